@@ -1,0 +1,1 @@
+"""Everything that trains: it knows torch and skorch, and no estimator."""

@@ -1,0 +1,4 @@
+import os
+
+# No test opens a window, whatever the display.
+os.environ["MPLBACKEND"] = "Agg"
