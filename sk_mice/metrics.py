@@ -1,0 +1,213 @@
+"""How well clusters agree with known classes: scores, matching and scorers.
+
+The scorers ``acc_scorer``, ``nmi_scorer`` and ``ari_scorer`` are called as
+``scorer(estimator, X, y)`` and compare ``estimator.predict(X)``, on the held-out fold
+of a search, with the classes ``y``. `SCORERS` holds them by name:
+
+>>> from sklearn.datasets import load_iris
+>>> from sklearn.model_selection import GridSearchCV
+>>> from sk_mice import SphericalKMeans
+>>> from sk_mice.metrics import SCORERS
+>>> X, y = load_iris(return_X_y=True)
+>>> search = GridSearchCV(
+...     SphericalKMeans(random_state=0),
+...     {"n_clusters": [2, 3, 4]},
+...     scoring=SCORERS,
+...     refit="acc",
+... )
+>>> search.fit(X, y).best_params_
+{'n_clusters': 3}
+"""
+
+from contextlib import suppress
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import (
+    adjusted_rand_score,
+    make_scorer,
+    normalized_mutual_info_score,
+)
+from sklearn.metrics.cluster import contingency_matrix
+from sklearn.utils import check_consistent_length, column_or_1d
+
+__all__ = [
+    "SCORERS",
+    "acc_scorer",
+    "ari_scorer",
+    "clustering_accuracy_score",
+    "match_labels",
+    "nmi_scorer",
+]
+
+
+def clustering_accuracy_score(y_true, y_pred):
+    """Accuracy of clusters under the best one-to-one matching with classes.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Classes: numbers, strings or, in an array, any hashable objects.
+
+    y_pred : array-like of shape (n_samples,)
+        Clusters, likewise; they need not be of the type of the classes.
+
+    Returns
+    -------
+    accuracy : float
+        Share of the samples whose cluster is matched with their class, from above
+        0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the arguments are not one-dimensional, differ in length or are empty.
+
+    See Also
+    --------
+    match_labels : The matching itself.
+
+    Notes
+    -----
+    The matching maximises the number of agreeing samples (the Hungarian method
+    [1]_). With more clusters than classes, the samples of the clusters that are
+    left over count as wrong; with fewer, those of the classes that are left over
+    do. So splitting a class costs accuracy, as merging two does, and 1 is reached
+    only by the classes themselves.
+
+    References
+    ----------
+    .. [1] Kuhn, "The Hungarian Method for the Assignment Problem", Naval Research
+       Logistics Quarterly 2, 1955.
+
+    Examples
+    --------
+    >>> from sk_mice.metrics import clustering_accuracy_score
+    >>> clustering_accuracy_score(["cat", "cat", "dog", "dog"], [1, 1, 0, 0])
+    1.0
+    >>> clustering_accuracy_score([0, 0, 1, 1], [5, 5, 6, 7])
+    0.75
+    """
+    classes, clusters = _encode_pair(y_true, y_pred)
+    counts, matched = _match(classes[1], clusters[1])
+    return float(counts[matched].sum() / counts.sum())
+
+
+def match_labels(y_true, y_pred):
+    """Clusters renamed to the classes that they match best, one to one.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Classes: numbers, strings or, in an array, any hashable objects.
+
+    y_pred : array-like of shape (n_samples,)
+        Clusters, likewise; they need not be of the type of the classes.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_samples,)
+        For each sample the class that its cluster is matched with, under the
+        matching of `clustering_accuracy_score`: that score is the share of samples
+        for which this equals `y_true`.
+
+        With more clusters than classes some are left over. Each of these gets a
+        name of its own that is no class: the largest class + 1, + 2, ... if the
+        classes are numbers, and otherwise ``"unmatched <cluster>"``. With fewer
+        clusters than classes some classes do not occur.
+
+    Raises
+    ------
+    ValueError
+        If the arguments are not one-dimensional, differ in length or are empty.
+
+    Examples
+    --------
+    >>> from sk_mice.metrics import match_labels
+    >>> match_labels(["cat", "cat", "dog", "dog"], [1, 1, 0, 0]).tolist()
+    ['cat', 'cat', 'dog', 'dog']
+    >>> match_labels([0, 0, 0, 1, 1], [5, 5, 7, 6, 6]).tolist()
+    [0, 0, 2, 1, 1]
+    """
+    (classes, class_codes), (clusters, cluster_codes) = _encode_pair(y_true, y_pred)
+    _, (rows, columns) = _match(class_codes, cluster_codes)
+    unmatched = np.setdiff1d(np.arange(len(clusters)), columns)
+    # Positions in: the classes, then the names of the clusters left over.
+    position = np.empty(len(clusters), dtype=np.intp)
+    position[columns] = rows
+    position[unmatched] = len(classes) + np.arange(len(unmatched))
+    if len(unmatched):
+        classes = _with_new_names(classes, clusters[unmatched])
+    return classes[position][cluster_codes]
+
+
+def _encode_pair(y_true, y_pred):
+    """Distinct values and codes of both arguments."""
+    y_true = column_or_1d(_as_array(y_true), input_name="y_true")
+    y_pred = column_or_1d(_as_array(y_pred), input_name="y_pred")
+    check_consistent_length(y_true, y_pred)
+    if len(y_true) == 0:
+        raise ValueError("`y_true` and `y_pred` must not be empty; got 0 samples.")
+    return _encode(y_true), _encode(y_pred)
+
+
+def _as_array(y):
+    """Return an array that keeps each value's type: 1 and "1" stay two labels."""
+    array = np.asarray(y)
+    if array.dtype.kind != "U" or hasattr(y, "dtype"):
+        return array
+    return array if all(isinstance(value, str) for value in y) else _object_array(y)
+
+
+def _encode(y):
+    """Distinct values of `y`, and for each sample the position of its own."""
+    if y.dtype.kind in "biuf":
+        return np.unique(y, return_inverse=True)
+    # A table of strings or objects is quicker than sorting all of them, and needs
+    # no order; sorted where there is one, so that ties do not depend on that of y.
+    values = y.tolist()
+    distinct = list(dict.fromkeys(values))
+    with suppress(TypeError):
+        distinct.sort()
+    codes = dict(zip(distinct, range(len(distinct)), strict=True))
+    codes = np.fromiter(map(codes.__getitem__, values), np.intp, len(values))
+    return _object_array(distinct) if y.dtype == object else np.array(distinct), codes
+
+
+def _object_array(values):
+    array = np.empty(len(values), dtype=object)
+    array[:] = values  # which np.array(values) would take apart if they are tuples
+    return array
+
+
+def _match(class_codes, cluster_codes):
+    """Return counts, of shape (n_classes, n_clusters), and their best matching."""
+    counts = contingency_matrix(class_codes, cluster_codes)
+    return counts, linear_sum_assignment(counts, maximize=True)
+
+
+def _with_new_names(classes, clusters):
+    """Append to the classes a name for each cluster that is none of them."""
+    if classes.dtype.kind not in "biuf":
+        known = set(classes.tolist())
+        return np.append(classes, [_new_name(cluster, known) for cluster in clusters])
+    numbers = range(1, len(clusters) + 1)
+    new = np.array([classes.max().item() + number for number in numbers])
+    # Numbers stay of the type of the classes where it holds them.
+    kept = new.astype(classes.dtype)
+    return np.append(classes, kept if np.array_equal(kept, new) else new)
+
+
+def _new_name(cluster, known):
+    name = f"unmatched {cluster}"
+    while name in known:
+        name = f"_{name}"
+    return name
+
+
+acc_scorer = make_scorer(clustering_accuracy_score)
+nmi_scorer = make_scorer(normalized_mutual_info_score)
+ari_scorer = make_scorer(adjusted_rand_score)
+
+SCORERS = {"acc": acc_scorer, "nmi": nmi_scorer, "ari": ari_scorer}
+"""Scorers by name, as ``cross_validate`` and ``GridSearchCV(scoring=...)`` take."""

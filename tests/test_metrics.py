@@ -1,0 +1,202 @@
+import itertools
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.model_selection import GridSearchCV, cross_validate
+
+from sk_mice.metrics import (
+    SCORERS,
+    acc_scorer,
+    ari_scorer,
+    clustering_accuracy_score,
+    match_labels,
+    nmi_scorer,
+)
+
+labels = st.integers(0, 4)
+label_pairs = st.lists(st.tuples(labels, labels), min_size=1, max_size=40)
+
+
+def brute_force_accuracy(y_true, y_pred):
+    """Try every one-to-one matching, with enough names for all to be matched."""
+    best = 0
+    for names in itertools.permutations(range(5)):
+        renamed = [names[cluster] for cluster in y_pred]
+        best = max(best, np.mean(np.equal(renamed, y_true)))
+    return best
+
+
+@given(label_pairs)
+def test_accuracy_is_the_best_over_all_matchings(pairs):
+    y_true, y_pred = zip(*pairs, strict=True)
+    accuracy = clustering_accuracy_score(y_true, y_pred)
+    assert accuracy == pytest.approx(brute_force_accuracy(y_true, y_pred))
+
+
+@given(label_pairs)
+def test_matched_labels_are_a_renaming_that_reaches_the_accuracy(pairs):
+    y_true, y_pred = map(np.array, zip(*pairs, strict=True))
+    matched = match_labels(y_true, y_pred)
+    assert np.mean(matched == y_true) == clustering_accuracy_score(y_true, y_pred)
+    # One to one: the pairs (old name, new name) are as many as names on each side.
+    renamings = set(zip(y_pred, matched, strict=True))
+    assert len(renamings) == len(set(y_pred)) == len(set(matched))
+
+
+@given(label_pairs, st.permutations(range(5)))
+def test_accuracy_does_not_depend_on_names_or_order(pairs, names):
+    y_true, y_pred = zip(*pairs, strict=True)
+    accuracy = clustering_accuracy_score(y_true, y_pred)
+    renamed = [f"cluster {names[label]}" for label in y_pred]
+    assert clustering_accuracy_score(y_true, renamed) == accuracy
+    assert clustering_accuracy_score(y_true[::-1], y_pred[::-1]) == accuracy
+    assert clustering_accuracy_score(y_pred, y_true) == accuracy
+    assert clustering_accuracy_score(y_true, y_true) == 1
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        list,
+        tuple,
+        np.array,
+        pd.Series,
+        lambda y: np.array(y, dtype=np.uint8),
+        lambda y: np.array(y, dtype=float),
+        lambda y: np.array(y, dtype=bool),
+        lambda y: np.array(y, dtype=object),
+        lambda y: ["xy"[label] for label in y],
+        lambda y: np.array(["xy"[label] for label in y]),
+        lambda y: np.array([b"xy"[label : label + 1] for label in y]),
+        lambda y: np.array(["xy"[label] for label in y], dtype=object),
+        lambda y: pd.Series(["xy"[label] for label in y]),
+        lambda y: pd.Series(["xy"[label] for label in y], dtype="category"),
+        lambda y: [[None, "x"][label] for label in y],
+        lambda y: [[1, "1"][label] for label in y],
+        lambda y: [[1, "x"][label] for label in y],
+    ],
+)
+def test_label_types(convert):
+    y_true, y_pred = [0, 0, 1, 1, 1], [1, 1, 0, 0, 1]
+    assert clustering_accuracy_score(convert(y_true), y_pred) == 0.8
+    assert clustering_accuracy_score(y_true, convert(y_pred)) == 0.8
+    matched = match_labels(convert(y_true), convert(y_pred))
+    assert matched.tolist() == list(convert([0, 0, 1, 1, 0]))
+
+
+def test_more_clusters_than_classes():
+    y_true, y_pred = [0, 0, 0, 3, 3], [7, 7, 8, 9, 9]
+    assert clustering_accuracy_score(y_true, y_pred) == 0.8
+    assert match_labels(y_true, y_pred).tolist() == [0, 0, 4, 3, 3]
+
+
+def test_fewer_clusters_than_classes():
+    y_true, y_pred = [0, 0, 0, 3, 3], [1, 1, 1, 1, 1]
+    assert clustering_accuracy_score(y_true, y_pred) == 0.6
+    assert match_labels(y_true, y_pred).tolist() == [0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        (np.array(["a", "b"]), ["a", "b", "unmatched 2"]),
+        (np.array(["a", "unmatched 2"]), ["a", "unmatched 2", "_unmatched 2"]),
+        (np.array([0.5, 2.0]), [0.5, 2.0, 3.0]),
+        (np.array([False, True]), [0, 1, 2]),
+        (np.array([7, 255], dtype=np.uint8), [7, 255, 256]),
+    ],
+)
+def test_clusters_left_over_get_names_that_are_no_class(classes, expected):
+    codes = [0, 0, 1, 1, 0]
+    matched = match_labels(classes[codes], [0, 0, 1, 1, 2])
+    assert matched.tolist() == [expected[code] for code in [0, 0, 1, 1, 2]]
+
+
+def test_dtype_of_the_classes_is_kept():
+    classes = np.array([0, 0, 0, 1, 1], dtype=np.uint8)
+    assert match_labels(classes, [5, 5, 6, 7, 7]).dtype == np.uint8
+    assert match_labels(classes.astype(np.float32), [0, 0, 0, 1, 1]).dtype == "float32"
+
+
+def test_a_million_labels():
+    rng = np.random.default_rng(0)
+    y_true = rng.integers(100, size=1_000_000)
+    y_pred = (y_true + 1) % 100
+    y_pred[:250_000] = 100
+    expected = np.mean(y_pred == (y_true + 1) % 100)
+    assert clustering_accuracy_score(y_true, y_pred) == pytest.approx(expected)
+    assert np.mean(match_labels(y_true, y_pred) == y_true) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("function", [clustering_accuracy_score, match_labels])
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "message"),
+    [
+        ([], [], "must not be empty"),
+        ([0, 1], [0], "inconsistent numbers of samples"),
+        ([[0, 1], [1, 0]], [0, 1], "should be a 1d array"),
+        (None, [0, 1], "1d array"),
+    ],
+)
+def test_errors(function, y_true, y_pred, message):
+    with pytest.raises(ValueError, match=message):
+        function(y_true, y_pred)
+
+
+class SignClusterer(ClusterMixin, BaseEstimator):
+    """Labels by the first feature alone."""
+
+    def __init__(self, offset=0):
+        self.offset = offset
+
+    def fit(self, X, y=None):
+        self.is_fitted_ = True
+        return self
+
+    def predict(self, X):
+        return np.where(X[:, 0] > self.offset, "above", "below")
+
+
+@pytest.fixture
+def signs():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 1))
+    return X, (X[:, 0] + 0.3 * rng.standard_normal(60) > 0).astype(int)
+
+
+def test_scorers_call_predict_on_what_they_are_given(signs):
+    X, y = signs
+    model = SignClusterer().fit(X[:30])
+    y_pred = model.predict(X[30:])
+    expected = {
+        "acc": clustering_accuracy_score(y[30:], y_pred),
+        "nmi": normalized_mutual_info_score(y[30:], y_pred),
+        "ari": adjusted_rand_score(y[30:], y_pred),
+    }
+    scores = {name: score(model, X[30:], y[30:]) for name, score in SCORERS.items()}
+    assert scores == expected
+    assert list(SCORERS.values()) == [acc_scorer, nmi_scorer, ari_scorer]
+
+
+def test_scorers_in_cross_validation_and_search(signs):
+    X, y = signs
+    scores = cross_validate(SignClusterer(), X, y, scoring=SCORERS, cv=3)
+    assert {"test_acc", "test_nmi", "test_ari"} <= scores.keys()
+    search = GridSearchCV(
+        SignClusterer(), {"offset": [0, 2]}, scoring=SCORERS, refit="acc", cv=3
+    ).fit(X, y)
+    assert search.best_params_ == {"offset": 0}
+    assert search.best_score_ == pytest.approx(scores["test_acc"].mean())
+
+
+def test_scorers_can_be_pickled(signs):
+    X, y = signs
+    model = SignClusterer().fit(X)
+    for scorer in SCORERS.values():
+        assert pickle.loads(pickle.dumps(scorer))(model, X, y) == scorer(model, X, y)
