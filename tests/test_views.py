@@ -1,0 +1,693 @@
+"""Views are random where they should be and exact everywhere else."""
+
+import colorsys
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import affine_grid, grid_sample, interpolate
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchvision.transforms.v2 import functional as reference
+
+from sk_mice._engine import randaugment as ra
+from sk_mice._engine.views import (
+    blur,
+    blur_matrix,
+    colour_basis,
+    colour_map,
+    corrupt,
+    crop_boxes,
+    lift,
+    make_views,
+    map_colours,
+    sampling_grid,
+)
+
+LUMA = torch.tensor([0.299, 0.587, 0.114])
+NAMED = ("moco", "simclr", "randaugment")
+SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (4, 20, 33), (3, 9, 24))
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def pictures(*shape, seed=0):
+    return torch.rand(shape, generator=seeded(seed))
+
+
+def eight_bits(*shape):
+    return torch.randint(0, 256, shape, generator=seeded(), dtype=torch.uint8)
+
+
+def image_views(shape, **parameters):
+    """Views that are not normalised, so that values can be read."""
+    return make_views(shape, mean=[0.0] * shape[0], std=[1.0] * shape[0], **parameters)
+
+
+# What holds for every augmentation of images
+
+
+@pytest.mark.parametrize("augmentation", [*NAMED, None, lambda x, generator: x * 0.5])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n_samples", [1, 7])
+def test_views_have_the_promised_form(shape, augmentation, n_samples):
+    views = image_views(shape, augmentation=augmentation)
+    out_shape = (shape[0], max(shape[1], 16), max(shape[2], 16))
+    made = views(pictures(n_samples, *shape), 3, seeded())
+    plain = views.plain(pictures(n_samples, *shape))
+    assert views.out_shape == out_shape
+    assert made.shape == (3, n_samples, *out_shape)
+    assert plain.shape == (n_samples, *out_shape)
+    for stack in (made.flatten(0, 1), made[:2].flatten(0, 1), plain):
+        assert stack.dtype == torch.float32
+        assert stack.isfinite().all()
+        assert stack.is_contiguous(memory_format=torch.channels_last)
+    assert made[:2].flatten(0, 1).data_ptr() == made.data_ptr()
+    assert made.min() >= 0
+    assert made.max() <= 1 + 1e-6  # weights of a blur sum to one up to rounding
+
+
+@pytest.mark.parametrize("augmentation", NAMED)
+@pytest.mark.parametrize("n_channels", [1, 3])
+def test_every_view_of_every_image_has_its_own_draws(augmentation, n_channels):
+    shape = (n_channels, 32, 32)
+    same = pictures(1, *shape).expand(40, -1, -1, -1)
+    made = image_views(shape, augmentation=augmentation)(same, 3, seeded())
+    flat = made.flatten(0, 1).flatten(1)
+    assert len(torch.unique(flat, dim=0)) == 120
+
+
+@pytest.mark.parametrize("augmentation", NAMED)
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 8, 8)])
+def test_the_generator_is_the_only_source_of_randomness(shape, augmentation):
+    views = image_views(shape, augmentation=augmentation)
+    batch = pictures(5, *shape)
+    given, torch_state = batch.clone(), torch.get_rng_state()
+    numpy_state = np.random.get_state()[1].copy()
+    first, again, other = (views(batch, 2, seeded(s)) for s in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(batch, given)
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state)
+
+
+@pytest.mark.parametrize("augmentation", NAMED)
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+def test_constant_images_stay_finite(augmentation, value):
+    batch = torch.full((6, 3, 16, 16), value)
+    views = make_views((3, 16, 16), mean=[value] * 3, std=[0.0] * 3)
+    assert views(batch, 2, seeded()).isfinite().all()
+    assert torch.equal(views.plain(batch), torch.zeros_like(batch))
+
+
+@pytest.mark.parametrize("augmentation", ["moco", "simclr"])
+@pytest.mark.parametrize("shape", [(4, 32, 32), (1, 8, 8)])
+def test_nothing_asks_the_device_for_values(augmentation, shape):
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            called.add(func.overloadpacket._qualified_op_name)
+            return func(*args, **(kwargs or {}))
+
+    called = set()
+    views = image_views(shape, augmentation=augmentation)
+    with Recorder():
+        views(pictures(4, *shape), 2, seeded())
+    waiting = {"_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal"}
+    assert "aten::grid_sampler_2d" in called
+    assert not called & {f"aten::{name}" for name in waiting}
+
+
+def test_views_survive_pickling_and_autocast():
+    views = image_views((3, 16, 16), augmentation="simclr")
+    batch = pictures(4, 3, 16, 16)
+    expected = views(batch, 2, seeded())
+    for twin in (pickle.loads(pickle.dumps(views)), copy.deepcopy(views)):
+        assert twin._constants == {}
+        assert torch.equal(twin(batch, 2, seeded()), expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(views(batch, 2, seeded()), expected)
+
+
+# Plain samples
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_plain_is_the_resized_and_normalised_sample(shape):
+    mean, std = torch.linspace(0.2, 0.5, shape[0]), torch.linspace(0.3, 0.1, shape[0])
+    views = make_views(shape, mean=mean, std=std.tolist(), augmentation=None)
+    batch = pictures(3, *shape)
+    size = views.out_shape[1:]
+    expected = interpolate(batch, size=size, mode="bilinear", align_corners=False)
+    expected = (expected - mean[:, None, None]) / std[:, None, None]
+    torch.testing.assert_close(views.plain(batch), expected)
+    assert torch.equal(views.plain(batch), views.plain(batch))
+    assert torch.equal(
+        views(batch, 3, seeded()), views.plain(batch).expand(3, -1, -1, -1, -1)
+    )
+
+
+def test_normalisation_comes_last():
+    batch = pictures(5, 3, 16, 16)
+    raw = image_views((3, 16, 16))(batch, 2, seeded())
+    views = make_views((3, 16, 16), mean=[0.1, 0.2, 0.3], std=[0.5, 0.0, 2.0])
+    expected = torch.tensor([0.1, 0.2, 0.3])[:, None, None]
+    expected = (raw - expected) / torch.tensor([0.5, 1.0, 2.0])[:, None, None]
+    torch.testing.assert_close(views(batch, 2, seeded()), expected)
+
+
+# Geometry
+
+
+@pytest.mark.parametrize("size", [(28, 28), (32, 32), (9, 40), (96, 96)])
+def test_the_full_box_is_the_image(size):
+    batch = pictures(2, 3, *size)
+    full = [torch.full((2,), float(side)) for side in (0, 0, *size)]
+    there = grid_sample(
+        batch,
+        sampling_grid(*full, size, size),
+        padding_mode="border",
+        align_corners=False,
+    )
+    torch.testing.assert_close(there, batch, rtol=0, atol=5e-6)
+    mirrored = torch.tensor([False, True])
+    there = grid_sample(
+        batch,
+        sampling_grid(*full, size, size, mirrored),
+        padding_mode="border",
+        align_corners=False,
+    )
+    torch.testing.assert_close(there[0], batch[0], rtol=0, atol=5e-6)
+    torch.testing.assert_close(there[1], batch[1].flip(-1), rtol=0, atol=5e-6)
+
+
+def test_the_grid_is_affine_grids():
+    size, out = (20, 31), (24, 16)
+    top, left, height, width = box = crop_boxes(pictures(4, 50), size, (0.2, 1.0))
+    theta = torch.zeros(50, 2, 3)
+    theta[:, 0, 0], theta[:, 1, 1] = width / size[1], height / size[0]
+    theta[:, 0, 2] = (2 * left + width) / size[1] - 1
+    theta[:, 1, 2] = (2 * top + height) / size[0] - 1
+    expected = affine_grid(theta, (50, 1, *out), align_corners=False)
+    grid = sampling_grid(*box, size, out)
+    torch.testing.assert_close(grid, expected, rtol=0, atol=1e-6)
+    mirrored = torch.arange(50) % 2 == 0
+    grid = sampling_grid(*box, size, out, mirrored)
+    torch.testing.assert_close(grid[1::2], expected[1::2], rtol=0, atol=1e-6)
+    torch.testing.assert_close(grid[::2], expected[::2].flip(2), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("top", "left", "height", "width"), [(3, 5, 12, 17), (0, 0, 20, 26), (8, 6, 9, 11)]
+)
+def test_a_crop_is_the_resized_box(top, left, height, width):
+    batch = pictures(2, 3, 20, 26)
+    box = [torch.full((2,), float(value)) for value in (top, left, height, width)]
+    grid = sampling_grid(*box, (20, 26), (32, 40))
+    made = grid_sample(batch, grid, padding_mode="border", align_corners=False)
+    cut = batch[..., top : top + height, left : left + width]
+    expected = interpolate(cut, size=(32, 40), mode="bilinear", align_corners=False)
+    # Half a pixel inside its border a box sees no more than the cut-out image does.
+    rows = slice(*_interior(height, 32))
+    columns = slice(*_interior(width, 40))
+    torch.testing.assert_close(
+        made[..., rows, columns], expected[..., rows, columns], rtol=0, atol=1e-5
+    )
+
+
+def _interior(size_in, size_out):
+    centres = (torch.arange(size_out) + 0.5) * size_in / size_out - 0.5
+    inside = torch.nonzero((centres >= 0) & (centres <= size_in - 1))
+    return inside[0].item(), inside[-1].item() + 1
+
+
+@pytest.mark.parametrize("size", [(32, 32), (28, 20), (10, 60)])
+@pytest.mark.parametrize("scale", [(0.2, 1.0), (0.5, 1.0), (1.0, 1.0)])
+def test_crop_boxes_lie_inside_and_have_uniform_area(size, scale):
+    draws = torch.rand(4, 20_000, generator=seeded())
+    top, left, height, width = crop_boxes(draws, size, scale)
+    for start, length, side in ((top, height, size[0]), (left, width, size[1])):
+        assert length.min() > 0
+        assert start.min() >= -1e-5
+        assert (start + length).max() <= side + 1e-4
+    share = (height * width / (size[0] * size[1])).sort().values
+    torch.testing.assert_close(
+        share, torch.linspace(*scale, len(share)), rtol=0, atol=0.02
+    )
+
+
+def test_crops_keep_the_published_aspects_where_they_fit():
+    draws = torch.rand(4, 20_000, generator=seeded())
+    _, _, height, width = crop_boxes(draws, (40, 40), (0.1, 0.5))
+    aspect = torch.log(width / height).sort().values
+    edge = float(np.log(4 / 3))
+    expected = torch.linspace(-edge, edge, len(aspect))
+    torch.testing.assert_close(aspect, expected, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("augmentation", ["moco", "simclr"])
+def test_flip_decides_whether_images_are_mirrored(augmentation):
+    ramp = torch.linspace(0.2, 0.8, 24).expand(400, 1, 24, 24)
+    half = {}
+    for flip in (False, True):
+        views = image_views((1, 24, 24), augmentation=augmentation, flip=flip)
+        made = views(ramp, 2, seeded())
+        half[flip] = made[..., 12:].mean((2, 3, 4)) > made[..., :12].mean((2, 3, 4))
+    assert half[False].all()
+    assert 0.44 < half[True].float().mean() < 0.56
+
+
+def test_crop_scale_of_one_without_flip_only_recolours():
+    batch = pictures(6, 4, 32, 32)
+    for augmentation in ("moco", "simclr"):
+        views = image_views(
+            (4, 32, 32), augmentation=augmentation, flip=False, crop_scale=(1, 1)
+        )
+        made = views(batch, 3, seeded())
+        torch.testing.assert_close(
+            made[:, :, 3], batch[:, 3].expand(3, -1, -1, -1), rtol=0, atol=1e-6
+        )
+        assert not torch.allclose(made[:, :, :3], batch[:, :3], atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((1, 28, 28), (0.5, 1.0)),
+        ((1, 32, 32), (0.5, 1.0)),
+        ((1, 20, 33), (0.2, 1.0)),
+        ((3, 28, 28), (0.2, 1.0)),
+    ],
+)
+def test_automatic_crop_scale(shape, expected):
+    assert image_views(shape).crop_scale == expected
+
+
+# Colour
+
+
+def one_after_another(images, brightness, contrast, saturation, hue, order):
+    """Each operation on its own, as its definition has it, without clamping."""
+    to_chroma = torch.tensor(
+        [[0.299, 0.587, 0.114], [1, -0.5, -0.5], [0, 0.75**0.5, -(0.75**0.5)]],
+        dtype=images.dtype,
+    )
+
+    def luma(x):
+        return (x * LUMA.to(x)[:, None, None]).sum(1, keepdim=True)
+
+    def turn(x):
+        y, a, b = torch.einsum("ij,njhw->nihw", to_chroma, x).unbind(1)
+        angle = 2 * torch.pi * hue[:, None, None]
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        turned = torch.stack((y, cos * a - sin * b, sin * a + cos * b), 1)
+        return torch.einsum("ij,njhw->nihw", torch.linalg.inv(to_chroma), turned)
+
+    b, c, s = (x[:, None, None, None] for x in (brightness, contrast, saturation))
+    steps = {
+        "brightness": lambda x: b * x,
+        "contrast": lambda x: c * x + (1 - c) * luma(x).mean((2, 3), keepdim=True),
+        "saturation": lambda x: s * x + (1 - s) * luma(x),
+        "hue": turn,
+    }
+    for name in order:
+        images = steps[name](images)
+    return images
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("brightness", "contrast", "saturation", "hue"),
+        ("hue", "saturation", "contrast", "brightness"),
+        ("contrast", "hue", "brightness", "saturation"),
+    ],
+)
+def test_the_composed_map_is_the_operations_in_any_order(order):
+    images = pictures(8, 3, 12, 10).double()
+    factors = [0.5 + pictures(8, seed=s).double() for s in (1, 2, 3)]
+    hue = pictures(8, seed=4).double() - 0.5
+    matrix = colour_map(colour_basis(3), *factors, hue)
+    made = lift(map_colours(images, matrix), factors[1], LUMA.double())
+    expected = one_after_another(images, *factors, hue, order)
+    torch.testing.assert_close(made, expected, rtol=0, atol=1e-6)
+
+
+def test_several_views_of_one_image_keep_their_own_colours():
+    batch = pictures(4, 3, 8, 8)
+    matrix = pictures(12, 3, 3, seed=1)
+    expected = torch.einsum("nij,njhw->nihw", matrix, batch.repeat_interleave(3, dim=0))
+    torch.testing.assert_close(map_colours(batch, matrix), expected)
+
+
+def test_grey_images_only_change_brightness_and_contrast():
+    images = pictures(5, 1, 9, 9).double()
+    b, c, s, h = (0.5 + pictures(5, seed=k).double() for k in (1, 2, 3, 4))
+    made = map_colours(images, colour_map(colour_basis(1), b, c, s, h))
+    made = lift(made, c, torch.ones(1).double())
+    b, c = b[:, None, None, None], c[:, None, None, None]
+    mean = images.mean((2, 3), keepdim=True)
+    torch.testing.assert_close(made, b * (c * images + (1 - c) * mean))
+
+
+def test_hue_keeps_luma_and_turns_like_hsv():
+    ones, zeros = torch.ones(12), torch.zeros(12)
+    hue = torch.linspace(-0.5, 0.5, 12)
+    matrix = colour_map(colour_basis(3).float(), ones, ones, ones, hue)
+    colours = pictures(12, 3)
+    made = torch.einsum("nij,nj->ni", matrix, colours)
+    torch.testing.assert_close(made @ LUMA, colours @ LUMA)
+    for before, after, turn in zip(colours, made, hue, strict=True):
+        start = colorsys.rgb_to_hsv(*before.tolist())[0]
+        end = colorsys.rgb_to_hsv(*after.tolist())[0]
+        off = (end - start - turn.item() + 0.5) % 1 - 0.5
+        assert abs(off) < 0.01  # a circle for HSV's hexagon: 1.1 degrees at each end
+    unchanged = colour_map(colour_basis(3).float(), ones, ones, ones, zeros)
+    torch.testing.assert_close(unchanged, torch.eye(3).expand(12, 3, 3))
+
+
+def test_a_fifth_of_moco_views_is_grey_with_equal_channels():
+    batch = pictures(1, 3, 16, 16).expand(1500, -1, -1, -1)
+    made = image_views((3, 16, 16))(batch, 2, seeded())
+    spread = (made.amax(2) - made.amin(2)).amax((2, 3))
+    assert 0.17 < (spread < 1e-5).float().mean() < 0.23
+
+
+# Blur
+
+
+@pytest.mark.parametrize("n_channels", [1, 3, 4])
+def test_blur_keeps_constants_and_the_fourth_channel(n_channels):
+    sigma = torch.tensor([0.0, 0.1, 0.6, 2.0])
+    constant = torch.full((4, n_channels, 17, 24), 0.4)
+    torch.testing.assert_close(blur(constant, sigma), constant)
+    images = pictures(4, n_channels, 17, 24)
+    made = blur(images, sigma)
+    assert torch.equal(made[0], images[0])
+    assert torch.equal(made[:, 3:], images[:, 3:])
+    torch.testing.assert_close(
+        made.mean((2, 3)), images.mean((2, 3)), rtol=0, atol=0.02
+    )
+    roughness = made[:, :3].diff(dim=-1).abs().sum((1, 2, 3))
+    before = images[:, :3].diff(dim=-1).abs().sum((1, 2, 3))
+    share = roughness / before
+    assert (share.diff()[1:] < -0.2).all()
+
+
+def test_blur_is_a_gaussian_away_from_the_border():
+    images = pictures(3, 3, 40, 36)
+    sigma = torch.tensor([0.5, 1.0, 1.5])
+    made = blur(images, sigma)
+    for index, width in enumerate(sigma.tolist()):
+        expected = reference.gaussian_blur(images[index], [21, 21], [width, width])
+        inner = (slice(None), slice(10, -10), slice(10, -10))
+        torch.testing.assert_close(made[index][inner], expected[inner])
+    assert blur_matrix(sigma, 9).shape == (3, 9, 9)
+
+
+# RandAugment, beside torchvision
+
+
+def each(images, strength):
+    return torch.full((len(images), 1, 1, 1), strength)
+
+
+@pytest.mark.parametrize("n_channels", [1, 3])
+def test_autocontrast(n_channels):
+    images = pictures(4, n_channels, 20, 17)
+    images[0, 0] = 0.5  # constant
+    images[1] = 0.3 + 0.2 * images[1]
+    expected = torch.stack([reference.autocontrast(image) for image in images])
+    made = ra.autocontrast(images, each(images, 0.0))
+    torch.testing.assert_close(made, expected)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (32, 32), (40, 25)])
+def test_equalize_on_8_bits(size):
+    images = eight_bits(5, 3, *size)
+    images[1] //= 3
+    images[2] = 77
+    images[3, 0] = (images[3, 0] > 128) * 200
+    expected = torch.stack([reference.equalize(image) for image in images])
+    made = ra.equalize(images / 255, each(images, 0.0))
+    torch.testing.assert_close(made * 255, expected.float(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("bits", [4.0, 5.7, 7.99])
+def test_posterize_on_8_bits(bits):
+    images = eight_bits(5, 3, 16, 16)
+    expected = reference.posterize(images, int(bits))
+    made = ra.posterize(images / 255, each(images, bits))
+    torch.testing.assert_close(made * 255, expected.float(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.4, 1.0])
+def test_solarize(threshold):
+    images = pictures(4, 3, 16, 16)
+    expected = reference.solarize(images, threshold)
+    assert torch.equal(ra.solarize(images, each(images, threshold)), expected)
+    # torchvision refuses thresholds above 1; Pillow inverts nothing there.
+    assert torch.equal(ra.solarize(images, each(images, 256 / 255)), images)
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (ra.colour, reference.adjust_saturation),
+        (ra.contrast, reference.adjust_contrast),
+        (ra.brightness, reference.adjust_brightness),
+        (ra.sharpness, reference.adjust_sharpness),
+    ],
+)
+@pytest.mark.parametrize("strength", [0.05, 0.5, 0.95])
+@pytest.mark.parametrize("n_channels", [1, 3])
+def test_blends(operation, expected, strength, n_channels):
+    images = pictures(4, n_channels, 16, 19)
+    made = operation(images, each(images, strength))
+    # torchvision's grey weights have four digits (0.2989), Pillow's and ours three.
+    torch.testing.assert_close(made, expected(images, strength), rtol=0, atol=5e-4)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (24, 37)])
+@pytest.mark.parametrize("amount", [-0.0913, 0.0377])
+def test_moves(size, amount):
+    images = pictures(2, 3, *size)
+    height, width = size
+    angle = 300 * amount
+    slope = float(np.degrees(np.arctan(amount)))
+    still = {"angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0]}
+    shift = amount * np.array([width, height])
+    expected = {
+        "rotate": reference.rotate(images, angle),
+        # torchvision moves the content, Pillow's coefficients say where to look.
+        "shear_x": reference.affine(
+            images, **{**still, "shear": [slope, 0.0]}, center=[0, 0]
+        ),
+        "shear_y": reference.affine(
+            images, **{**still, "shear": [0.0, slope]}, center=[0, 0]
+        ),
+        "translate_x": reference.affine(
+            images, **{**still, "translate": [-shift[0], 0]}
+        ),
+        "translate_y": reference.affine(
+            images, **{**still, "translate": [0, -shift[1]]}
+        ),
+    }
+    for name, there in expected.items():
+        amounts = dict.fromkeys(ra.GEOMETRIC_OPERATIONS, torch.zeros(2))
+        amounts[name] = torch.full((2,), angle if name == "rotate" else amount)
+        made = ra.warp(images, **amounts)
+        # The nearest pixel of a position half way between two is a matter of rounding.
+        differs = (made != there).float().mean()
+        assert differs < 0.01, (name, differs)
+
+
+def test_still_moves_nothing():
+    images = pictures(3, 3, 21, 32)
+    still = dict.fromkeys(ra.GEOMETRIC_OPERATIONS, torch.zeros(3))
+    torch.testing.assert_close(ra.warp(images, **still), images)
+
+
+def test_sharpness_leaves_the_border():
+    images = pictures(3, 3, 16, 16)
+    made = ra.sharpness(images, each(images, 0.05))
+    inner = torch.zeros(16, 16, dtype=torch.bool)
+    inner[1:-1, 1:-1] = True
+    assert torch.equal(made[..., ~inner], images[..., ~inner])
+    assert not torch.equal(made[..., inner], images[..., inner])
+
+
+def test_cutout_covers_squares_up_to_half_the_side():
+    images = torch.ones(4000, 1, 24, 24)
+    draws = torch.rand(3, 4000, generator=seeded())
+    hole = ra.cutout(images, draws, torch.zeros(1, 1, 1)) == 0
+    tall, wide = hole.any(3).sum(2)[:, 0], hole.any(2).sum(2)[:, 0]
+    assert torch.equal(hole.sum((1, 2, 3)), tall * wide)
+    whole = (draws[1] > 0.3) & (draws[1] < 0.7) & (draws[2] > 0.3) & (draws[2] < 0.7)
+    assert torch.equal(tall[whole], wide[whole])
+    assert set(tall[whole].tolist()) == {0, 2, 4, 6, 8, 10, 12}
+
+
+def test_rounds_apply_what_was_drawn_to_whom():
+    names, low, high = ra._table(3, torch.device("cpu"))
+    assert len(names) == 14
+    assert "colour" not in ra._table(1, torch.device("cpu"))[0]
+    images = pictures(14, 4, 20, 20)
+    strength = torch.lerp(low, high, 0.8)
+    made = images.clone()
+    ra._apply_round(made, names, torch.arange(14), strength)
+    for index, name in enumerate(names):
+        image, amount = images[index : index + 1], strength[index]
+        if name in ra.PIXEL_OPERATIONS:
+            expected = ra.PIXEL_OPERATIONS[name][0](image[:, :3], amount)
+            expected = torch.cat((expected, image[:, 3:]), 1)
+        else:
+            moves = dict.fromkeys(ra.GEOMETRIC_OPERATIONS, torch.zeros(1))
+            expected = ra.warp(image, **{**moves, name: amount[None]})
+        torch.testing.assert_close(made[index : index + 1], expected, msg=name)
+
+
+# Callables
+
+
+def test_a_callable_gets_the_stack_before_normalisation():
+    def augmentation(images, generator):
+        seen.append((images.clone(), generator))
+        return images.mul_(0.5)  # writing on the stack must not reach the batch
+
+    seen, generator = [], seeded()
+    views = make_views((1, 8, 12), mean=[0.2], std=[0.5], augmentation=augmentation)
+    batch = pictures(4, 1, 8, 12)
+    given = batch.clone()
+    made = views(batch, 1, generator)
+    assert torch.equal(batch, given)
+    assert seen[0][1] is generator
+    assert torch.equal(seen[0][0], batch)
+    torch.testing.assert_close(made[0], views.plain(batch * 0.5))
+    made = views(batch, 3, generator)
+    assert seen[1][0].shape == (12, 1, 8, 12)
+    torch.testing.assert_close(made[2], views.plain(batch * 0.5))
+
+
+def test_what_a_callable_returns_is_resized_and_cast():
+    views = image_views((3, 20, 20), augmentation=lambda x, g: x[..., :10].double())
+    made = views(pictures(2, 3, 20, 20), 2, seeded())
+    assert made.shape == (2, 2, 3, 20, 20)
+    assert made.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "error", "message"),
+    [
+        (lambda x, g: x.numpy(), TypeError, "floating-point tensor; got float32"),
+        (lambda x, g: None, TypeError, "floating-point tensor; got NoneType"),
+        (lambda x, g: x.byte(), TypeError, "floating-point tensor; got torch.uint8"),
+        (lambda x, g: x[:1], ValueError, r"\(4, 1, 16, 16\) on cpu; got \(1, 1, 16"),
+        (lambda x, g: x.repeat(1, 3, 1, 1), ValueError, r"got \(4, 3, 16, 16\)"),
+        (lambda x, g: x.flatten(1), ValueError, r"got \(4, 256\)"),
+    ],
+)
+def test_bad_callables_are_refused(augmentation, error, message):
+    views = image_views((1, 16, 16), augmentation=augmentation)
+    with pytest.raises(error, match="`augmentation` must return .*" + message):
+        views(pictures(2, 1, 16, 16), 2, seeded())
+
+
+# Vectors
+
+
+def test_vectors_are_standardised_and_constant_features_are_not_divided():
+    batch = pictures(9, 3)
+    views = make_views((3,), mean=[0.1, 0.2, 0.3], std=[0.5, 0.0, 2.0])
+    expected = (batch - torch.tensor([0.1, 0.2, 0.3])) / torch.tensor([0.5, 1.0, 2.0])
+    assert torch.equal(views.plain(batch), expected)
+    assert views.out_shape == (3,)
+    twin = make_views((3,), mean=views.mean, std=views.std, augmentation=None)
+    assert torch.equal(twin(batch, 2, seeded()), expected.expand(2, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "noise", "replaced"), [("moco", 0.1, 0.2), ("simclr", 0.2, 0.4)]
+)
+def test_vectors_get_noise_and_values_of_other_samples(augmentation, noise, replaced):
+    batch = 10.0 * torch.arange(200.0)[:, None] + torch.zeros(200, 50)
+    views = make_views(
+        (50,), mean=[0.0] * 50, std=[1.0] * 50, augmentation=augmentation
+    )
+    torch_state = torch.get_rng_state()
+    made = views(batch, 3, seeded())
+    assert made.shape == (3, 200, 50)
+    assert made.dtype == torch.float32
+    assert torch.equal(made, views(batch, 3, seeded()))
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    source = (made / 10).round() * 10
+    assert abs((source != batch).float().mean() - replaced) < 0.01
+    assert abs((made - source).std() - noise) < 0.005
+    assert set(source.unique().tolist()) <= set(batch[:, 0].tolist())
+    assert not torch.equal(made[0], made[1])
+
+
+def test_replaced_values_keep_their_feature_and_never_come_from_the_sample_itself():
+    batch = torch.arange(40.0).view(10, 4)  # value % 4 is the feature
+    made = corrupt(batch, 50, 1.0, seeded())
+    assert torch.equal(made % 4, torch.arange(4.0).expand(50, 10, 4))
+    assert not (made == batch).any()
+    assert len(made[:, 0, 0].unique()) == 9
+    assert torch.equal(corrupt(batch[:1], 3, 1.0, seeded()), batch[:1].expand(3, 1, 4))
+
+
+def test_a_callable_for_vectors():
+    batch = pictures(5, 4)
+    double = make_views(
+        (4,), mean=[0.1] * 4, std=[0.5] * 4, augmentation=lambda x, g: x.mul_(2)
+    )
+    expected = double.plain(2 * batch).expand(3, -1, -1)
+    torch.testing.assert_close(double(batch, 3, seeded()), expected)
+    wrong = make_views((4,), mean=[0] * 4, std=[1] * 4, augmentation=lambda x, g: x.T)
+    with pytest.raises(ValueError, match=r"`augmentation` .* \(15, 4\) .* \(4, 15\)"):
+        wrong(batch, 3, seeded())
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("shape", "parameters", "message"),
+    [
+        ((2, 8, 8), {}, r"`shape` must be \(C, H, W\) .* got \(2, 8, 8\)"),
+        ((8, 8), {}, r"`shape` must be .* got \(8, 8\)"),
+        ((3, 0, 8), {}, r"`shape` must be .* positive; got \(3, 0, 8\)"),
+        ((0,), {}, r"`shape` must be .* got \(0,\)"),
+        (
+            (1, 8, 8),
+            {"augmentation": "blur"},
+            "`augmentation` must be one of 'moco', 'simclr', 'randaugment', a callable "
+            "or None; got 'blur'",
+        ),
+        ((1, 8, 8), {"augmentation": 3}, "`augmentation` must be one of .* got 3"),
+        (
+            (5,),
+            {"augmentation": "randaugment"},
+            "`augmentation` must be .* 'randaugment' is defined for images only",
+        ),
+        ((1, 8, 8), {"crop_scale": (0.0, 1)}, r"`crop_scale` .* got \(0.0, 1\)"),
+        ((1, 8, 8), {"crop_scale": (0.9, 0.5)}, r"`crop_scale` .* got \(0.9, 0.5\)"),
+        ((1, 8, 8), {"crop_scale": (0.9, 1.5)}, r"`crop_scale` must be 'auto' or"),
+        ((1, 8, 8), {"crop_scale": 0.5}, "`crop_scale` .* got 0.5"),
+        ((1, 8, 8), {"crop_scale": "small"}, "`crop_scale` .* got 'small'"),
+        (
+            (1, 8, 8),
+            {"crop_scale": (float("nan"), 1)},
+            r"`crop_scale` .* got \(nan, 1\)",
+        ),
+        ((1, 8, 8), {"mean": [0, 0]}, r"`mean` .* 1 in all; got shape \(2,\)"),
+        ((3,), {"std": torch.ones(2)}, r"`std` .* 3 in all; got shape \(2,\)"),
+    ],
+)
+def test_refusals_name_the_parameter_the_rule_and_what_came(shape, parameters, message):
+    given = {"mean": [0.0] * shape[0], "std": [1.0] * shape[0]} | parameters
+    with pytest.raises(ValueError, match=message):
+        make_views(shape, **given)
