@@ -1,0 +1,316 @@
+"""The equations of MiCE as pure functions on tensors.
+
+Everything stays in log space and keeps the dtype of its inputs. Shapes use one
+alphabet: B batch, K clusters (experts), D embedding, V queue.
+
+Equation, theorem and section numbers refer to Tsai, Li and Zhu, "MiCE: Mixture of
+Contrastive Experts for Unsupervised Image Clustering", ICLR 2021.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = [
+    "elbo",
+    "expert_log_prob",
+    "gating_log_prob",
+    "info_nce",
+    "log_evidence",
+    "log_joint",
+    "log_partition",
+    "plain_log_partition",
+    "posterior",
+    "prototype_update",
+    "repelled_directions",
+    "simplex_centres",
+]
+
+
+# ---------------------------------------------------------------- gating prototypes
+
+
+def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
+    """Centres of the Max-Mahalanobis distribution (Algorithm 2).
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of centres K, at most ``dim + 1``.
+    dim : int
+        Dimension D of the embedding space.
+    dtype : torch.dtype, default=torch.float32
+        Type of the result; the recursion itself runs in float64.
+
+    Returns
+    -------
+    Tensor of shape (K, D)
+        Unit vectors whose pairwise inner products are all -1 / (K - 1).
+
+    Raises
+    ------
+    ValueError
+        If K > D + 1: no such vectors exist.
+    """
+    if n_clusters > dim + 1:
+        raise ValueError(
+            "`embedding_dim` must be at least n_clusters - 1 = "
+            f"{n_clusters - 1} for simplex gating prototypes; got {dim}."
+        )
+    omega = torch.zeros(n_clusters, dim, dtype=torch.float64)
+    omega[0, 0] = 1.0
+    for i in range(1, n_clusters):
+        for j in range(i):
+            inner = omega[i] @ omega[j]
+            omega[i, j] = -(1 / (n_clusters - 1) + inner) / omega[j, j]
+        if i < dim:  # the last of D + 1 centres has no coordinate of its own left
+            omega[i, i] = torch.sqrt((1 - omega[i].square().sum()).clamp_min(0))
+    return omega.to(dtype)
+
+
+def repelled_directions(
+    n_clusters: int, dim: int, dtype=torch.float32, *, n_steps: int = 300
+) -> Tensor:
+    """Unit vectors spread over the sphere by mutual repulsion.
+
+    The stand-in for :func:`simplex_centres` where K > D + 1. A soft maximum of each
+    vector's cosines to the others is pushed down by gradient descent while its
+    sharpness grows, from a fixed random start.
+
+    Parameters
+    ----------
+    n_clusters, dim : int
+        K and D.
+    dtype : torch.dtype, default=torch.float32
+    n_steps : int, default=300
+
+    Returns
+    -------
+    Tensor of shape (K, D)
+        Unit vectors, the same ones on every call.
+    """
+    generator = torch.Generator().manual_seed(0)
+    omega = torch.randn(n_clusters, dim, generator=generator, dtype=torch.float64)
+    omega = F.normalize(omega, dim=1)
+    step_size = 1.0
+    for step in range(n_steps):
+        progress = step / n_steps
+        sharpness = 4.0 * 64.0**progress
+        cosines = omega @ omega.T
+        cosines.fill_diagonal_(-math.inf)
+        push = torch.softmax(sharpness * cosines, dim=1) @ omega
+        rate = step_size * (1 - progress)
+        omega = F.normalize(omega - rate * push, dim=1)
+    return omega.to(dtype)
+
+
+def gating_log_prob(g: Tensor, omega: Tensor, kappa: float) -> Tensor:
+    """Log-probabilities of the gating function (equation 4).
+
+    Parameters
+    ----------
+    g : Tensor of shape (B, D)
+        Gating embeddings, unit norm.
+    omega : Tensor of shape (K, D)
+        Gating prototypes, unit norm.
+    kappa : float
+        Temperature. ``math.inf`` gives the uniform gate of Assumption A3.
+
+    Returns
+    -------
+    Tensor of shape (B, K)
+        log p(z = k | x).
+    """
+    return torch.log_softmax(g @ omega.T / kappa, dim=1)
+
+
+# -------------------------------------------------------------------------- experts
+
+
+class _QueueLogSumExp(torch.autograd.Function):
+    """log sum_i exp(q_i . x) as the log-sum-exp of an attention over the queue.
+
+    With query x and keys = values = q, the attention's output is the gradient of its
+    log-sum-exp with respect to x, so the forward pass yields both and no (B, K, V)
+    tensor is kept.
+    """
+
+    @staticmethod
+    def forward(ctx, x, queue):
+        keys = queue.transpose(0, 1)[None]  # (1, K, V, D)
+        query = x.transpose(0, 1)[None]  # (1, K, B, D)
+        attend = _cpu_attention if x.device.type == "cpu" else _chunked_attention
+        output, lse = attend(query, keys)
+        ctx.save_for_backward(output[0].transpose(0, 1))
+        return lse[0].transpose(0, 1)  # (B, K)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (output,) = ctx.saved_tensors
+        return grad.unsqueeze(-1) * output, None
+
+
+def _cpu_attention(query, keys):
+    # (1, K, B, D), (1, K, V, D) -> output (1, K, B, D), log-sum-exp (1, K, B)
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, keys, keys, scale=1.0
+    )
+
+
+def _chunked_attention(query, keys, chunk: int = 2048):
+    """The same in pieces of the queue, for devices without such a kernel."""
+    top = query.new_full(query.shape[:-1], -math.inf)  # (1, K, B), running maximum
+    total = torch.zeros_like(top)
+    output = torch.zeros_like(query)
+    for part in keys.split(chunk, dim=2):
+        logits = query @ part.transpose(2, 3)  # (1, K, B, chunk)
+        new_top = torch.maximum(top, logits.amax(dim=-1))
+        weights = torch.exp(logits - new_top.unsqueeze(-1))
+        shrink = torch.exp(top - new_top)
+        total = total * shrink + weights.sum(dim=-1)
+        output = output * shrink.unsqueeze(-1) + weights @ part
+        top = new_top
+    return output / total.unsqueeze(-1), top + torch.log(total)
+
+
+def log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
+    """Log of the estimated normalisation constant (equation 9), fused.
+
+    Parameters
+    ----------
+    x : Tensor of shape (B, K, D)
+        (f + mu) / tau, see :func:`expert_log_prob`.
+    positive : Tensor of shape (B, K)
+        The positive logits v . x, which are part of the estimate.
+    queue : Tensor of shape (V, K, D)
+        Teacher embeddings of earlier batches, unit norm. Gets no gradient.
+
+    Returns
+    -------
+    Tensor of shape (B, K)
+        log(exp(v . x) + sum_i exp(q_i . x)).
+    """
+    return torch.logaddexp(positive, _QueueLogSumExp.apply(x, queue.to(x.dtype)))
+
+
+def plain_log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
+    """Like :func:`log_partition`, written as in the paper (holds B x K x V)."""
+    negative = torch.einsum("bkd,vkd->bkv", x, queue)  # (B, K, V)
+    logits = torch.cat([positive.unsqueeze(-1), negative], dim=-1)
+    return torch.logsumexp(logits, dim=-1)
+
+
+def expert_log_prob(
+    f: Tensor,
+    v: Tensor,
+    mu: Tensor | None,
+    queue: Tensor,
+    tau: float,
+    partition=log_partition,
+) -> Tensor:
+    """Log-probabilities of the experts (equations 5, 6 and 9).
+
+    Positive and negative logits share the vector x = (f + mu) / tau: they are v . x
+    and q_i . x.
+
+    Parameters
+    ----------
+    f, v : Tensor of shape (B, K, D)
+        Student and teacher embeddings, unit norm.
+    mu : Tensor of shape (K, D) or None
+        Expert prototypes, unit norm. None leaves the class-level information out
+        (Assumption A5).
+    queue : Tensor of shape (V, K, D)
+    tau : float
+        Temperature.
+    partition : callable, default=log_partition
+        The estimate of the normalisation constant, in log space.
+
+    Returns
+    -------
+    Tensor of shape (B, K)
+        log p(y | x, z = k).
+    """
+    x = (f if mu is None else f + mu) / tau
+    positive = (v * x).sum(dim=-1)
+    return positive - partition(x, positive, queue)
+
+
+def info_nce(f: Tensor, v: Tensor, queue: Tensor, tau: float) -> Tensor:
+    """Log-probabilities of MoCo's classifier (equation 2 without the slip in sign).
+
+    Parameters
+    ----------
+    f, v : Tensor of shape (B, D)
+        Student and teacher embeddings, unit norm.
+    queue : Tensor of shape (V, D)
+    tau : float
+
+    Returns
+    -------
+    Tensor of shape (B,)
+        log p(y | x); the InfoNCE loss is its negative.
+    """
+    return expert_log_prob(
+        f.unsqueeze(1), v.unsqueeze(1), None, queue.unsqueeze(1), tau
+    ).squeeze(1)
+
+
+# --------------------------------------------------------------- inference and ELBO
+
+
+def log_joint(gating: Tensor, experts: Tensor) -> Tensor:
+    """log p(y, z = k | x) from both log-probabilities (equation 3), each (B, K)."""
+    return gating + experts
+
+
+def posterior(joint: Tensor) -> Tensor:
+    """Posterior q(z | x, y) over the experts (equation 10), (B, K) -> (B, K)."""
+    return torch.softmax(joint, dim=1)
+
+
+def log_evidence(joint: Tensor) -> Tensor:
+    """log p(y | x), (B, K) -> (B,): what the ELBO equals at the exact posterior."""
+    return torch.logsumexp(joint, dim=1)
+
+
+def elbo(joint: Tensor, q: Tensor | None = None) -> Tensor:
+    """Evidence lower bound of every sample (equations 7 and 11).
+
+    Parameters
+    ----------
+    joint : Tensor of shape (B, K)
+        Log-joint.
+    q : Tensor of shape (B, K) or None
+        Any distribution over the experts. None stands for the exact posterior, for
+        which the bound is tight; its gradient is then the one with q held constant.
+
+    Returns
+    -------
+    Tensor of shape (B,)
+        E_q[log p(y, z | x)] + H(q).
+    """
+    if q is None:
+        return log_evidence(joint)
+    return (q * joint - torch.xlogy(q, q)).sum(dim=1)
+
+
+def prototype_update(sums: Tensor, previous: Tensor) -> Tensor:
+    """Analytical update of the expert prototypes (equation 13).
+
+    Parameters
+    ----------
+    sums : Tensor of shape (K, D)
+        For each expert the sum of the teacher embeddings assigned to it.
+    previous : Tensor of shape (K, D)
+        Kept where a sum is zero, as for an empty cluster.
+
+    Returns
+    -------
+    Tensor of shape (K, D)
+        Unit vectors (and previous ones).
+    """
+    norms = sums.norm(dim=1, keepdim=True)
+    return torch.where(norms > 0, sums / norms.clamp_min(1e-30), previous)

@@ -1,0 +1,317 @@
+"""The paper's identities, equation by equation."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sk_mice._engine import objective
+from sk_mice._engine.objective import (
+    _chunked_attention,
+    _cpu_attention,
+    elbo,
+    expert_log_prob,
+    gating_log_prob,
+    info_nce,
+    log_evidence,
+    log_joint,
+    log_partition,
+    plain_log_partition,
+    posterior,
+    prototype_update,
+    repelled_directions,
+    simplex_centres,
+)
+from sklearn.exceptions import ConvergenceWarning
+from torch.nn import functional as F
+
+B, K, D, V = 7, 4, 6, 23
+FLOATS = [torch.float32, torch.float64]
+
+
+def unit(*shape, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(*shape, generator=generator, dtype=dtype), dim=-1)
+
+
+@pytest.fixture
+def parts():
+    """Embeddings and prototypes of a small model, in float64."""
+    return {
+        "f": unit(B, K, D, seed=1),
+        "v": unit(B, K, D, seed=2),
+        "mu": unit(K, D, seed=3),
+        "queue": unit(V, K, D, seed=4),
+        "g": unit(B, D, seed=5),
+        "omega": simplex_centres(K, D, torch.float64),
+    }
+
+
+def joint_of(parts, tau=1.0, kappa=1.0, partition=log_partition):
+    experts = expert_log_prob(
+        parts["f"], parts["v"], parts["mu"], parts["queue"], tau, partition
+    )
+    return log_joint(gating_log_prob(parts["g"], parts["omega"], kappa), experts)
+
+
+# ---------------------------------------------------------------- gating prototypes
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 9, 128])
+def test_simplex_centres_have_unit_norm_and_equal_angles(dim):
+    for n_clusters in range(1, dim + 2):
+        omega = simplex_centres(n_clusters, dim, torch.float64)
+        expected = torch.eye(n_clusters, dtype=torch.float64)
+        if n_clusters > 1:
+            expected[expected == 0] = -1 / (n_clusters - 1)
+        torch.testing.assert_close(omega @ omega.T, expected, rtol=0, atol=1e-7)
+
+
+def test_simplex_centres_refuse_more_than_fit():
+    with pytest.raises(ValueError, match=r"at least n_clusters - 1 = 199.*got 128"):
+        simplex_centres(200, 128)
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "dim", "worst"),
+    # Up to 2 D vectors can have no positive cosine at all (the orthoplex); beyond,
+    # the Welch bound sqrt((K - D) / (D (K - 1))) is for lines, so vectors do better.
+    [(5, 2, 0.32), (20, 10, 0.03), (200, 128, 0.03), (400, 64, 0.15), (1000, 128, 0.12)],
+)
+def test_repelled_directions_are_far_apart(n_clusters, dim, worst):
+    omega = repelled_directions(n_clusters, dim, torch.float64)
+    cosines = omega @ omega.T
+    torch.testing.assert_close(cosines.diag(), torch.ones(n_clusters).double())
+    assert cosines.fill_diagonal_(-1).max() < worst
+    assert torch.equal(omega, repelled_directions(n_clusters, dim, torch.float64))
+
+
+def test_uniform_gate_at_infinite_temperature(parts):
+    uniform = gating_log_prob(parts["g"], parts["omega"], math.inf)
+    torch.testing.assert_close(uniform, torch.full_like(uniform, -math.log(K)))
+
+
+def test_gate_is_a_softmax_of_cosines(parts):
+    cosines = parts["g"] @ parts["omega"].T
+    expected = torch.exp(cosines / 0.3) / torch.exp(cosines / 0.3).sum(1, keepdim=True)
+    actual = gating_log_prob(parts["g"], parts["omega"], 0.3).exp()
+    torch.testing.assert_close(actual, expected)
+
+
+# --------------------------------------------------------------------- log-partition
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("tau", [0.05, 1.0, 10.0])
+def test_fused_and_plain_partition_agree_with_their_gradients(parts, dtype, tau):
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {}
+    results = []
+    for partition in (log_partition, plain_log_partition):
+        f = parts["f"].to(dtype).requires_grad_()
+        mu = parts["mu"].to(dtype).requires_grad_()
+        v, queue = parts["v"].to(dtype), parts["queue"].to(dtype)
+        experts = expert_log_prob(f, v, mu, queue, tau, partition)
+        assert experts.dtype == dtype
+        weights = torch.linspace(1, 2, B * K, dtype=dtype).view(B, K)
+        gradients = torch.autograd.grad((experts * weights).sum(), [f, mu])
+        results.append([experts.detach(), *gradients])
+    for fused, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain, **tolerance)
+
+
+def test_fused_partition_agrees_with_finite_differences(parts):
+    x = (2 * parts["f"]).requires_grad_()
+    positive = (parts["v"] * 2 * parts["f"]).sum(-1).detach().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x, p: log_partition(x, p, parts["queue"]), (x, positive)
+    )
+
+
+@pytest.mark.parametrize("chunk", [1, 5, V, 100])
+def test_chunked_attention_agrees_with_the_kernel(parts, chunk):
+    query = 3 * parts["f"].transpose(0, 1)[None]
+    keys = parts["queue"].transpose(0, 1)[None]
+    expected = _cpu_attention(query, keys)
+    actual = _chunked_attention(query, keys, chunk)
+    for a, b in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_partition_keeps_nothing_of_size_b_k_v():
+    saved = []
+    f = unit(8, 3, 5, dtype=torch.float32).requires_grad_()
+    queue = unit(1000, 3, 5, dtype=torch.float32)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: saved.append(t.numel()) or t, lambda t: t
+    ):
+        expert_log_prob(f, f.detach(), None, queue, 1.0).sum().backward()
+    assert max(saved) <= f.numel()
+
+
+def test_partition_counts_the_positive_once(parts):
+    # Equation 9: with the positive in the estimate, probabilities stay below 1 even
+    # with a queue that holds nothing similar.
+    f = parts["f"][:1]
+    experts = expert_log_prob(f, f, None, -f, 0.01)  # the queue: one opposite vector
+    torch.testing.assert_close(experts, torch.full_like(experts, 0.0))
+    assert (experts <= 0).all()
+
+
+def test_half_precision_queue_is_promoted(parts):
+    f, v, mu = (parts[name].float() for name in ("f", "v", "mu"))
+    half = parts["queue"].half()
+    expected = expert_log_prob(f, v, mu, half.float(), 1.0)
+    torch.testing.assert_close(expert_log_prob(f, v, mu, half, 1.0), expected)
+
+
+@pytest.mark.parametrize("tau", [0.01, 100.0])
+@pytest.mark.parametrize("kappa", [0.01, 100.0])
+def test_extreme_temperatures_stay_finite(parts, tau, kappa):
+    f = parts["f"].float().requires_grad_()
+    small = {name: part.float() for name, part in parts.items()} | {"f": f}
+    joint = joint_of(small, tau, kappa)
+    elbo(joint).mean().backward()
+    for value in (joint, posterior(joint), f.grad):
+        assert torch.isfinite(value).all()
+
+
+# ------------------------------------------------------------------ posterior and ELBO
+
+
+def test_elbo_is_the_log_evidence_at_the_exact_posterior(parts):
+    joint = joint_of(parts)
+    torch.testing.assert_close(elbo(joint, posterior(joint)), log_evidence(joint))
+    torch.testing.assert_close(elbo(joint), log_evidence(joint))
+
+
+def test_elbo_is_below_the_log_evidence_for_any_other_q(parts):
+    joint = joint_of(parts)
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        other = torch.rand(B, K, generator=generator, dtype=torch.float64)
+        q = other / other.sum(1, keepdim=True)
+        assert (elbo(joint, q) < log_evidence(joint)).all()
+    one_hot = F.one_hot(torch.arange(B) % K, K).double()  # 0 log 0 = 0
+    assert (elbo(joint, one_hot) < log_evidence(joint)).all()
+
+
+def test_elbo_is_expectation_minus_divergence_from_the_gate(parts):
+    # Equation 8 as it stands in the paper.
+    gating = gating_log_prob(parts["g"], parts["omega"], 1.0)
+    experts = joint_of(parts) - gating
+    q = torch.softmax(unit(B, K, seed=9), dim=1)
+    divergence = (q * (q.log() - gating)).sum(1)
+    expected = (q * experts).sum(1) - divergence
+    torch.testing.assert_close(elbo(log_joint(gating, experts), q), expected)
+
+
+def test_gradient_is_the_same_with_the_posterior_held(parts):
+    f = parts["f"].requires_grad_()
+    joint = joint_of(parts)
+    (free,) = torch.autograd.grad(elbo(joint).sum(), f, retain_graph=True)
+    held = posterior(joint).detach()
+    (detached,) = torch.autograd.grad(elbo(joint, held).sum(), f)
+    torch.testing.assert_close(free, detached)
+
+
+def test_theorem_1_bound(parts):
+    # L~ <= log p(y | x) + log N - log V + 4 / tau, with Z over all N teacher
+    # embeddings; the proof writes the estimate of Z without the positive, which only
+    # makes it smaller.
+    everything = torch.cat([parts["v"], unit(40, K, D, seed=8)])  # N = B + 40
+    n_samples = len(everything)
+    gating = gating_log_prob(parts["g"], parts["omega"], 1.0)
+    for tau in (0.2, 1.0, 3.0):
+        x = (parts["f"] + parts["mu"]) / tau
+        logits = torch.einsum("bkd,nkd->bkn", x, everything)
+        exact = (parts["v"] * x).sum(-1) - torch.logsumexp(logits, dim=-1)
+        evidence = log_evidence(log_joint(gating, exact))
+        bound = evidence + math.log(n_samples) - math.log(V) + 4 / tau
+        assert (elbo(joint_of(parts, tau)) <= bound).all()
+        assert (elbo(joint_of(parts, tau)) <= 0).all()
+
+
+def test_small_full_batch_em_steps_never_lower_the_elbo(parts):
+    # Theorem 1 with teacher and views frozen and the exact partition: here the queue
+    # and the positive are all teacher embeddings there are.
+    f = parts["f"].clone().requires_grad_()
+    g = parts["g"].clone().requires_grad_()
+    mu = parts["mu"].clone().requires_grad_()
+    optimizer = torch.optim.SGD([f, g, mu], lr=0.05)
+
+    def joint():
+        now = {"f": F.normalize(f, dim=-1), "g": F.normalize(g, dim=-1)}
+        return joint_of(parts | now | {"mu": F.normalize(mu, dim=-1)})
+
+    values = []
+    for _ in range(100):
+        q = posterior(joint()).detach()  # E-step
+        bound = elbo(joint(), q).mean()
+        values.append(bound.item())
+        optimizer.zero_grad()
+        (-bound).backward()  # M-step
+        optimizer.step()
+    assert (np.diff(values) >= -1e-12).all()
+    assert values[-1] > values[0] + 0.05
+
+
+# -------------------------------------------------------- relations to the baseline
+
+
+def test_lemma_1_and_theorems_2_and_3(parts):
+    # A3: uniform gate; A4: one output layer for all; A5: no class-level information.
+    f, v, queue = parts["f"][:, :1], parts["v"][:, :1], parts["queue"][:, :1]
+    gating = gating_log_prob(parts["g"], parts["omega"], math.inf)
+    experts = expert_log_prob(
+        f.expand(-1, K, -1), v.expand(-1, K, -1), None, queue.expand(-1, K, -1), 0.5
+    )
+    joint = log_joint(gating, experts)
+    uniform = torch.full((B, K), 1 / K, dtype=torch.float64)
+    torch.testing.assert_close(posterior(joint), uniform)  # Lemma 1
+    one = info_nce(f[:, 0], v[:, 0], queue[:, 0], 0.5)
+    torch.testing.assert_close(elbo(joint), one)  # Theorem 3
+
+
+def test_info_nce_is_the_cross_entropy_of_the_positive(parts):
+    f, v, queue = parts["f"][:, 0], parts["v"][:, 0], parts["queue"][:, 0]
+    logits = torch.cat([(f * v).sum(1, keepdim=True), f @ queue.T], dim=1) / 0.07
+    expected = -F.cross_entropy(logits, torch.zeros(B, dtype=torch.long), reduction="none")
+    torch.testing.assert_close(info_nce(f, v, queue, 0.07), expected)
+
+
+def test_theorem_4_analytical_update_is_a_step_of_spherical_k_means(parts):
+    # A1 hard assignment, A2 constant log Z, A3 uniform gate, A4 one output layer.
+    from sk_mice import SphericalKMeans
+
+    v = unit(200, D, seed=11)
+    f = unit(200, 1, D, seed=12)
+    tau, constant = 0.7, 3.0
+    experts = expert_log_prob(
+        f.expand(-1, K, -1),
+        v.unsqueeze(1).expand(-1, K, -1),
+        parts["mu"],
+        parts["queue"],
+        tau,
+        partition=lambda x, positive, queue: torch.full_like(positive, constant),
+    )
+    uniform = torch.full_like(experts, -math.log(K))
+    labels = log_joint(uniform, experts).argmax(1)
+    sums = torch.zeros(K, D).double().index_add_(0, labels, v)
+    updated = prototype_update(sums, parts["mu"])
+
+    kmeans = SphericalKMeans(K, init=parts["mu"].numpy(), n_init=1, max_iter=1)
+    with pytest.warns(ConvergenceWarning):  # one iteration is not meant to converge
+        kmeans.fit(v.numpy())
+    np.testing.assert_allclose(updated.numpy(), kmeans.cluster_centers_, atol=1e-12)
+    nearest = (v @ parts["mu"].T).argmax(1)
+    assert torch.equal(labels, nearest)
+
+
+def test_prototype_update_keeps_the_prototype_of_an_empty_cluster(parts):
+    sums = torch.stack([3 * parts["mu"][0], torch.zeros(D).double()])
+    updated = prototype_update(sums, parts["mu"][:2])
+    torch.testing.assert_close(updated, parts["mu"][:2])
+
+
+def test_every_function_of_the_module_is_public_on_purpose():
+    assert all(hasattr(objective, name) for name in objective.__all__)
