@@ -1,0 +1,319 @@
+"""What MiCEClustering and MoCo share: parameters, set-up, training, batched inference."""
+
+import copy
+import math
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+from tqdm.auto import tqdm
+
+from ._engine.backbones import build_backbone
+from ._engine.model import ContrastiveMixture
+from ._engine.samples import SampleFormat, Samples, infer_format
+from ._engine.schedule import check_schedule, learning_rate
+from ._engine.trainer import ProgressBar, Trainer
+from ._engine.views import make_views
+
+INFERENCE_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a fit works with, made of the parameters and X before training."""
+
+    samples: Samples
+    views: object
+    device: torch.device
+    autocast_dtype: torch.dtype | None
+    batch_size: int
+    queue_size: int
+    bar: object  # tqdm, over all epochs of the fit
+
+    def __enter__(self):
+        """Close the progress bar whatever happens."""
+        return self
+
+    def __exit__(self, *error):
+        """Close the progress bar."""
+        self.bar.close()
+
+
+@dataclass
+class Run:
+    """One trained model and how it came about."""
+
+    model: ContrastiveMixture
+    history: list[dict] = field(default_factory=list)
+    init_labels: np.ndarray | None = None
+
+
+class ContrastiveEstimator(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """Base of the estimators that train a :class:`ContrastiveMixture`."""
+
+    _parameter_constraints: dict = {
+        "backbone": "no_validation",  # build_backbone says what fits the samples
+        "embedding_dim": [Interval(Integral, 1, None, closed="left")],
+        "tau": [Interval(Real, 0, np.inf, closed="neither")],
+        "queue_size": [Interval(Integral, 1, None, closed="left")],
+        "teacher_momentum": [Interval(Real, 0, 1, closed="left")],
+        "augmentation": "no_validation",  # make_views knows the samples
+        "flip": ["boolean"],
+        "crop_scale": "no_validation",
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 2, None, closed="left")],
+        "lr": [Interval(Real, 0, np.inf, closed="neither")],
+        "weight_decay": [Interval(Real, 0, np.inf, closed="left")],
+        "schedule": "no_validation",  # check_schedule takes callables, too
+        "warmup": [Interval(Real, 0, 1, closed="left")],
+        "image_shape": [tuple, list, None],
+        "layout": [StrOptions({"auto", "channels_last", "channels_first"})],
+        "value_range": [StrOptions({"auto"}), tuple, list],
+        "device": [str, torch.device],
+        "precision": [StrOptions({"auto", "float32", "bfloat16"})],
+        "callbacks": [list, tuple, None],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+    }
+
+    # ------------------------------------------------------------- before training
+
+    def _check_fit_X(self, X):
+        """Validate X and learn its format; a warm start keeps the one it has."""
+        X = self._check_X(X, reset=not self._continues)
+        if not self._continues:
+            self._format = infer_format(
+                X,
+                layout=self.layout,
+                image_shape=self.image_shape,
+                value_range=self.value_range,
+            )
+        return X
+
+    def _check_X(self, X, *, reset: bool):
+        least = 2 if reset else 1
+        if getattr(X, "ndim", 0) <= 2:
+            return validate_data(self, X, reset=reset, ensure_min_samples=least)
+        X = check_array(
+            X, allow_nd=True, ensure_min_samples=least, input_name="X", estimator=self
+        )
+        if reset:
+            self.n_features_in_ = math.prod(X.shape[1:])
+        elif X.shape[1:] != self._format.input_shape:
+            raise ValueError(
+                f"X must hold samples of shape {self._format.input_shape}, as in `fit`; "
+                f"got {X.shape[1:]}."
+            )
+        return X
+
+    @property
+    def _continues(self) -> bool:
+        return self.warm_start and hasattr(self, "_model")
+
+    def _setup(self, X, n_epochs: int) -> Setup:
+        check_schedule(self.schedule)
+        device = resolve_device(self.device)
+        return Setup(
+            samples=Samples(X, self._format, device),
+            views=self._make_views(),
+            device=device,
+            autocast_dtype=resolve_precision(self.precision, device, self._format),
+            batch_size=min(self.batch_size, len(X)),
+            queue_size=min(self.queue_size, len(X)),
+            bar=tqdm(
+                total=n_epochs,
+                desc=type(self).__name__,
+                unit="epoch",
+                disable=not self.verbose,
+            ),
+        )
+
+    def _make_views(self):
+        fmt = self._format
+        mean, std = fmt.mean, fmt.std
+        if not fmt.is_image:  # Samples has standardised them
+            mean, std = [0.0] * len(mean), [1.0] * len(std)
+        return make_views(
+            fmt.shape,
+            mean=mean,
+            std=std,
+            augmentation=self.augmentation,
+            flip=self.flip,
+            crop_scale=self.crop_scale,
+        )
+
+    # -------------------------------------------------------------------- training
+
+    def _build_moco(self, setup: Setup, seed: int) -> ContrastiveMixture:
+        """MiCE under Assumptions A3 to A5: one expert, no gate, no prototypes."""
+        return self._build(setup, seed, n_experts=1, omega=None, kappa=math.inf)
+
+    def _build(self, setup: Setup, seed: int, *, n_experts, omega, kappa):
+        """A model with fresh weights, a function of the seed alone."""
+        devices = [setup.device] if setup.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            shape = setup.views.out_shape
+            model = ContrastiveMixture(
+                build_backbone(self.backbone, shape, device=setup.device),
+                shape,
+                n_experts=n_experts,
+                embedding_dim=self.embedding_dim,
+                queue_size=setup.queue_size,
+                omega=omega,
+                tau=self.tau,
+                kappa=kappa,
+            )
+        return model.to(setup.device, memory_format=torch.channels_last)
+
+    def _train(self, model, setup: Setup, seed: int, n_epochs: int, stage: str, **more):
+        """Train the model in place; returns the history, a dict an epoch."""
+        trainer = Trainer(
+            model,
+            views=setup.views,
+            generator=torch.Generator(setup.device).manual_seed(seed),
+            order_generator=torch.Generator().manual_seed(seed),
+            rate=learning_rate(self.lr, self.schedule, self.warmup),
+            weight_decay=self.weight_decay,
+            teacher_momentum=self.teacher_momentum,
+            autocast_dtype=setup.autocast_dtype,
+            n_epochs=n_epochs,
+            batch_size=setup.batch_size,
+            callbacks=[ProgressBar(setup.bar, stage), *(self.callbacks or ())],
+            **more,
+        )
+        trainer.fit(setup.samples, None)
+        model.eval()
+        return [{"stage": stage} | row for row in trainer.history_rows()]
+
+    def _copy_of_fitted_model(self, setup: Setup):
+        """The model that a warm start goes on with, with the temperatures of now."""
+        model = copy.deepcopy(self._model).to(setup.device)
+        model.tau = self.tau
+        return model
+
+    # ------------------------------------------------------------------- inference
+
+    def _infer(self, X, *wanted):
+        """Any of what the model can infer about X, see :func:`infer`."""
+        check_is_fitted(self)
+        X = self._check_X(X, reset=False)
+        samples = Samples(X, self._format, self.device_)
+        return infer(self._model, self._make_views(), samples, *wanted)
+
+    def _keep(self, run: Run) -> None:
+        self._model = run.model
+        self.history_ = run.history
+        self.n_iter_ = len(run.history)
+
+    @property
+    def device_(self) -> torch.device:
+        """Where the fitted model is."""
+        return self._model.queue.device
+
+    @property
+    def backbone_(self):
+        """The trained module; can be passed on as another estimator's `backbone`."""
+        check_is_fitted(self)
+        return self._model.student.backbone
+
+    @property
+    def _n_features_out(self):
+        return self._model.queue.shape[2]
+
+    def __sklearn_tags__(self):
+        """Describe the estimator to scikit-learn."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def __getstate__(self):
+        """Pickle on the CPU, so that a file loads where there is no other device."""
+        state = super().__getstate__().copy()
+        if "_model" in state and self.device_.type != "cpu":
+            state["_model"] = copy.deepcopy(self._model).cpu()
+        return state
+
+
+def infer(model, views, samples: Samples, *wanted) -> list[np.ndarray]:
+    """Run the model, in evaluation mode, over all samples in order.
+
+    Parameters
+    ----------
+    model : ContrastiveMixture
+    views : ImageViews or VectorViews
+    samples : Samples
+    *wanted : str
+        Keys of :meth:`ContrastiveMixture.infer`.
+
+    Returns
+    -------
+    list of ndarray
+        What is wanted, for all samples, in float32.
+    """
+    parts = []
+    for batch in samples.in_order(INFERENCE_BATCH):
+        known = model.infer(views.plain(batch))
+        parts.append([known[name].cpu() for name in wanted])
+    return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
+
+
+# ------------------------------------------------------- what "auto" and names mean
+
+
+def resolve_device(device) -> torch.device:
+    """Turn `device` into a torch.device that is there; "auto" prefers CUDA."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"`device` must name a torch device; got {device!r}.") from error
+    there = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    if (device.index or 0) >= there.get(device.type, 0):
+        names = ", ".join(name for name, count in there.items() if count)
+        raise ValueError(
+            f'`device` must be available on this machine ({names}); got "{device}".'
+        )
+    return device
+
+
+def resolve_precision(
+    precision: str, device: torch.device, fmt: SampleFormat
+) -> torch.dtype | None:
+    """Autocast type of the networks; "auto" is bfloat16 where the hardware has it."""
+    if precision == "auto":
+        if device.type == "cuda":
+            fast = torch.cuda.get_device_capability(device) >= (8, 0)
+        else:  # the small networks for vectors gain nothing
+            fast = fmt.is_image and device.type == "cpu" and _cpu_has_bfloat16()
+        precision = "bfloat16" if fast else "float32"
+    return torch.bfloat16 if precision == "bfloat16" else None
+
+
+def _cpu_has_bfloat16() -> bool:
+    # Not every release of torch has both.
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, bool)() for name in checks)
+
+
+def draw_seeds(random_state, n: int) -> list[int]:
+    """Seeds of independent runs."""
+    return check_random_state(random_state).randint(2**31 - 1, size=n).tolist()

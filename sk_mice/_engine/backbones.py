@@ -1,0 +1,207 @@
+"""Encoders: what turns a batch of samples into features (B, F)."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["BACKBONES", "MLP", "SmallResNet", "build_backbone", "feature_count"]
+
+CIFAR_STEM_UP_TO = 64  # pixels; above, torchvision's ImageNet stem is kept
+
+
+class MLP(nn.Module):
+    """Two hidden layers with batch normalisation, for vectors.
+
+    Parameters
+    ----------
+    in_features : int
+    width : int, default=256
+    """
+
+    def __init__(self, in_features: int, width: int = 256):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(in_features, width, bias=False),
+            nn.BatchNorm1d(width),
+            nn.ReLU(inplace=True),
+            nn.Linear(width, width, bias=False),
+            nn.BatchNorm1d(width),
+            nn.ReLU(inplace=True),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class _BasicBlock(nn.Module):
+    def __init__(self, c_in: int, c_out: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(c_out)
+        self.conv2 = nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(c_out)
+        self.shortcut = None
+        if stride != 1 or c_in != c_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.BatchNorm2d(c_out)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.shortcut is None else self.shortcut(x)
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(x)) + shortcut, inplace=True)
+
+
+class SmallResNet(nn.Module):
+    """A residual network for small images and CPUs.
+
+    Four stages of basic blocks (He et al., 2016) of 1, 2, 4 and 8 times `width`
+    channels, at full, half, quarter and eighth of the image's size.
+
+    Parameters
+    ----------
+    channels : int
+        C of the images.
+    width : int, default=16
+        Channels of the first stage.
+    blocks : sequence of int, default=(1, 1, 1, 1)
+        Blocks of each stage.
+    """
+
+    def __init__(self, channels: int, width: int = 16, blocks=(1, 1, 1, 1)):
+        super().__init__()
+        layers = [
+            nn.Conv2d(channels, width, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        ]
+        c_in = width
+        for stage, n_blocks in enumerate(blocks):
+            for block in range(n_blocks):
+                c_out = width * 2**stage
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(_BasicBlock(c_in, c_out, stride))
+                c_in = c_out
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).mean(dim=(2, 3))
+
+
+def _torchvision_resnet(name: str, shape, max_pool: bool) -> nn.Module:
+    # Imported when used: torchvision takes longer to import than all of ours.
+    from torchvision import models
+
+    channels, height, width = shape
+    net = getattr(models, name)(weights=None)
+    net.fc = nn.Identity()
+    if max(height, width) <= CIFAR_STEM_UP_TO:
+        net.conv1 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+        if not max_pool:
+            net.maxpool = nn.Identity()
+    elif channels != 3:
+        net.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
+    return net
+
+
+BACKBONES = ("mlp", "resnet-small", "resnet18", "resnet34", "resnet50")
+
+
+def build_backbone(backbone, shape, *, device, max_pool: bool = False) -> nn.Module:
+    """A backbone by name, or the user's own.
+
+    Parameters
+    ----------
+    backbone : str, nn.Module or callable
+        A name in `BACKBONES`, "auto", a module (copied, its weights are the start) or
+        a factory without arguments.
+    shape : tuple (C, H, W) or (F,)
+        Shape of one view.
+    device : torch.device
+        "auto" takes "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18"
+        for images on an accelerator.
+    max_pool : bool, default=False
+        Keep the max-pooling after the 3x3 stem of the named torchvision networks
+        (the paper's appendix removes it).
+
+    Returns
+    -------
+    nn.Module
+        Maps (B, *shape) to (B, F).
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `backbone` is unknown or does not fit the samples.
+    """
+    is_image = len(shape) == 3
+    if isinstance(backbone, nn.Module):
+        return copy.deepcopy(backbone)
+    if not isinstance(backbone, str):
+        return _from_factory(backbone)
+    if backbone == "auto":
+        if not is_image:
+            backbone = "mlp"
+        else:
+            backbone = "resnet-small" if device.type == "cpu" else "resnet18"
+    if backbone not in BACKBONES:
+        raise ValueError(
+            f'`backbone` must be "auto", one of {", ".join(BACKBONES)}, a module or a '
+            f"factory of one; got {backbone!r}."
+        )
+    if backbone == "mlp":
+        return MLP(shape[0]) if not is_image else nn.Sequential(
+            nn.Flatten(), MLP(shape[0] * shape[1] * shape[2])
+        )
+    if not is_image:
+        raise ValueError(
+            f"`backbone`={backbone!r} takes images, but X holds vectors of "
+            f'{shape[0]} features; use "mlp", or set `image_shape`.'
+        )
+    if backbone == "resnet-small":
+        return SmallResNet(shape[0])
+    return _torchvision_resnet(backbone, shape, max_pool)
+
+
+def _from_factory(factory) -> nn.Module:
+    module = factory() if callable(factory) else None
+    if not isinstance(module, nn.Module):
+        got = type(factory if module is None else module).__name__
+        raise TypeError(
+            "`backbone` must be a name, an nn.Module or a factory that returns one; "
+            f"got {got}."
+        )
+    return module
+
+
+def feature_count(backbone: nn.Module, shape) -> int:
+    """F of a backbone that maps (B, *shape) to (B, F).
+
+    Raises
+    ------
+    ValueError
+        If it does not.
+    """
+    was_training = backbone.training
+    backbone.eval()  # a probe must not touch batch-norm statistics
+    reference = next(backbone.parameters(), torch.empty(0))
+    probe = torch.zeros(2, *shape, device=reference.device)
+    try:
+        with torch.no_grad():
+            features = backbone(probe)
+    except (RuntimeError, TypeError, IndexError) as error:
+        name = type(backbone).__name__
+        raise ValueError(
+            f"`backbone` must map (B, {', '.join(map(str, shape))}) to (B, F); "
+            f"{name} raised {type(error).__name__}: {error}"
+        ) from error
+    backbone.train(was_training)
+    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
+        got = tuple(features.shape) if isinstance(features, Tensor) else type(features)
+        raise ValueError(
+            f"`backbone` must map (B, {', '.join(map(str, shape))}) to (B, F); "
+            f"{type(backbone).__name__} returned {got} for B=2."
+        )
+    return features.shape[1]

@@ -1,0 +1,226 @@
+"""The networks of MiCE: student, teacher, heads, queue and prototypes.
+
+Shapes: B batch, K experts, D embedding, V queue, F features.
+"""
+
+import copy
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from . import objective
+from .backbones import feature_count
+
+__all__ = ["ContrastiveMixture", "gating_prototypes"]
+
+
+class _Encoder(nn.Module):
+    """A backbone with one linear head for all experts and, if asked, one for the gate."""
+
+    def __init__(self, backbone, n_features, n_experts, dim, *, gated):
+        super().__init__()
+        self.backbone = backbone
+        self.n_experts = n_experts
+        self.experts = nn.Linear(n_features, n_experts * dim)
+        self.gate = nn.Linear(n_features, dim) if gated else None
+
+    def expert_embeddings(self, features: Tensor) -> Tensor:
+        """(B, F) -> (B, K, D), unit norm, at least float32."""
+        f = self.experts(features).unflatten(1, (self.n_experts, -1))
+        return F.normalize(_at_least_float32(f), dim=-1)
+
+    def gating_embeddings(self, features: Tensor) -> Tensor:
+        """(B, F) -> (B, D), unit norm, at least float32."""
+        return F.normalize(_at_least_float32(self.gate(features)), dim=-1)
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    # The networks may run in half precision; the objective never does.
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+class ContrastiveMixture(nn.Module):
+    """Mixture of contrastive experts; with one expert and no gate, MoCo (Theorem 3).
+
+    Student and gate share a backbone (Appendix, "Experiment settings"); the teacher is
+    an exponential moving average of the student with batch-norm statistics of its own.
+
+    Parameters
+    ----------
+    backbone : nn.Module
+        Maps (B, *shape) to (B, F). Becomes the student's; the teacher's is a copy.
+    shape : tuple
+        Shape of one view.
+    n_experts : int
+        K.
+    embedding_dim : int
+        D.
+    queue_size : int
+        V.
+    omega : Tensor of shape (K, D) or None
+        Gating prototypes, fixed. None leaves out the gate and the expert prototypes
+        (Assumptions A3 and A5).
+    tau, kappa : float
+        Temperatures of experts and gate.
+
+    Attributes
+    ----------
+    queue : Tensor of shape (V, K, D)
+        Earlier teacher embeddings, at first random unit vectors.
+    expert_prototypes : Parameter of shape (K, D) or None
+        Normalised where they are used.
+    gating_prototypes : Tensor of shape (K, D) or None
+    """
+
+    def __init__(
+        self, backbone, shape, *, n_experts, embedding_dim, queue_size, omega, tau, kappa
+    ):
+        super().__init__()
+        n_features = feature_count(backbone, shape)
+        gated = omega is not None
+        self.student = _Encoder(
+            backbone, n_features, n_experts, embedding_dim, gated=gated
+        )
+        self.teacher = copy.deepcopy(self.student)
+        self.teacher.gate = None
+        self.teacher.requires_grad_(False)
+        self.tau, self.kappa = tau, kappa
+        queue = torch.randn(queue_size, n_experts, embedding_dim)
+        self.register_buffer("queue", F.normalize(queue, dim=-1))
+        self.register_buffer("queue_index", torch.zeros((), dtype=torch.long))
+        self.register_buffer("gating_prototypes", omega)
+        self.expert_prototypes = None
+        if gated:
+            mu = F.normalize(torch.randn(n_experts, embedding_dim), dim=-1)
+            self.expert_prototypes = nn.Parameter(mu)
+
+    @property
+    def n_views(self) -> int:
+        """Random views of a step: student, teacher and, if the gate learns, gate."""
+        return 3 if self._gate_learns else 2
+
+    @property
+    def _gate_learns(self) -> bool:
+        return self.gating_prototypes is not None and math.isfinite(self.kappa)
+
+    def prototypes(self) -> Tensor | None:
+        """Expert prototypes mu (K, D) as unit vectors."""
+        if self.expert_prototypes is None:
+            return None
+        return F.normalize(self.expert_prototypes, dim=-1)
+
+    def forward(self, views: Tensor) -> tuple[Tensor, Tensor]:
+        """One training view for each network.
+
+        Parameters
+        ----------
+        views : Tensor of shape (n_views, B, *shape)
+            For the teacher, the student and, if there are three, the gate.
+
+        Returns
+        -------
+        joint : Tensor of shape (B, K)
+            log p(y, z | x).
+        v : Tensor of shape (B, K, D)
+            The teacher's embeddings, without gradient.
+        """
+        with torch.no_grad():
+            v = self.teacher.expert_embeddings(self.teacher.backbone(views[0]))
+        # One pass over both of the student's views: one set of kernels, one backward.
+        features = self.student.backbone(views[1:].flatten(0, 1))
+        f = self.student.expert_embeddings(features[: len(v)])
+        g = None
+        if self._gate_learns:
+            g = self.student.gating_embeddings(features[len(v) :])
+        return self._log_joint(f, v, g), v
+
+    @torch.no_grad()
+    def infer(self, x: Tensor) -> dict[str, Tensor]:
+        """What the model knows of x; only reads: call it in evaluation mode.
+
+        Parameters
+        ----------
+        x : Tensor of shape (B, *shape)
+
+        Returns
+        -------
+        dict
+            "joint", the log-joint (B, K); "teacher", the teacher's embeddings
+            (B, K, D); "features", its backbone's output as unit vectors (B, F); and,
+            if there is a gate, "gating" embeddings (B, D).
+        """
+        features = self.student.backbone(x)
+        f = self.student.expert_embeddings(features)
+        teacher_features = self.teacher.backbone(x)
+        v = self.teacher.expert_embeddings(teacher_features)
+        known = {"teacher": v, "features": F.normalize(teacher_features, dim=-1)}
+        g = None
+        if self.gating_prototypes is not None:
+            g = known["gating"] = self.student.gating_embeddings(features)
+        return known | {"joint": self._log_joint(f, v, g)}
+
+    def _log_joint(self, f, v, g):
+        with torch.autocast(f.device.type, enabled=False):
+            experts = objective.expert_log_prob(
+                f, v, self.prototypes(), self.queue, self.tau
+            )
+            if g is None or not self._gate_learns:
+                return experts - math.log(experts.shape[1])  # Assumption A3
+            gating = objective.gating_log_prob(g, self.gating_prototypes, self.kappa)
+            return objective.log_joint(gating, experts)
+
+    # --------------------------------------------------------------------- the start
+
+    @torch.no_grad()
+    def start_from(self, single: "ContrastiveMixture") -> None:
+        """Begin as the special case of one shared expert (Assumption A4).
+
+        Parameters
+        ----------
+        single : ContrastiveMixture
+            A trained model with one expert: its backbones are taken over, its heads
+            and its queue copied to every expert.
+        """
+        for mine, other in (
+            (self.student, single.student),
+            (self.teacher, single.teacher),
+        ):
+            mine.backbone.load_state_dict(other.backbone.state_dict())
+            mine.experts.weight.copy_(other.experts.weight.repeat(mine.n_experts, 1))
+            mine.experts.bias.copy_(other.experts.bias.repeat(mine.n_experts))
+        self.queue.copy_(single.queue.expand_as(self.queue))
+        self.queue_index.copy_(single.queue_index)
+
+    # ------------------------------------------------------------------- after a step
+
+    @torch.no_grad()
+    def update_teacher(self, momentum: float) -> None:
+        """theta' <- m theta' + (1 - m) theta; batch-norm statistics are left alone."""
+        student = [*self.student.backbone.parameters(), *self.student.experts.parameters()]
+        torch._foreach_lerp_(list(self.teacher.parameters()), student, 1 - momentum)
+
+    @torch.no_grad()
+    def enqueue(self, v: Tensor) -> None:
+        """Write the teacher's embeddings (B, K, D) over the oldest of the queue."""
+        size = len(self.queue)
+        offsets = torch.arange(len(v), device=v.device)[-size:]
+        slots = (self.queue_index + offsets) % size
+        self.queue.index_copy_(0, slots, v[-size:].to(self.queue.dtype))
+        self.queue_index.add_(len(v)).remainder_(size)
+
+
+def gating_prototypes(kind: str, n_clusters: int, dim: int) -> Tensor:
+    """Gating prototypes omega by name, (K, D).
+
+    Parameters
+    ----------
+    kind : {"auto", "simplex", "repelled"}
+        "simplex" are the centres of Algorithm 2, which need K <= D + 1; "repelled"
+        are unit vectors spread by repulsion; "auto" takes the former where they exist.
+    n_clusters, dim : int
+    """
+    if kind == "simplex" or (kind == "auto" and n_clusters <= dim + 1):
+        return objective.simplex_centres(n_clusters, dim)
+    return objective.repelled_directions(n_clusters, dim)

@@ -1,0 +1,261 @@
+"""X as it lies on the device: layout, value range, statistics, batches."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+__all__ = ["SampleFormat", "Samples", "infer_format"]
+
+CHANNELS = (1, 3, 4)
+RESIDENT_SHARE = 0.5  # of the device's free memory that X may take
+_CHUNK_VALUES = 1 << 24  # values read at a time for the statistics
+
+
+@dataclass(frozen=True)
+class SampleFormat:
+    """How one sample of X is stored, and how it becomes a network's input.
+
+    Images are handed on as (B, C, H, W) scaled to [0, 1] by the value range, vectors
+    as (B, F) standardised feature by feature.
+    """
+
+    input_shape: tuple[int, ...]  # X.shape[1:]
+    shape: tuple[int, ...]  # (C, H, W) or (F,)
+    channels_first: bool = False
+    low: float = 0.0
+    high: float = 1.0
+    mean: tuple[float, ...] = field(default=(), repr=False)  # per channel or feature
+    std: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.shape) == 3
+
+    def as_batch(self, values: Tensor) -> Tensor:
+        """Stored values (B, *input_shape) as float32 (B, C, H, W) or (B, F)."""
+        if not self.is_image:
+            mean = torch.tensor(self.mean, dtype=torch.float64, device=values.device)
+            std = torch.tensor(self.std, dtype=torch.float64, device=values.device)
+            return ((values - mean) / std).float()
+        channels, height, width = self.shape
+        if self.channels_first:
+            values = values.reshape(-1, channels, height, width)
+        else:
+            values = values.reshape(-1, height, width, channels).movedim(-1, 1)
+        if values.dtype != torch.float64:
+            values = values.float()
+        return ((values - self.low) / (self.high - self.low)).float()
+
+
+def infer_format(
+    X, *, layout="auto", image_shape=None, value_range="auto"
+) -> SampleFormat:
+    """Read the format of X from its shape and values.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, F)
+        Finite numbers; may be a memory map, which is read in pieces.
+    layout : {"auto", "channels_last", "channels_first"}
+        Where the channels are, in images and in flattened rows.
+    image_shape : tuple (H, W) or (H, W, C), optional
+        Takes the rows of a two-dimensional X for flattened images.
+    value_range : "auto" or tuple (low, high)
+        The values of black and white.
+
+    Returns
+    -------
+    SampleFormat
+
+    Raises
+    ------
+    ValueError
+        If the shape fits no image layout or more than one, or X leaves the range.
+    """
+    shape, channels_first = _sample_shape(X.shape, layout, image_shape)
+    minimum, maximum = _extremes(X)
+    if len(shape) == 3:
+        low, high = _value_range(value_range, X.dtype, minimum, maximum)
+    else:
+        low, high = 0.0, 1.0
+    fmt = SampleFormat(tuple(X.shape[1:]), shape, channels_first, low, high)
+    mean, std = _statistics(X, fmt)
+    return SampleFormat(
+        fmt.input_shape, shape, channels_first, low, high, tuple(mean), tuple(std)
+    )
+
+
+def _sample_shape(x_shape, layout, image_shape):
+    if image_shape is not None:
+        return _given_shape(x_shape, layout, image_shape)
+    if len(x_shape) == 2:
+        return (x_shape[1],), False
+    if len(x_shape) == 3:
+        return (1, *x_shape[1:]), True
+    if len(x_shape) == 4:
+        return _four_dimensional_shape(x_shape, layout)
+    raise ValueError(
+        "X must have shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, features); "
+        f"got {x_shape}."
+    )
+
+
+def _given_shape(x_shape, layout, image_shape):
+    height, width, channels = (*image_shape, 1)[:3]
+    if channels not in CHANNELS:
+        raise ValueError(
+            "`image_shape` must be (H, W) or (H, W, C) with C of 1, 3 or 4; "
+            f"got {tuple(image_shape)}."
+        )
+    channels_first = layout == "channels_first" or channels == 1
+    if len(x_shape) != 2:
+        raise ValueError(
+            "`image_shape` is for X of shape (N, features), whose rows are flattened "
+            f"images; got X of shape {x_shape}."
+        )
+    if x_shape[1] != height * width * channels:
+        raise ValueError(
+            f"`image_shape`={tuple(image_shape)} needs rows of "
+            f"{height * width * channels} values; got X of shape {x_shape}."
+        )
+    return (channels, height, width), channels_first
+
+
+def _four_dimensional_shape(x_shape, layout):
+    last, first = x_shape[3] in CHANNELS, x_shape[1] in CHANNELS
+    if layout == "auto" and last and first:
+        raise ValueError(
+            f"X of shape {x_shape} can be read as (N, H, W, C) and as (N, C, H, W); "
+            'set `layout` to "channels_last" or "channels_first".'
+        )
+    if last and layout != "channels_first":
+        return (x_shape[3], *x_shape[1:3]), False
+    if first and layout != "channels_last":
+        return tuple(x_shape[1:]), True
+    raise ValueError(
+        "X must have 1, 3 or 4 channels, in the last or the second dimension; got "
+        f'shape {x_shape} with `layout`="{layout}".'
+    )
+
+
+def _chunks(X):
+    rows = max(1, _CHUNK_VALUES // max(1, int(np.prod(X.shape[1:]))))
+    for start in range(0, len(X), rows):
+        yield np.asarray(X[start : start + rows])
+
+
+def _extremes(X):
+    pairs = [(float(part.min()), float(part.max())) for part in _chunks(X)]
+    return min(low for low, _ in pairs), max(high for _, high in pairs)
+
+
+def _value_range(value_range, dtype, minimum, maximum):
+    if not isinstance(value_range, str):
+        low, high = map(float, value_range)
+        if not low < high:
+            raise ValueError(
+                f"`value_range` must be (low, high) with low < high; got {value_range}."
+            )
+        if minimum < low or maximum > high:
+            raise ValueError(
+                f"X must lie within `value_range`={tuple(value_range)}; got values "
+                f"from {minimum:g} to {maximum:g}."
+            )
+        return low, high
+    if dtype == bool:
+        return 0.0, 1.0
+    if dtype == np.uint8:
+        return 0.0, 255.0
+    # Snap to the two usual ranges; otherwise what was seen is what there is.
+    for usual in (1.0, 255.0):
+        if minimum >= 0 and usual / 2 < maximum <= usual:
+            return 0.0, usual
+    if minimum == maximum:
+        return minimum, minimum + max(1.0, abs(minimum))
+    return minimum, maximum
+
+
+def _statistics(X, fmt):
+    """Mean and standard deviation per channel of [0, 1] images, or per feature."""
+    if fmt.is_image:
+        axes = (0, 2, 3)
+        parts = (fmt.as_batch(_tensor(part)).double().numpy() for part in _chunks(X))
+    else:
+        axes = (0,)
+        parts = (part.astype(np.float64) for part in _chunks(X))
+    count, mean, squares = 0, 0.0, 0.0
+    for part in parts:  # merged as in Chan, Golub and LeVeque (1983): no cancellation
+        n = part.size // part.shape[1]
+        part_mean = part.mean(axis=axes)
+        delta = part_mean - mean
+        squares = squares + part.var(axis=axes) * n + delta**2 * (count * n / (count + n))
+        mean = mean + delta * (n / (count + n))
+        count += n
+    std = np.sqrt(squares / count)
+    # A constant carries nothing: rounding in its mean must not be blown up.
+    std = np.where(std > 1e-6 * np.maximum(np.abs(mean), 1e-30), std, 1.0)
+    return mean.tolist(), std.tolist()
+
+
+def _tensor(array) -> Tensor:
+    """An array as a tensor, in a type that torch computes with."""
+    if array.dtype not in (np.uint8, np.float32, np.float64):
+        array = array.astype(np.float64 if array.dtype.itemsize > 2 else np.float32)
+    if not (array.flags.writeable and array.dtype.isnative):
+        array = array.astype(array.dtype.newbyteorder("="))
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+class Samples(Dataset):
+    """The samples of X, delivered in batches of indices.
+
+    On a CPU, and where X is larger than half the free memory of a GPU, X stays where
+    it is (a memory map on disk, too) and each batch is gathered from it. Otherwise X
+    moves to the device once, as it is stored, 8-bit images as 8 bits.
+
+    Parameters
+    ----------
+    X : ndarray
+    fmt : SampleFormat
+    device : torch.device
+    """
+
+    def __init__(self, X, fmt: SampleFormat, device: torch.device):
+        self.X = X
+        self.format = fmt
+        self.device = device
+        self.resident = None
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            if X.nbytes <= RESIDENT_SHARE * free:
+                self.resident = _tensor(np.asarray(X)).to(device)
+
+    def __len__(self):
+        return len(self.X)
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        """Samples (B, C, H, W) in [0, 1] or standardised (B, F), on the device."""
+        if self.resident is not None:
+            values = self.resident[indices.to(self.device)]
+        else:
+            # The gather makes a fresh array, so a read-only X is never shared.
+            values = _tensor(self.X[indices.numpy()]).to(self.device)
+        return self.format.as_batch(values)
+
+    def in_order(self, batch_size: int):
+        """All samples, batch by batch, in the order of X."""
+        for indices in torch.arange(len(self)).split(batch_size):
+            yield self[indices]
+
+    def shuffled(self, batch_size: int, generator: torch.Generator):
+        """One epoch: every sample once, as pairs of batch and indices.
+
+        Batches are of equal size to within one, so that none is too small for batch
+        normalisation.
+        """
+        order = torch.randperm(len(self), generator=generator)
+        for indices in order.tensor_split(-(-len(self) // batch_size)):
+            yield self[indices], indices

@@ -1,0 +1,277 @@
+"""The training loop: a skorch net with a step, two hooks and an epoch's statistics."""
+
+import time
+
+import torch
+from skorch import NeuralNet
+from skorch.callbacks import Callback
+from torch import Tensor, nn
+
+from . import objective
+
+__all__ = ["ProgressBar", "Trainer"]
+
+N_BINS = 10  # of the posterior's histogram
+
+
+class NegativeELBO(nn.Module):
+    """Mean over the batch of the negative ELBO (equations 11 and 12)."""
+
+    def forward(self, joint: Tensor, q: Tensor | None = None) -> Tensor:
+        return -objective.elbo(joint, q).mean()
+
+
+class EpochStatistics:
+    """What an epoch adds up on the device, read once at its end.
+
+    Besides the figures of the history these are the class sums of the analytical
+    update (equation 13) and every sample's hard assignment.
+    """
+
+    def __init__(self, n_samples: int, n_experts: int, dim: int, device):
+        self.labels = torch.full((n_samples,), -1, device=device)
+        self._sums = torch.zeros(n_experts, dim, device=device)
+        self._totals = torch.zeros(2, device=device)  # ELBO, confidence
+        self._bins = torch.zeros(N_BINS, device=device)
+        self._previous = self.labels.clone()
+
+    def reset(self) -> None:
+        self._previous.copy_(self.labels)
+        for total in (self._sums, self._totals, self._bins):
+            total.zero_()
+
+    @torch.no_grad()
+    def add(self, indices: Tensor, joint: Tensor, elbo: Tensor, v: Tensor) -> None:
+        q = objective.posterior(joint)  # (B, K)
+        confidence, labels = q.max(dim=1)
+        self.labels[indices.to(labels.device)] = labels
+        self._totals += torch.stack([elbo * len(q), confidence.sum()])
+        bins = (q * N_BINS).long().clamp_max_(N_BINS - 1).flatten()
+        self._bins.index_add_(0, bins, torch.ones_like(bins, dtype=self._bins.dtype))
+        assigned = v.gather(1, labels.view(-1, 1, 1).expand(-1, 1, v.shape[2]))
+        self._sums.index_add_(0, labels, assigned.squeeze(1))
+
+    @property
+    def class_sums(self) -> Tensor:
+        """(K, D): sums of the teacher embeddings v_k assigned to each expert k."""
+        return self._sums
+
+    def summary(self) -> dict:
+        n_samples, n_experts = len(self.labels), len(self._sums)
+        elbo, confidence = (self._totals / n_samples).tolist()
+        changed = (self.labels != self._previous).float().mean().item()
+        return {
+            "elbo": elbo,
+            "confidence": confidence,
+            "posterior_counts": self._bins.long().tolist(),
+            "changed": changed,
+            "cluster_sizes": self.labels.bincount(minlength=n_experts).tolist(),
+        }
+
+
+class Trainer(NeuralNet):
+    """EM for a :class:`ContrastiveMixture`, one stage of a fit.
+
+    The E-step is the exact normalised posterior of each batch; the M-step is one step
+    of SGD on the ELBO, followed by the teacher's average and the queue, and at the
+    epoch's end by the analytical update of the expert prototypes (equation 13).
+
+    Parameters
+    ----------
+    module : ContrastiveMixture
+        On its device.
+    views : ImageViews or VectorViews
+        Makes the random views of a batch.
+    generator, order_generator : torch.Generator
+        Draw the views, on the device, and the order of the samples, on the CPU.
+    rate : callable
+        Learning rate as a function of the stage's progress in [0, 1].
+    momentum : float
+        SGD's.
+    weight_decay : float
+    teacher_momentum : float
+        m of the teacher's moving average.
+    held_labels : Tensor of shape (N,) or None
+        Responsibilities (hard) that replace the E-step in the first `held_epochs`.
+    held_epochs : int
+    kappa : callable or None
+        Gating temperature as a function of progress; None keeps the module's.
+    autocast_dtype : torch.dtype or None
+        Reduced precision of the networks.
+    n_epochs, batch_size : int
+    callbacks : list
+        skorch callbacks.
+    """
+
+    def __init__(
+        self,
+        module,
+        *,
+        views,
+        generator,
+        order_generator,
+        rate,
+        momentum=0.9,
+        weight_decay=1e-4,
+        teacher_momentum=0.999,
+        held_labels=None,
+        held_epochs=0,
+        kappa=None,
+        autocast_dtype=None,
+        n_epochs,
+        batch_size,
+        callbacks=(),
+    ):
+        self.views = views
+        self.generator = generator
+        self.order_generator = order_generator
+        self.rate = rate
+        self.teacher_momentum = teacher_momentum
+        self.held_labels = held_labels
+        self.held_epochs = held_epochs
+        self.kappa = kappa
+        self.autocast_dtype = autocast_dtype
+        super().__init__(
+            module,
+            criterion=NegativeELBO,
+            optimizer=torch.optim.SGD,
+            optimizer__momentum=momentum,
+            optimizer__weight_decay=weight_decay,
+            lr=rate(0.0),
+            max_epochs=n_epochs,
+            batch_size=batch_size,
+            callbacks=list(callbacks),
+            train_split=None,
+            device=None,  # the module is where it belongs
+            verbose=0,
+        )
+
+    @property
+    def default_callbacks(self):
+        return []
+
+    def get_all_learnable_params(self):
+        for name, parameter in super().get_all_learnable_params():
+            if parameter.requires_grad:  # all but the teacher's
+                yield name, parameter
+
+    def get_iterator(self, dataset, training=False):
+        self.n_steps_ = -(-len(dataset) // self.batch_size)
+        return _Epochs(dataset, self.batch_size, self.order_generator)
+
+    def _set_training(self, training=True):
+        # skorch walks all modules every step; the mode changes once, see
+        # on_epoch_begin.
+        pass
+
+    def run_single_epoch(self, iterator, training, prefix, step_fn, **fit_params):
+        # As skorch's, but the loss is read once an epoch: reading it every step would
+        # wait for the device.
+        if iterator is None:
+            return
+        for batch in iterator:
+            self.notify("on_batch_begin", batch=batch, training=training)
+            step = step_fn(batch, **fit_params)
+            self.notify("on_batch_end", batch=batch, training=training, **step)
+
+    def history_rows(self) -> list[dict]:
+        """The history as plain dicts, one an epoch."""
+        hidden = ("batches", "train_loss")
+        return [
+            {name: value for name, value in row.items() if name not in hidden}
+            for row in self.history
+        ]
+
+    # -------------------------------------------------------------------- one step
+
+    def infer(self, x, **fit_params):
+        views = self.views(x, self.module_.n_views, self.generator)
+        with torch.autocast(
+            x.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None
+        ):
+            return self.module_(views)
+
+    def get_loss(self, y_pred, y_true, X=None, training=False):
+        joint, _ = y_pred
+        q = None
+        if len(self.history) <= self.held_epochs:
+            labels = self.held_labels[y_true].to(joint.device)
+            q = nn.functional.one_hot(labels, joint.shape[1]).to(joint.dtype)
+        return self.criterion_(joint, q)
+
+    def train_step(self, batch, **fit_params):
+        self._set_progress()
+        step = super().train_step(batch, **fit_params)
+        joint, v = step["y_pred"]
+        self.module_.update_teacher(self.teacher_momentum)
+        self.module_.enqueue(v)
+        self.statistics_.add(batch[1], joint.detach(), -step["loss"].detach(), v)
+        self.step_ += 1
+        return step
+
+    def _set_progress(self):
+        done = len(self.history) - 1 + self.step_ / self.n_steps_
+        progress = done / self.max_epochs
+        for group in self.optimizer_.param_groups:
+            group["lr"] = self.rate(progress)
+        if self.kappa is not None:
+            self.module_.kappa = self.kappa(progress)
+
+    # ------------------------------------------------------------- around an epoch
+
+    def on_train_begin(self, net, X=None, y=None, **kwargs):
+        super().on_train_begin(net, X, y, **kwargs)
+        _, n_experts, dim = self.module_.queue.shape
+        device = self.module_.queue.device
+        self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
+
+    def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
+        super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
+        self.module_.train()
+        self.statistics_.reset()
+        self.step_ = 0
+        self.started_ = time.perf_counter()
+
+    def on_epoch_end(self, net, dataset_train=None, dataset_valid=None, **kwargs):
+        super().on_epoch_end(net, dataset_train, dataset_valid, **kwargs)
+        self._update_prototypes()
+        figures = self.statistics_.summary()
+        figures["lr"] = self.optimizer_.param_groups[0]["lr"]
+        figures["seconds"] = time.perf_counter() - self.started_
+        figures["train_loss"] = -figures["elbo"]
+        for name, value in figures.items():
+            self.history.record(name, value)
+
+    @torch.no_grad()
+    def _update_prototypes(self):
+        mu = self.module_.expert_prototypes
+        if mu is None:
+            return
+        mu.copy_(objective.prototype_update(self.statistics_.class_sums, mu))
+        momentum = self.optimizer_.state[mu].get("momentum_buffer")
+        if momentum is not None:  # it belongs to the prototypes that were replaced
+            momentum.zero_()
+
+
+class _Epochs:
+    """Iterates over one epoch of shuffled batches, each time anew."""
+
+    def __init__(self, samples, batch_size, generator):
+        self.samples = samples
+        self.batch_size = batch_size
+        self.generator = generator
+
+    def __iter__(self):
+        return self.samples.shuffled(self.batch_size, self.generator)
+
+
+class ProgressBar(Callback):
+    """Moves a tqdm bar that outlives the stage, one step an epoch."""
+
+    def __init__(self, bar, stage: str):
+        self.bar = bar
+        self.stage = stage
+
+    def on_epoch_end(self, net, **kwargs):
+        self.bar.set_postfix(stage=self.stage, elbo=f"{net.history[-1, 'elbo']:.4f}")
+        self.bar.update()

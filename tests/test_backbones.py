@@ -1,0 +1,93 @@
+"""Encoders by name, and the user's own."""
+
+import pytest
+import torch
+from sk_mice._engine.backbones import (
+    BACKBONES,
+    SmallResNet,
+    build_backbone,
+    feature_count,
+)
+from torch import nn
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "features"),
+    [
+        ("mlp", (7,), 256),
+        ("mlp", (1, 16, 16), 256),
+        ("resnet-small", (1, 28, 28), 128),
+        ("resnet-small", (4, 20, 33), 128),
+        ("resnet18", (3, 32, 32), 512),
+        ("resnet34", (1, 32, 32), 512),
+        ("resnet50", (3, 32, 32), 2048),
+        ("resnet18", (4, 96, 96), 512),
+    ],
+)
+def test_named_backbones_map_samples_to_features(name, shape, features):
+    assert feature_count(build_backbone(name, shape, device=CPU), shape) == features
+
+
+def test_stem_follows_the_image_size():
+    small = build_backbone("resnet18", (3, 64, 64), device=CPU)
+    assert (small.conv1.kernel_size, small.conv1.stride) == ((3, 3), (1, 1))
+    assert isinstance(small.maxpool, nn.Identity)
+    kept = build_backbone("resnet18", (3, 64, 64), device=CPU, max_pool=True)
+    assert isinstance(kept.maxpool, nn.MaxPool2d)
+    large = build_backbone("resnet18", (3, 96, 96), device=CPU)
+    assert (large.conv1.kernel_size, large.conv1.stride) == ((7, 7), (2, 2))
+    assert isinstance(large.maxpool, nn.MaxPool2d)
+
+
+@pytest.mark.parametrize(
+    ("shape", "device", "kind"),
+    [
+        ((5,), "cpu", "MLP"),
+        ((1, 16, 16), "cpu", "SmallResNet"),
+        ((3, 32, 32), "cuda", "ResNet"),
+    ],
+)
+def test_auto_follows_input_and_device(shape, device, kind):
+    backbone = build_backbone("auto", shape, device=torch.device(device))
+    assert type(backbone).__name__ == kind
+
+
+def test_a_module_is_copied_with_its_weights():
+    mine = SmallResNet(1, width=4)
+    copied = build_backbone(mine, (1, 16, 16), device=CPU)
+    assert copied is not mine
+    for a, b in zip(mine.parameters(), copied.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert a.data_ptr() != b.data_ptr()
+
+
+def test_a_factory_is_called():
+    assert isinstance(
+        build_backbone(lambda: SmallResNet(1, width=4), (1, 16, 16), device=CPU),
+        SmallResNet,
+    )
+
+
+def test_a_backbone_without_parameters_is_probed():
+    assert feature_count(nn.Flatten(), (1, 4, 4)) == 16
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "error", "message"),
+    [
+        ("resnet99", (3, 32, 32), ValueError, r"`backbone` must be \"auto\".*'resnet99'"),
+        ("resnet18", (12,), ValueError, r"takes images, but X holds vectors of 12"),
+        (7, (12,), TypeError, r"`backbone` must be a name.*got int"),
+        (lambda: "x", (12,), TypeError, r"`backbone` must be a name.*got str"),
+    ],
+)
+def test_refusals(backbone, shape, error, message):
+    with pytest.raises(error, match=message):
+        build_backbone(backbone, shape, device=CPU)
+
+
+def test_every_listed_name_is_built():
+    for name in BACKBONES:
+        assert isinstance(build_backbone(name, (3, 32, 32), device=CPU), nn.Module)

@@ -1,0 +1,185 @@
+"""Student, teacher, queue and prototypes."""
+
+import copy
+import math
+
+import pytest
+import torch
+from sk_mice._engine.backbones import MLP
+from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
+from torch import nn
+
+K, D, V, N_FEATURES = 3, 8, 10, 5
+
+
+def make_model(n_experts=K, *, gated=True, kappa=1.0, queue_size=V, backbone=None):
+    torch.manual_seed(0)
+    omega = gating_prototypes("auto", n_experts, D) if gated else None
+    return ContrastiveMixture(
+        MLP(N_FEATURES, width=16) if backbone is None else backbone,
+        (N_FEATURES,),
+        n_experts=n_experts,
+        embedding_dim=D,
+        queue_size=queue_size,
+        omega=omega,
+        tau=1.0,
+        kappa=kappa,
+    )
+
+
+def state_of(module):
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def assert_same_state(module, state):
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, state[name]), name
+
+
+def test_shapes_and_norms():
+    model = make_model()
+    joint, v = model(torch.randn(3, 6, N_FEATURES))
+    assert joint.shape == (6, K)
+    assert v.shape == (6, K, D)
+    known = model.eval().infer(torch.randn(6, N_FEATURES))
+    assert known["joint"].shape == (6, K)
+    unit = [known[name] for name in ("teacher", "features", "gating")]
+    for embedding in (*unit, model.queue, model.prototypes()):
+        torch.testing.assert_close(
+            embedding.norm(dim=-1), torch.ones(embedding.shape[:-1])
+        )
+
+
+def test_teacher_gets_no_gradient_and_everything_else_does():
+    model = make_model()
+    joint, v = model(torch.randn(3, 6, N_FEATURES))
+    assert not v.requires_grad
+    joint.sum().backward()
+    for name, parameter in model.named_parameters():
+        if name.startswith("teacher"):
+            assert parameter.grad is None, name
+        else:
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_teacher_is_the_exponential_moving_average_of_the_student():
+    model = make_model()
+    with torch.no_grad():
+        for parameter in model.student.parameters():
+            parameter.normal_()
+    before = state_of(model.teacher)
+    model.update_teacher(0.9)
+    for name, after in model.teacher.named_parameters():
+        student = model.student.get_parameter(name)
+        torch.testing.assert_close(after, 0.9 * before[name] + 0.1 * student)
+
+
+def test_teacher_keeps_batch_norm_statistics_of_its_own():
+    model = make_model()
+    x = torch.randn(3, 6, N_FEATURES)
+    x[0] += 5  # the teacher's view
+    model(x)
+    before = state_of(model.teacher)
+    model.update_teacher(0.5)
+    for name, buffer in model.teacher.named_buffers():
+        assert torch.equal(buffer, before[name]), name
+    means = [m.running_mean for m in model.teacher.modules() if hasattr(m, "running_mean")]
+    others = [m.running_mean for m in model.student.modules() if hasattr(m, "running_mean")]
+    assert not torch.allclose(means[0], others[0])
+
+
+@pytest.mark.parametrize("sizes", [[3, 4, 5, 2], [10, 10], [7, 7, 7], [1] * 23, [25, 3]])
+def test_queue_holds_the_latest_embeddings_for_any_batch_size(sizes):
+    model = make_model()
+    written = []
+    for step, size in enumerate(sizes):
+        batch = torch.full((size, K, D), float(step)) + torch.rand(size, K, D)
+        written.append(batch)
+        model.enqueue(batch)
+    latest = torch.cat(written)[-V:]
+    held = {row.flatten().sum().item() for row in model.queue}
+    assert {row.flatten().sum().item() for row in latest} <= held
+    # The ring goes on where it stopped: the next one replaces the oldest.
+    if sum(sizes) >= V:
+        assert len(held) == V
+        oldest = latest[0]
+        slot = int(model.queue_index)
+        assert torch.equal(model.queue[slot], oldest)
+
+
+def test_two_views_suffice_for_a_gate_that_does_not_learn():
+    assert make_model().n_views == 3
+    assert make_model(kappa=math.inf).n_views == 2
+    assert make_model(n_experts=1, gated=False).n_views == 2
+
+
+def test_uniform_gate_leaves_the_experts_alone():
+    model = make_model(kappa=math.inf)
+    joint, _ = model(torch.randn(2, 6, N_FEATURES))
+    joint.sum().backward()
+    assert model.student.gate.weight.grad is None
+    assert joint.exp().sum(1).max() <= 1 / K * K
+
+
+def test_inference_changes_nothing_and_ignores_batching():
+    model = make_model()
+    model(torch.randn(3, 6, N_FEATURES))  # moves the batch-norm statistics
+    model.eval()
+    before = state_of(model)
+    x = torch.randn(9, N_FEATURES)
+    whole = model.infer(x)["joint"]
+    parts = torch.cat([model.infer(part)["joint"] for part in x.split(4)])
+    torch.testing.assert_close(whole, parts)
+    order = torch.randperm(9)
+    torch.testing.assert_close(model.infer(x[order])["joint"], whole[order])
+    assert_same_state(model, before)
+
+
+def test_start_from_a_single_expert_is_that_expert_many_times():
+    single = make_model(n_experts=1, gated=False)
+    single(torch.randn(2, 6, N_FEATURES))
+    single.enqueue(torch.nn.functional.normalize(torch.randn(4, 1, D), dim=-1))
+    model = make_model(kappa=math.inf)
+    model.start_from(single)
+    single.eval()
+    model.eval()
+    x = torch.randn(7, N_FEATURES)
+    ours, theirs = model.infer(x)["teacher"], single.infer(x)["teacher"]
+    torch.testing.assert_close(ours, theirs.expand(-1, K, -1))
+    assert torch.equal(model.queue, single.queue.expand(-1, K, -1))
+    assert model.queue_index == single.queue_index
+    # Without class-level information (A5) it is MoCo, whatever the expert.
+    model.expert_prototypes = None
+    joint, expected = model.infer(x)["joint"], single.infer(x)["joint"]
+    torch.testing.assert_close(joint + math.log(K), expected.expand(-1, K))
+
+
+def test_backbone_must_map_to_features():
+    class Grid(nn.Module):
+        def forward(self, x):
+            return x.view(len(x), N_FEATURES, 1)
+
+    with pytest.raises(ValueError, match=r"`backbone` must map.*Grid returned \(2, 5, 1\)"):
+        make_model(backbone=Grid())
+    with pytest.raises(ValueError, match=r"`backbone` must map.*Linear raised"):
+        make_model(backbone=nn.Linear(3, 4))
+
+
+def test_probing_a_backbone_leaves_it_alone():
+    backbone = MLP(N_FEATURES).train()
+    before = copy.deepcopy(backbone.state_dict())
+    make_model(backbone=backbone)
+    assert backbone.training
+    assert_same_state(backbone, before)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("auto", True), ("repelled", False)])
+def test_gating_prototypes_by_name(kind, expected):
+    omega = gating_prototypes(kind, 4, 6)
+    cosines = (omega @ omega.T)[~torch.eye(4, dtype=torch.bool)]
+    simplex = torch.allclose(cosines, torch.full_like(cosines, -1 / 3), atol=1e-6)
+    assert simplex or not expected
+    assert gating_prototypes("auto", 9, 6).shape == (9, 6)
+    with pytest.raises(ValueError, match="simplex"):
+        gating_prototypes("simplex", 9, 6)

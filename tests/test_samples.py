@@ -1,0 +1,190 @@
+"""X as it lies on the device."""
+
+import numpy as np
+import pytest
+import torch
+from sk_mice._engine.samples import Samples, infer_format
+
+CPU = torch.device("cpu")
+RNG = np.random.default_rng(0)
+
+
+def as_batch(X, **options):
+    fmt = infer_format(X, **options)
+    return fmt, Samples(X, fmt, CPU)[torch.arange(len(X))]
+
+
+# --------------------------------------------------------------------------- layout
+
+
+@pytest.mark.parametrize(
+    ("x_shape", "options", "shape"),
+    [
+        ((5, 9, 7), {}, (1, 9, 7)),
+        ((5, 9, 7, 1), {}, (1, 9, 7)),
+        ((5, 9, 7, 3), {}, (3, 9, 7)),
+        ((5, 9, 7, 4), {}, (4, 9, 7)),
+        ((5, 3, 9, 7), {}, (3, 9, 7)),
+        ((5, 4, 9, 7), {}, (4, 9, 7)),
+        ((5, 3, 9, 3), {"layout": "channels_first"}, (3, 9, 3)),
+        ((5, 3, 9, 3), {"layout": "channels_last"}, (3, 3, 9)),
+        ((5, 3, 3), {}, (1, 3, 3)),
+        ((5, 63), {}, (63,)),
+        ((5, 63), {"image_shape": (9, 7)}, (1, 9, 7)),
+        ((5, 189), {"image_shape": (9, 7, 3)}, (3, 9, 7)),
+    ],
+)
+def test_shapes(x_shape, options, shape):
+    X = RNG.random(x_shape)
+    fmt, batch = as_batch(X, **options)
+    assert fmt.shape == shape
+    assert batch.shape == (5, *shape)
+    assert batch.dtype == torch.float32
+
+
+def test_all_layouts_of_one_image_agree():
+    images = RNG.integers(0, 256, (6, 9, 7, 3), dtype=np.uint8)
+    planar = images.transpose(0, 3, 1, 2)
+    _, expected = as_batch(images)
+    torch.testing.assert_close(expected[0, :, 2, 5] * 255, torch.tensor(images[0, 2, 5]).float())
+    for X, options in [
+        (planar, {}),
+        (images.reshape(6, -1), {"image_shape": (9, 7, 3)}),
+        (planar.reshape(6, -1), {"image_shape": (9, 7, 3), "layout": "channels_first"}),
+    ]:
+        assert torch.equal(as_batch(X, **options)[1], expected)
+
+
+@pytest.mark.parametrize(
+    ("x_shape", "options", "message"),
+    [
+        ((5, 3, 9, 3), {}, r"can be read as .* set `layout`"),
+        ((5, 2, 9, 7), {}, r"must have 1, 3 or 4 channels.*\(5, 2, 9, 7\)"),
+        ((5, 9, 7, 3), {"layout": "channels_first"}, r"1, 3 or 4 channels"),
+        ((5, 3, 9, 7), {"layout": "channels_last"}, r"1, 3 or 4 channels"),
+        ((5,), {}, r"X must have shape"),
+        ((5, 1, 2, 3, 4), {}, r"X must have shape .*got \(5, 1, 2, 3, 4\)"),
+        ((5, 62), {"image_shape": (9, 7)}, r"`image_shape`=\(9, 7\) needs rows of 63"),
+        ((5, 126), {"image_shape": (9, 7, 2)}, r"`image_shape` must be .*C of 1, 3 or 4"),
+        ((5, 9), {"image_shape": (9,)}, r"`image_shape` must be \(H, W\)"),
+        ((5, 9), {"image_shape": (3, -3)}, r"`image_shape` must be \(H, W\)"),
+        ((5, 9, 7), {"image_shape": (9, 7)}, r"`image_shape` is for X of shape \(N, fea"),
+        ((5, 9, 0), {}, r"no pixels"),
+    ],
+)
+def test_shapes_that_fit_nothing(x_shape, options, message):
+    with pytest.raises(ValueError, match=message):
+        infer_format(np.zeros(x_shape), **options)
+
+
+# ---------------------------------------------------------------------- value range
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([0, 200], np.uint8), (0, 255)),
+        (np.array([False, True]), (0, 1)),
+        (np.array([0, 0.9]), (0, 1)),
+        (np.array([0.0, 254.0]), (0, 255)),
+        (np.array([0.0, 16.0]), (0, 16)),
+        (np.array([-1.0, 1.0]), (-1, 1)),
+        (np.array([0, 4095], np.uint16), (0, 4095)),
+        (np.array([3.0, 3.0]), (3, 6)),
+        (np.array([0.0, 0.0]), (0, 1)),
+    ],
+)
+def test_value_range_is_learned(values, expected):
+    fmt = infer_format(np.tile(values, (4, 3, 1)))
+    assert (fmt.low, fmt.high) == expected
+
+
+def test_given_value_range():
+    X = RNG.random((4, 5, 5))
+    fmt, batch = as_batch(X, value_range=(-1, 3))
+    assert (fmt.low, fmt.high) == (-1, 3)
+    torch.testing.assert_close(batch[:, 0], torch.tensor((X + 1) / 4).float())
+    with pytest.raises(ValueError, match=r"within `value_range`=\(0, 0.5\); got values"):
+        infer_format(X, value_range=(0, 0.5))
+    with pytest.raises(ValueError, match=r"`value_range` must be \(low, high\)"):
+        infer_format(X, value_range=(1, 0))
+    with pytest.raises(ValueError, match=r"`value_range` must be \(low, high\)"):
+        infer_format(X, value_range=("a", 0, 2))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int8", "int64", "uint16", "float16", "float32", "float64", ">f4", "bool"]
+)
+def test_any_type_of_number(dtype):
+    X = RNG.integers(0, 2, (4, 5, 5)).astype(dtype)
+    fmt, batch = as_batch(X)
+    expected = (X.astype(float) - fmt.low) / (fmt.high - fmt.low)
+    torch.testing.assert_close(batch[:, 0], torch.tensor(expected).float())
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e200])
+@pytest.mark.parametrize("shape", [(6, 5, 5), (6, 5)])
+def test_extreme_scales_stay_finite(scale, shape):
+    _, batch = as_batch(RNG.standard_normal(shape) * scale)
+    assert torch.isfinite(batch).all()
+    assert batch.std() > 0.1
+
+
+# ----------------------------------------------------------------------- statistics
+
+
+def test_statistics_of_images_are_per_channel_over_all_chunks(monkeypatch):
+    X = RNG.integers(0, 256, (50, 6, 5, 3), dtype=np.uint8)
+    monkeypatch.setattr("sk_mice._engine.samples._CHUNK_VALUES", 7 * 6 * 5 * 3)
+    fmt = infer_format(X)
+    np.testing.assert_allclose(fmt.mean, (X / 255).mean((0, 1, 2)), rtol=1e-6)
+    np.testing.assert_allclose(fmt.std, (X / 255).std((0, 1, 2)), rtol=1e-6)
+
+
+def test_vectors_are_standardised():
+    X = RNG.random((50, 4)) * [1, 10, 1e6, 0] + [0, 5, 1e9, 7]
+    _, batch = as_batch(X)
+    torch.testing.assert_close(batch.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
+    expected = torch.tensor([1.0, 1.0, 1.0, 0.0])  # a constant stays constant
+    torch.testing.assert_close(batch.std(0, correction=0), expected, atol=1e-4, rtol=0)
+
+
+# -------------------------------------------------------------------------- batches
+
+
+@pytest.mark.parametrize("n_samples", [2, 5, 256, 257, 1000])
+def test_an_epoch_holds_every_sample_once_in_even_batches(n_samples):
+    X = np.arange(n_samples * 4, dtype=np.float64).reshape(n_samples, 4)
+    samples = Samples(X, infer_format(X), CPU)
+    sizes, seen = [], []
+    for batch, indices in samples.shuffled(256, torch.Generator().manual_seed(0)):
+        assert torch.equal(batch, samples[indices])
+        sizes.append(len(batch))
+        seen += indices.tolist()
+    assert sorted(seen) == list(range(n_samples))
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= 256
+    assert len(sizes) == -(-n_samples // 256)
+
+
+def test_order_follows_the_generator():
+    X = np.zeros((100, 4))
+    samples = Samples(X, infer_format(X), CPU)
+
+    def order(seed):
+        epochs = samples.shuffled(32, torch.Generator().manual_seed(seed))
+        return torch.cat([indices for _, indices in epochs])
+
+    assert torch.equal(order(0), order(0))
+    assert not torch.equal(order(0), order(1))
+
+
+def test_read_only_memory_map_stays_where_it_is(tmp_path):
+    images = RNG.integers(0, 256, (20, 6, 5), dtype=np.uint8)
+    np.save(tmp_path / "X.npy", images)
+    X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    fmt, batch = as_batch(X)
+    samples = Samples(X, fmt, CPU)
+    assert samples.X is X
+    torch.testing.assert_close(batch[:, 0] * 255, torch.tensor(images).float())
+    assert torch.equal(torch.cat(list(samples.in_order(7))), batch)
