@@ -105,13 +105,18 @@ class ContrastiveEstimator(
     def _check_X(self, X, *, reset: bool):
         least = 2 if reset else 1
         if getattr(X, "ndim", 0) <= 2:
-            return validate_data(self, X, reset=reset, ensure_min_samples=least)
-        X = check_array(
-            X, allow_nd=True, ensure_min_samples=least, input_name="X", estimator=self
-        )
-        if reset:
-            self.n_features_in_ = math.prod(X.shape[1:])
-        elif X.shape[1:] != self._format.input_shape:
+            X = validate_data(self, X, reset=reset, ensure_min_samples=least)
+        else:
+            X = check_array(
+                X,
+                allow_nd=True,
+                ensure_min_samples=least,
+                input_name="X",
+                estimator=self,
+            )
+            if reset:
+                self.n_features_in_ = math.prod(X.shape[1:])
+        if not reset and X.shape[1:] != self._format.input_shape:
             raise ValueError(
                 f"X must hold samples of shape {self._format.input_shape}, as in `fit`; "
                 f"got {X.shape[1:]}."
@@ -281,12 +286,10 @@ def resolve_device(device) -> torch.device:
     try:
         device = torch.device(device)
     except RuntimeError as error:
-        raise ValueError(f"`device` must name a torch device; got {device!r}.") from error
-    there = {
-        "cpu": 1,
-        "cuda": torch.cuda.device_count(),
-        "mps": int(torch.backends.mps.is_available()),
-    }
+        raise ValueError(
+            f"`device` must name a torch device; got {device!r}."
+        ) from error
+    there = {"cpu": 1, "cuda": torch.cuda.device_count()}
     if (device.index or 0) >= there.get(device.type, 0):
         names = ", ".join(name for name, count in there.items() if count)
         raise ValueError(

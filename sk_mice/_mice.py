@@ -1,5 +1,6 @@
 """MiCE: mixture of contrastive experts, as a clusterer."""
 
+import math
 import warnings
 from itertools import combinations
 from numbers import Integral, Real
@@ -17,18 +18,164 @@ from ._engine import objective
 from ._engine.model import gating_prototypes
 from ._spherical_kmeans import SphericalKMeans
 
-
 KMEANS_RESTARTS = 20  # of the first stage's partition; they cost next to nothing
-HELD_SHARE = 0.1  # of the epochs of EM, in which the gate learns the first partition
+HELD_SHARE = 0.1  # of the epochs of EM, in which the model settles at that partition
+TINY = 1e-6  # gives a direction to a sample that no feature responds to
 
 
 class MiCEClustering(ClusterMixin, ContrastiveEstimator):
-    """DOC"""
+    r"""Mixture of contrastive experts: clusters images, or vectors, without labels.
+
+    A gating function softly splits the samples among K experts, each expert learns to
+    tell its samples apart by contrast, and EM trains everything on one objective, the
+    ELBO [1]_. The posterior over the experts is the clustering.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        K, the number of experts and of clusters.
+    backbone : str, nn.Module or callable, default="auto"
+        The encoder: "mlp", "resnet-small" (for CPUs and small images), "resnet18",
+        "resnet34", "resnet50", a module that maps (B, C, H, W) or (B, F) to features
+        (B, F'), or a factory of one. A module's weights are the start; it is copied,
+        never trained itself. "auto" takes "mlp" for vectors, "resnet-small" for images
+        on a CPU and "resnet18" for images on a GPU.
+    embedding_dim : int, default=128
+        D, the dimension of all embeddings.
+    tau : float, default=1.0
+        Temperature of the experts (equation 6).
+    kappa : float, default=1.0
+        Temperature of the gating function (equation 4). ``math.inf`` makes the gate
+        uniform (Assumption A3); `transform` is then untrained.
+    gating_prototypes : {"auto", "simplex", "repelled"}, default="auto"
+        Fixed prototypes of the gate. "simplex" are the centres of Algorithm 2, which
+        need K <= D + 1; "repelled" are unit vectors spread by repulsion; "auto" takes
+        the former where they exist.
+    queue_size : int, default=16384
+        V, teacher embeddings kept as negatives; at most N are.
+    teacher_momentum : float, default=0.99
+        m of the teacher's moving average. The paper's 0.999 averages over 1,000 steps,
+        which is longer than a short fit.
+    augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
+        How the three random views of a step are made; see the user guide. Vectors get
+        Gaussian noise and values of other samples. A callable gets a batch of samples,
+        images as (B, C, H, W) in [0, 1], and a generator.
+    flip : bool, default=True
+        Mirror images at random. Set it to False for digits, text and whatever else has
+        a left and a right. Concerns images only.
+    crop_scale : "auto" or tuple (low, high), default="auto"
+        Range of a random crop's share of the image's area. "auto" is the paper's
+        (0.2, 1), and (0.5, 1) for grey images up to 32 pixels. Concerns images only.
+    init : {"two-stage", "random"}, default="two-stage"
+        "random" starts EM from random weights and prototypes, as the paper does.
+        "two-stage" first trains as the special case that MoCo is (Theorem 3) and
+        starts EM at a partition of its features by spherical k-means.
+    init_share : float, default=0.75
+        Share of `max_epochs` that the first of the two stages takes.
+    n_init : int, default=1
+        Restarts from different seeds; the one with the best ELBO is kept.
+    max_epochs : int, default=200
+        Epochs of one restart, over all its stages. (The paper: 1,000 and more.)
+    batch_size : int, default=256
+        At most N is used. An epoch's batches are of equal size to within one.
+    lr : float, default=0.3
+        Peak learning rate of SGD with momentum 0.9. (The paper: 1.0.)
+    weight_decay : float, default=1e-4
+    schedule : {"cosine", "step", "constant"}, sequence or callable, default="cosine"
+        Course of the learning rate over each stage. "step" multiplies it by 0.1 at 48,
+        64 and 80 percent as the paper does for CIFAR, a sequence of shares of the
+        stage at those; a callable maps progress from 0 to 1 to a factor.
+    warmup : float, default=0.05
+        Share of each stage over which the learning rate rises linearly.
+    image_shape : tuple (H, W) or (H, W, C), default=None
+        Takes the rows of a two-dimensional X for flattened images.
+    layout : {"auto", "channels_last", "channels_first"}, default="auto"
+        Where the channels are, in four-dimensional X and in flattened colour images
+        ("auto": last in those).
+    value_range : "auto" or tuple (low, high), default="auto"
+        Values of black and white. "auto" takes the usual range that X fits, or its
+        extremes.
+    device : str or torch.device, default="auto"
+        "auto" takes a CUDA device if there is one.
+    precision : {"auto", "float32", "bfloat16"}, default="auto"
+        Of the networks while they train; the objective and predictions are computed in
+        float32. "auto" takes bfloat16 for images where the hardware has it.
+    callbacks : list of skorch callbacks, default=None
+    warm_start : bool, default=False
+        Whether `fit` goes on from the fitted model (teacher, heads, queue and
+        prototypes) with EM for another `max_epochs`.
+    verbose : int, default=0
+        1 shows a progress bar over the whole fit.
+    random_state : int, RandomState instance or None, default=None
+        Decides weights, order and views. An int makes fits repeatable on one machine
+        at one number of threads.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (N,)
+        Most probable expert of each training sample.
+    elbo_ : float
+        Mean ELBO of the training samples, in nats; see `score`.
+    cluster_sizes_ : ndarray of shape (K,)
+        Samples in each cluster.
+    stability_ : float
+        Mean adjusted Rand index between the partitions of the restarts, if `n_init` >
+        1: how far they agree, which can be known without labels.
+    init_labels_ : ndarray of shape (N,) or None
+        The partition that EM started from.
+    history_ : list of dict
+        For every epoch of the best restart: "stage", "epoch" (within the stage),
+        "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
+        (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
+        with another label than in the epoch before), "cluster_sizes", "lr" (at the
+        last step) and "seconds".
+    n_iter_ : int
+        Epochs trained.
+    gating_prototypes_, expert_prototypes_ : ndarray of shape (K, D)
+        Unit vectors.
+    backbone_ : nn.Module
+        The trained encoder; can be another estimator's `backbone`.
+    device_ : torch.device
+        Where the model is.
+    n_features_in_ : int
+        Values of one sample.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X has any.
+
+    See Also
+    --------
+    MoCo : The special case without clusters.
+    SphericalKMeans : k-means on unit vectors.
+
+    Notes
+    -----
+    With the gate :math:`\pi_k(x)` and the experts' :math:`p_k(y|x)`, one E-step is
+    :math:`q_k \propto \pi_k p_k`, and the ELBO at that q is
+    :math:`\log \sum_k \pi_k p_k`. One M-step is a step of SGD on it; at each epoch's
+    end the expert prototypes are replaced by the mean directions of the teacher's
+    embeddings in their clusters (equation 13).
+
+    References
+    ----------
+    .. [1] T. W. Tsai, C. Li, J. Zhu, "MiCE: Mixture of Contrastive Experts for
+       Unsupervised Image Clustering", ICLR 2021.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sk_mice import MiCEClustering
+    >>> X = load_digits(n_class=3).images
+    >>> mice = MiCEClustering(3, flip=False, max_epochs=4, random_state=0).fit(X)
+    >>> mice.predict_proba(X[:5]).shape
+    (5, 3)
+    >>> bool((mice.labels_ == mice.predict(X)).all())
+    True
+    """
 
     _parameter_constraints: dict = {
         **ContrastiveEstimator._parameter_constraints,
         "n_clusters": [Interval(Integral, 1, None, closed="left")],
-        "kappa": [Interval(Real, 0, None, closed="neither")],
+        "kappa": [Interval(Real, 0, None, closed="right")],
         "gating_prototypes": [StrOptions({"auto", "simplex", "repelled"})],
         "init": [StrOptions({"two-stage", "random"})],
         "init_share": [Interval(Real, 0, 1, closed="neither")],
@@ -179,15 +326,15 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         history = []
         if init_labels is None and self.init == "two-stage":
             history, init_labels = self._first_stage(setup, seed, model)
-        held = {}
+        n_epochs = self.max_epochs - len(history)
+        options = {"fill_queue": not history}
         if init_labels is not None:
             self._start_at(model, setup, init_labels)
-            held = {
+            options |= {
                 "held_labels": torch.from_numpy(init_labels),
-                "held_epochs": round(HELD_SHARE * (self.max_epochs - len(history))),
+                "held_epochs": math.ceil(HELD_SHARE * n_epochs),
             }
-        n_epochs = self.max_epochs - len(history)
-        history += self._train(model, setup, seed + 1, n_epochs, "em", **held)
+        history += self._train(model, setup, seed + 1, n_epochs, "em", **options)
         return Run(model, history, init_labels)
 
     def _first_stage(self, setup, seed, model):
@@ -202,22 +349,19 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         moco = self._build_moco(setup, seed)
         history = []
         if n_epochs:
-            history = self._train(moco, setup, seed, n_epochs, "moco")
+            history = self._train(moco, setup, seed, n_epochs, "moco", fill_queue=True)
         model.start_from(moco)
         (features,) = infer(moco, setup.views, setup.samples, "features")
         kmeans = SphericalKMeans(
             self.n_clusters, n_init=KMEANS_RESTARTS, random_state=seed
-        ).fit(features)
+        ).fit(features + TINY)
         return history, kmeans.labels_.astype(np.int64)
 
     def _start_at(self, model, setup, labels):
-        """Set the expert prototypes to the partition's mean directions."""
-        (v,) = infer(model, setup.views, setup.samples, "teacher")
-        sums = torch.zeros(v.shape[1:])  # (K, D)
-        own = torch.from_numpy(v[np.arange(len(v)), labels])
-        sums.index_add_(0, torch.from_numpy(labels), own)
-        mu = model.expert_prototypes
-        mu.data.copy_(objective.prototype_update(sums.to(mu.device), mu.data))
+        known = infer(model, setup.views, setup.samples, "features", "teacher")
+        device = model.queue.device
+        features, v = (torch.from_numpy(array).to(device) for array in known)
+        model.set_partition(torch.from_numpy(labels).to(device), features, v)
 
     def _summarise(self, partitions) -> None:
         """Attributes that follow from the fit, and the warning for empty clusters."""
@@ -329,4 +473,3 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 def _mean_log_evidence(joint) -> float:
     evidence = objective.log_evidence(torch.from_numpy(joint))
     return float(evidence.double().mean())
-

@@ -1,7 +1,6 @@
 """MoCo: the encoder of the two-stage baseline."""
 
 import numpy as np
-
 from sklearn.base import _fit_context
 
 from ._contrastive import ContrastiveEstimator, Run, draw_seeds
@@ -150,7 +149,14 @@ class MoCo(ContrastiveEstimator):
                 model = self._copy_of_fitted_model(setup)
             else:
                 model = self._build_moco(setup, seed)
-            history = self._train(model, setup, seed, self.max_epochs, "moco")
+            history = self._train(
+                model,
+                setup,
+                seed,
+                self.max_epochs,
+                "moco",
+                fill_queue=not self._continues,
+            )
         self._keep(Run(model, history))
         return self
 

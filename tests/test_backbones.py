@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
+
 from sk_mice._engine.backbones import (
     BACKBONES,
     SmallResNet,
     build_backbone,
     feature_count,
 )
-from torch import nn
 
 CPU = torch.device("cpu")
 
@@ -77,7 +78,12 @@ def test_a_backbone_without_parameters_is_probed():
 @pytest.mark.parametrize(
     ("backbone", "shape", "error", "message"),
     [
-        ("resnet99", (3, 32, 32), ValueError, r"`backbone` must be \"auto\".*'resnet99'"),
+        (
+            "resnet99",
+            (3, 32, 32),
+            ValueError,
+            r"`backbone` must be \"auto\".*'resnet99'",
+        ),
         ("resnet18", (12,), ValueError, r"takes images, but X holds vectors of 12"),
         (7, (12,), TypeError, r"`backbone` must be a name.*got int"),
         (lambda: "x", (12,), TypeError, r"`backbone` must be a name.*got str"),

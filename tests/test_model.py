@@ -5,9 +5,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
+
 from sk_mice._engine.backbones import MLP
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
-from torch import nn
 
 K, D, V, N_FEATURES = 3, 8, 10, 5
 
@@ -43,8 +44,9 @@ def test_shapes_and_norms():
     assert v.shape == (6, K, D)
     known = model.eval().infer(torch.randn(6, N_FEATURES))
     assert known["joint"].shape == (6, K)
-    unit = [known[name] for name in ("teacher", "features", "gating")]
-    for embedding in (*unit, model.queue, model.prototypes()):
+    assert known["features"].shape == (6, 16)
+    unit = [known["teacher"], known["gating"], model.queue, model.prototypes()]
+    for embedding in unit:
         torch.testing.assert_close(
             embedding.norm(dim=-1), torch.ones(embedding.shape[:-1])
         )
@@ -84,12 +86,18 @@ def test_teacher_keeps_batch_norm_statistics_of_its_own():
     model.update_teacher(0.5)
     for name, buffer in model.teacher.named_buffers():
         assert torch.equal(buffer, before[name]), name
-    means = [m.running_mean for m in model.teacher.modules() if hasattr(m, "running_mean")]
-    others = [m.running_mean for m in model.student.modules() if hasattr(m, "running_mean")]
+    means = [
+        m.running_mean for m in model.teacher.modules() if hasattr(m, "running_mean")
+    ]
+    others = [
+        m.running_mean for m in model.student.modules() if hasattr(m, "running_mean")
+    ]
     assert not torch.allclose(means[0], others[0])
 
 
-@pytest.mark.parametrize("sizes", [[3, 4, 5, 2], [10, 10], [7, 7, 7], [1] * 23, [25, 3]])
+@pytest.mark.parametrize(
+    "sizes", [[3, 4, 5, 2], [10, 10], [7, 7, 7], [1] * 23, [25, 3]]
+)
 def test_queue_holds_the_latest_embeddings_for_any_batch_size(sizes):
     model = make_model()
     written = []
@@ -155,12 +163,30 @@ def test_start_from_a_single_expert_is_that_expert_many_times():
     torch.testing.assert_close(joint + math.log(K), expected.expand(-1, K))
 
 
+def test_partition_sets_prototypes_and_gate():
+    model = make_model().eval()
+    labels = torch.arange(60) % K
+    x = 0.3 * torch.randn(60, N_FEATURES)
+    x[:, :K] += 3 * torch.nn.functional.one_hot(labels, K)
+    known = model.infer(x)
+    model.set_partition(labels, known["features"], known["teacher"])
+    for k in range(K):
+        mean = known["teacher"][labels == k, k].mean(0)
+        torch.testing.assert_close(
+            model.prototypes()[k], torch.nn.functional.normalize(mean, dim=0)
+        )
+    g = model.infer(x)["gating"]
+    assert torch.equal((g @ model.gating_prototypes.T).argmax(1), labels)
+
+
 def test_backbone_must_map_to_features():
     class Grid(nn.Module):
         def forward(self, x):
             return x.view(len(x), N_FEATURES, 1)
 
-    with pytest.raises(ValueError, match=r"`backbone` must map.*Grid returned \(2, 5, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"`backbone` must map.*Grid returned \(2, 5, 1\)"
+    ):
         make_model(backbone=Grid())
     with pytest.raises(ValueError, match=r"`backbone` must map.*Linear raised"):
         make_model(backbone=nn.Linear(3, 4))

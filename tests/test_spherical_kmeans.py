@@ -20,7 +20,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from sk_mice import SphericalKMeans
-from sk_mice._spherical_kmeans import _Assignment, _distinct_rows, _UnitRows
+from sk_mice._cosine_kmeans import Assignment
+from sk_mice._cosine_rows import UnitRows, distinct_rows
 
 
 def directions(n_samples, n_features, n_clusters, noise=0.7, seed=0):
@@ -154,8 +155,8 @@ def test_rows_whose_squares_over_or_underflow(as_given, dtype):
 
 def test_skipping_rows_changes_nothing():
     X, _ = directions(3000, 8, 6, noise=0.5)
-    rows = _UnitRows(X)
-    assignment = _Assignment(rows)
+    rows = UnitRows(X)
+    assignment = Assignment(rows)
     centers = normalize(X[:6])
     skipped = 0
     for _ in range(40):
@@ -170,8 +171,8 @@ def test_skipping_rows_changes_nothing():
 
 def test_bounds_hold_when_centers_jump():
     X, _ = directions(500, 5, 3)
-    rows = _UnitRows(X)
-    assignment = _Assignment(rows)
+    rows = UnitRows(X)
+    assignment = Assignment(rows)
     rng = np.random.default_rng(0)
     centers = normalize(X[:7])
     for step in [0, 0, 0, 0, 1e-3, 0.3, 0, 0, 0, 2, 1e-6, 0, 0, 0.01, 0]:
@@ -330,6 +331,12 @@ def test_zero_rows_cost_one_and_warn_once(as_given):
     assert model.score(zeros) == -2
 
 
+@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
+def test_zero_rows_do_not_cost_a_copy(as_given):
+    X = as_given(np.insert(np.eye(3), 1, 0, axis=0))
+    assert UnitRows(X).X is X
+
+
 def test_nothing_but_zero_rows():
     with (
         pytest.warns(UserWarning, match="4 of 4 rows"),
@@ -389,9 +396,9 @@ def test_equal_rows_are_recognised(as_given, dtype):
     pick = rng.permutation(np.r_[np.arange(len(distinct)), rng.integers(1560, size=99)])
     X = distinct[pick].astype(dtype)
     X[::2, 2] = 0.0
-    rows = _UnitRows(as_given(X))
+    rows = UnitRows(as_given(X))
     weight = rng.uniform(1, 2, size=len(X))
-    index, mass = _distinct_rows(rows, weight, np.random.RandomState(0))
+    index, mass = distinct_rows(rows, weight, np.random.RandomState(0))
     assert len(index) == len(distinct)
     np.testing.assert_allclose(
         mass, np.bincount(pick, weights=weight)[pick[index]], rtol=1e-12

@@ -152,8 +152,10 @@ def build_backbone(backbone, shape, *, device, max_pool: bool = False) -> nn.Mod
             f"factory of one; got {backbone!r}."
         )
     if backbone == "mlp":
-        return MLP(shape[0]) if not is_image else nn.Sequential(
-            nn.Flatten(), MLP(shape[0] * shape[1] * shape[2])
+        return (
+            MLP(shape[0])
+            if not is_image
+            else nn.Sequential(nn.Flatten(), MLP(shape[0] * shape[1] * shape[2]))
         )
     if not is_image:
         raise ValueError(

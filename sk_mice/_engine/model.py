@@ -75,7 +75,16 @@ class ContrastiveMixture(nn.Module):
     """
 
     def __init__(
-        self, backbone, shape, *, n_experts, embedding_dim, queue_size, omega, tau, kappa
+        self,
+        backbone,
+        shape,
+        *,
+        n_experts,
+        embedding_dim,
+        queue_size,
+        omega,
+        tau,
+        kappa,
     ):
         super().__init__()
         n_features = feature_count(backbone, shape)
@@ -126,8 +135,7 @@ class ContrastiveMixture(nn.Module):
         v : Tensor of shape (B, K, D)
             The teacher's embeddings, without gradient.
         """
-        with torch.no_grad():
-            v = self.teacher.expert_embeddings(self.teacher.backbone(views[0]))
+        v = self.teach(views[0])
         # One pass over both of the student's views: one set of kernels, one backward.
         features = self.student.backbone(views[1:].flatten(0, 1))
         f = self.student.expert_embeddings(features[: len(v)])
@@ -135,6 +143,11 @@ class ContrastiveMixture(nn.Module):
         if self._gate_learns:
             g = self.student.gating_embeddings(features[len(v) :])
         return self._log_joint(f, v, g), v
+
+    @torch.no_grad()
+    def teach(self, x: Tensor) -> Tensor:
+        """The teacher's embeddings (B, K, D) of x, without gradient."""
+        return self.teacher.expert_embeddings(self.teacher.backbone(x))
 
     @torch.no_grad()
     def infer(self, x: Tensor) -> dict[str, Tensor]:
@@ -148,14 +161,13 @@ class ContrastiveMixture(nn.Module):
         -------
         dict
             "joint", the log-joint (B, K); "teacher", the teacher's embeddings
-            (B, K, D); "features", its backbone's output as unit vectors (B, F); and,
-            if there is a gate, "gating" embeddings (B, D).
+            (B, K, D); "features", the student's backbone's output (B, F); and, if
+            there is a gate, "gating" embeddings (B, D).
         """
         features = self.student.backbone(x)
         f = self.student.expert_embeddings(features)
-        teacher_features = self.teacher.backbone(x)
-        v = self.teacher.expert_embeddings(teacher_features)
-        known = {"teacher": v, "features": F.normalize(teacher_features, dim=-1)}
+        v = self.teach(x)
+        known = {"teacher": v, "features": features}
         g = None
         if self.gating_prototypes is not None:
             g = known["gating"] = self.student.gating_embeddings(features)
@@ -193,12 +205,39 @@ class ContrastiveMixture(nn.Module):
         self.queue.copy_(single.queue.expand_as(self.queue))
         self.queue_index.copy_(single.queue_index)
 
+    @torch.no_grad()
+    def set_partition(self, labels: Tensor, features: Tensor, v: Tensor) -> None:
+        """Set prototypes and gate to what a partition of the samples asks for.
+
+        The expert prototypes become the mean directions of their clusters
+        (equation 13), the gating head the ridge regression of each sample's gating
+        prototype on its features.
+
+        Parameters
+        ----------
+        labels : Tensor of shape (N,)
+        features : Tensor of shape (N, F)
+        v : Tensor of shape (N, K, D)
+            Teacher embeddings.
+        """
+        mu = self.expert_prototypes
+        sums = torch.zeros_like(mu)
+        own = v.gather(1, labels.view(-1, 1, 1).expand(-1, 1, v.shape[2])).squeeze(1)
+        sums.index_add_(0, labels, own)
+        mu.copy_(objective.prototype_update(sums, mu))
+        weight, bias = _ridge(features, self.gating_prototypes[labels])
+        self.student.gate.weight.copy_(weight)
+        self.student.gate.bias.copy_(bias)
+
     # ------------------------------------------------------------------- after a step
 
     @torch.no_grad()
     def update_teacher(self, momentum: float) -> None:
-        """theta' <- m theta' + (1 - m) theta; batch-norm statistics are left alone."""
-        student = [*self.student.backbone.parameters(), *self.student.experts.parameters()]
+        """Theta' <- m theta' + (1 - m) theta; batch-norm statistics are left alone."""
+        student = [
+            *self.student.backbone.parameters(),
+            *self.student.experts.parameters(),
+        ]
         torch._foreach_lerp_(list(self.teacher.parameters()), student, 1 - momentum)
 
     @torch.no_grad()
@@ -209,6 +248,21 @@ class ContrastiveMixture(nn.Module):
         slots = (self.queue_index + offsets) % size
         self.queue.index_copy_(0, slots, v[-size:].to(self.queue.dtype))
         self.queue_index.add_(len(v)).remainder_(size)
+
+
+def _ridge(x: Tensor, y: Tensor, penalty: float = 1e-2) -> tuple[Tensor, Tensor]:
+    """Weight (D, F) and bias (D,) of the ridge regression of y (N, D) on x (N, F).
+
+    The penalty is relative to the mean variance of the features.
+    """
+    x, y = x.double(), y.double()
+    x_mean, y_mean = x.mean(dim=0), y.mean(dim=0)
+    centred = x - x_mean
+    covariance = centred.T @ centred / len(x)
+    ridge = penalty * covariance.diagonal().mean() + 1e-12
+    covariance.diagonal().add_(ridge)
+    weight = torch.linalg.solve(covariance, centred.T @ (y - y_mean) / len(x)).T
+    return weight, y_mean - weight @ x_mean
 
 
 def gating_prototypes(kind: str, n_clusters: int, dim: int) -> Tensor:

@@ -262,7 +262,7 @@ def info_nce(f: Tensor, v: Tensor, queue: Tensor, tau: float) -> Tensor:
 
 
 def log_joint(gating: Tensor, experts: Tensor) -> Tensor:
-    """log p(y, z = k | x) from both log-probabilities (equation 3), each (B, K)."""
+    """Log p(y, z = k | x) from both log-probabilities (equation 3), each (B, K)."""
     return gating + experts
 
 
@@ -272,7 +272,7 @@ def posterior(joint: Tensor) -> Tensor:
 
 
 def log_evidence(joint: Tensor) -> Tensor:
-    """log p(y | x), (B, K) -> (B,): what the ELBO equals at the exact posterior."""
+    """Log p(y | x), (B, K) -> (B,): what the ELBO equals at the exact posterior."""
     return torch.logsumexp(joint, dim=1)
 
 

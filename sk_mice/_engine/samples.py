@@ -1,6 +1,8 @@
 """X as it lies on the device: layout, value range, statistics, batches."""
 
+import math
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ __all__ = ["SampleFormat", "Samples", "infer_format"]
 
 CHANNELS = (1, 3, 4)
 RESIDENT_SHARE = 0.5  # of the device's free memory that X may take
+LARGEST = 1e140
 _CHUNK_VALUES = 1 << 24  # values read at a time for the statistics
 
 
@@ -45,8 +48,8 @@ class SampleFormat:
             values = values.reshape(-1, channels, height, width)
         else:
             values = values.reshape(-1, height, width, channels).movedim(-1, 1)
-        if values.dtype != torch.float64:
-            values = values.float()
+        # Eight bits are exact in float32; other values may be of any size.
+        values = values.float() if values.dtype == torch.uint8 else values.double()
         return ((values - self.low) / (self.high - self.low)).float()
 
 
@@ -75,8 +78,15 @@ def infer_format(
     ValueError
         If the shape fits no image layout or more than one, or X leaves the range.
     """
+    if 0 in X.shape:
+        raise ValueError(f"X must hold samples with values; got shape {X.shape}.")
     shape, channels_first = _sample_shape(X.shape, layout, image_shape)
     minimum, maximum = _extremes(X)
+    if max(abs(minimum), abs(maximum)) > LARGEST:
+        raise ValueError(
+            f"X must hold values up to {LARGEST:g} in size, so that their squares can "
+            f"be summed; got values from {minimum:g} to {maximum:g}."
+        )
     if len(shape) == 3:
         low, high = _value_range(value_range, X.dtype, minimum, maximum)
     else:
@@ -104,12 +114,14 @@ def _sample_shape(x_shape, layout, image_shape):
 
 
 def _given_shape(x_shape, layout, image_shape):
-    height, width, channels = (*image_shape, 1)[:3]
-    if channels not in CHANNELS:
+    sides = (*image_shape, 1)[:3]  # (H, W) are grey
+    valid = 2 <= len(image_shape) <= 3 and all(isinstance(n, Integral) for n in sides)
+    if not (valid and min(sides) >= 1 and sides[2] in CHANNELS):
         raise ValueError(
             "`image_shape` must be (H, W) or (H, W, C) with C of 1, 3 or 4; "
             f"got {tuple(image_shape)}."
         )
+    height, width, channels = sides
     channels_first = layout == "channels_first" or channels == 1
     if len(x_shape) != 2:
         raise ValueError(
@@ -154,11 +166,7 @@ def _extremes(X):
 
 def _value_range(value_range, dtype, minimum, maximum):
     if not isinstance(value_range, str):
-        low, high = map(float, value_range)
-        if not low < high:
-            raise ValueError(
-                f"`value_range` must be (low, high) with low < high; got {value_range}."
-            )
+        low, high = _checked_range(value_range)
         if minimum < low or maximum > high:
             raise ValueError(
                 f"X must lie within `value_range`={tuple(value_range)}; got values "
@@ -178,6 +186,19 @@ def _value_range(value_range, dtype, minimum, maximum):
     return minimum, maximum
 
 
+def _checked_range(value_range):
+    try:
+        low, high = map(float, value_range)
+        valid = -math.inf < low < high < math.inf
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            f"`value_range` must be (low, high) with low < high; got {value_range}."
+        )
+    return low, high
+
+
 def _statistics(X, fmt):
     """Mean and standard deviation per channel of [0, 1] images, or per feature."""
     if fmt.is_image:
@@ -191,12 +212,14 @@ def _statistics(X, fmt):
         n = part.size // part.shape[1]
         part_mean = part.mean(axis=axes)
         delta = part_mean - mean
-        squares = squares + part.var(axis=axes) * n + delta**2 * (count * n / (count + n))
+        squares = (
+            squares + part.var(axis=axes) * n + delta**2 * (count * n / (count + n))
+        )
         mean = mean + delta * (n / (count + n))
         count += n
     std = np.sqrt(squares / count)
     # A constant carries nothing: rounding in its mean must not be blown up.
-    std = np.where(std > 1e-6 * np.maximum(np.abs(mean), 1e-30), std, 1.0)
+    std = np.where(std > 1e-12 * np.abs(mean), std, 1.0)
     return mean.tolist(), std.tolist()
 
 

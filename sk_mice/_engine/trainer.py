@@ -1,5 +1,6 @@
 """The training loop: a skorch net with a step, two hooks and an epoch's statistics."""
 
+import math
 import time
 
 import torch
@@ -46,7 +47,7 @@ class EpochStatistics:
         confidence, labels = q.max(dim=1)
         self.labels[indices.to(labels.device)] = labels
         self._totals += torch.stack([elbo * len(q), confidence.sum()])
-        bins = (q * N_BINS).long().clamp_max_(N_BINS - 1).flatten()
+        bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
         self._bins.index_add_(0, bins, torch.ones_like(bins, dtype=self._bins.dtype))
         assigned = v.gather(1, labels.view(-1, 1, 1).expand(-1, 1, v.shape[2]))
         self._sums.index_add_(0, labels, assigned.squeeze(1))
@@ -94,6 +95,8 @@ class Trainer(NeuralNet):
     held_labels : Tensor of shape (N,) or None
         Responsibilities (hard) that replace the E-step in the first `held_epochs`.
     held_epochs : int
+    fill_queue : bool
+        Whether to begin with a queue of the untrained teacher's embeddings.
     kappa : callable or None
         Gating temperature as a function of progress; None keeps the module's.
     autocast_dtype : torch.dtype or None
@@ -116,6 +119,7 @@ class Trainer(NeuralNet):
         teacher_momentum=0.999,
         held_labels=None,
         held_epochs=0,
+        fill_queue=False,
         kappa=None,
         autocast_dtype=None,
         n_epochs,
@@ -129,6 +133,7 @@ class Trainer(NeuralNet):
         self.teacher_momentum = teacher_momentum
         self.held_labels = held_labels
         self.held_epochs = held_epochs
+        self.fill_queue = fill_queue
         self.kappa = kappa
         self.autocast_dtype = autocast_dtype
         super().__init__(
@@ -186,10 +191,12 @@ class Trainer(NeuralNet):
 
     def infer(self, x, **fit_params):
         views = self.views(x, self.module_.n_views, self.generator)
-        with torch.autocast(
-            x.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None
-        ):
+        with self._autocast(x.device):
             return self.module_(views)
+
+    def _autocast(self, device):
+        dtype = self.autocast_dtype
+        return torch.autocast(device.type, dtype, enabled=dtype is not None)
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
         joint, _ = y_pred
@@ -224,6 +231,22 @@ class Trainer(NeuralNet):
         _, n_experts, dim = self.module_.queue.shape
         device = self.module_.queue.device
         self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
+        if self.fill_queue:
+            self._fill_queue(X)
+
+    @torch.no_grad()
+    def _fill_queue(self, samples):
+        # Against a queue of noise the quickest gain is to embed all samples alike, and
+        # a model that has learned that does not recover.
+        self.module_.train()
+        n_missing = len(self.module_.queue)
+        for batch, _ in self.get_iterator(samples, training=True):
+            views = self.views(batch, 1, self.generator)
+            with self._autocast(batch.device):
+                self.module_.enqueue(self.module_.teach(views[0]))
+            n_missing -= len(batch)
+            if n_missing <= 0:
+                return
 
     def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
@@ -234,8 +257,13 @@ class Trainer(NeuralNet):
 
     def on_epoch_end(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_end(net, dataset_train, dataset_valid, **kwargs)
-        self._update_prototypes()
         figures = self.statistics_.summary()
+        if not math.isfinite(figures["elbo"]):
+            raise FloatingPointError(
+                f"The ELBO is not finite in epoch {len(self.history)} of this stage. Try "
+                "a lower `lr`, a longer `warmup` or higher temperatures."
+            )
+        self._update_prototypes()
         figures["lr"] = self.optimizer_.param_groups[0]["lr"]
         figures["seconds"] = time.perf_counter() - self.started_
         figures["train_loss"] = -figures["elbo"]

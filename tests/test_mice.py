@@ -1,0 +1,467 @@
+"""MiCEClustering as its users meet it."""
+
+import copy
+import math
+import pickle
+import random
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from skorch.callbacks import Callback
+
+from sk_mice import MiCEClustering, MoCo
+from sk_mice._engine.backbones import SmallResNet
+from sk_mice.metrics import SCORERS, clustering_accuracy_score
+
+# The fits here are too short to separate anything: a cluster may well be empty.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+RNG = np.random.default_rng(0)
+DIGITS = load_digits(n_class=4)
+IMAGES, CLASSES = DIGITS.images[:160], DIGITS.target[:160]
+# A module, as the same start is wanted for every fit.
+torch.manual_seed(0)
+BACKBONE = SmallResNet(1, width=8, blocks=(1, 1))
+
+
+def tiny(n_clusters=4, **options):
+    """An estimator that fits in a moment."""
+    defaults = {
+        "backbone": BACKBONE,
+        "embedding_dim": 16,
+        "max_epochs": 8,
+        "batch_size": 32,
+        "flip": False,
+        "random_state": 0,
+    }
+    return MiCEClustering(n_clusters, **(defaults | options))
+
+
+def tiny_vectors(n_clusters=3, **options):
+    return tiny(n_clusters, **({"backbone": "auto", "max_epochs": 10} | options))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return tiny().fit(IMAGES)
+
+
+def state_of(estimator):
+    return {k: v.clone() for k, v in estimator._model.state_dict().items()}
+
+
+def assert_same_state(estimator, state):
+    for name, value in estimator._model.state_dict().items():
+        assert torch.equal(value, state[name]), name
+
+
+# ------------------------------------------------------------------- scikit-learn
+
+
+@parametrize_with_checks([MiCEClustering(max_epochs=60)])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+def test_clone_and_fit_leave_the_users_backbone_alone():
+    mine = SmallResNet(1, width=4, blocks=(1, 1)).train()
+    before = copy.deepcopy(mine.state_dict())
+    estimator = tiny(backbone=mine)
+    clone(estimator).fit(IMAGES)
+    estimator.fit(IMAGES)
+    assert estimator.backbone is mine
+    for name, value in mine.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert any(
+        not torch.equal(value, before[name])
+        for name, value in estimator.backbone_.state_dict().items()
+    )
+
+
+def test_backbone_can_be_passed_on(fitted):
+    moco = MoCo(backbone=fitted.backbone_, max_epochs=1, random_state=0, flip=False)
+    moco.fit(IMAGES)
+    assert type(moco.backbone_) is type(fitted.backbone_)
+    again = clone(tiny(backbone=moco.backbone_, init="random", max_epochs=1))
+    setup = again._setup(again._check_fit_X(IMAGES), 1)
+    model = again._build(setup, 0, n_experts=1, omega=None, kappa=math.inf)
+    for a, b in zip(
+        model.student.backbone.parameters(), moco.backbone_.parameters(), strict=True
+    ):
+        assert torch.equal(a, b)
+
+
+def test_pipeline_with_flattened_rows(fitted):
+    rows = IMAGES.reshape(len(IMAGES), -1)
+    flat = tiny(image_shape=(8, 8)).fit(rows)
+    np.testing.assert_array_equal(flat.labels_, fitted.labels_)
+    pipeline = make_pipeline(
+        FunctionTransformer(lambda X: X.reshape(len(X), -1)), tiny(image_shape=(8, 8))
+    ).fit(IMAGES)
+    np.testing.assert_array_equal(pipeline.predict(IMAGES), fitted.labels_)
+    np.testing.assert_allclose(
+        pipeline.predict_proba(IMAGES), fitted.predict_proba(IMAGES)
+    )
+
+
+def test_pipeline_of_vectors():
+    X, _ = make_blobs(120, 5, centers=3, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), tiny_vectors()).fit(X)
+    assert pipeline.transform(X).shape == (120, 16)
+
+
+def test_set_output_and_feature_names(fitted):
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    names = fitted.get_feature_names_out()
+    assert names[0] == "miceclustering0"
+    assert len(names) == 16
+    frame = clone(fitted).set_output(transform="pandas").fit(IMAGES).transform(IMAGES)
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame.columns) == list(names)
+    X = pd.DataFrame(RNG.random((30, 4)), columns=list("abcd"))
+    estimator = tiny_vectors(max_epochs=1, init="random").fit(X)
+    assert list(estimator.feature_names_in_) == list("abcd")
+    with pytest.raises(ValueError, match="feature names"):
+        estimator.predict(X.rename(columns={"a": "z"}))
+
+
+def test_grid_search_over_temperatures_on_a_read_only_memory_map(tmp_path):
+    X = IMAGES[..., None]  # four-dimensional
+    joblib.dump(X, tmp_path / "X")
+    mapped = joblib.load(tmp_path / "X", mmap_mode="r")
+    assert not mapped.flags.writeable
+    search = GridSearchCV(
+        tiny(max_epochs=2),
+        {"tau": [0.5, 1.0], "kappa": [0.5, 1.0]},
+        scoring=SCORERS,
+        refit="acc",
+        cv=2,
+        error_score="raise",
+    ).fit(mapped, CLASSES)
+    assert search.best_params_.keys() == {"tau", "kappa"}
+    assert search.predict(X).shape == (len(X),)
+    assert np.isfinite(search.cv_results_["mean_test_nmi"]).all()
+
+
+def test_joblib_and_pickle(tmp_path, fitted):
+    joblib.dump(fitted, tmp_path / "mice.joblib")
+    for loaded in (
+        joblib.load(tmp_path / "mice.joblib"),
+        pickle.loads(pickle.dumps(fitted)),
+    ):
+        np.testing.assert_array_equal(
+            loaded.predict_proba(IMAGES), fitted.predict_proba(IMAGES)
+        )
+
+
+# ------------------------------------------------------------------------ fitting
+
+
+def test_fitted_attributes(fitted):
+    assert fitted.labels_.shape == (160,)
+    np.testing.assert_array_equal(fitted.labels_, fitted.predict(IMAGES))
+    assert fitted.n_iter_ == 8
+    assert fitted.n_features_in_ == 64
+    assert fitted.device_ == torch.device("cpu")
+    assert fitted.cluster_sizes_.sum() == 160
+    np.testing.assert_array_equal(
+        fitted.cluster_sizes_, np.bincount(fitted.labels_, minlength=4)
+    )
+    assert fitted.elbo_ == pytest.approx(fitted.score(IMAGES))
+    for prototypes in (fitted.gating_prototypes_, fitted.expert_prototypes_):
+        assert prototypes.shape == (4, 16)
+        np.testing.assert_allclose(np.linalg.norm(prototypes, axis=1), 1, rtol=1e-5)
+    assert fitted.init_labels_.shape == (160,)
+    assert not hasattr(fitted, "stability_")
+    assert [row["stage"] for row in fitted.history_] == ["moco"] * 6 + ["em"] * 2
+
+
+def test_outputs(fitted):
+    q = fitted.predict_proba(IMAGES)
+    assert q.shape == (160, 4)
+    assert q.dtype == np.float32
+    np.testing.assert_allclose(q.sum(1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(q.argmax(1), fitted.labels_)
+    g = fitted.transform(IMAGES)
+    assert g.shape == (160, 16)
+    assert g.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(g, axis=1), 1, rtol=1e-5)
+
+
+def test_fit_predict_and_fit_transform(fitted):
+    np.testing.assert_array_equal(tiny().fit_predict(IMAGES), fitted.labels_)
+    np.testing.assert_array_equal(
+        tiny().fit_transform(IMAGES), fitted.transform(IMAGES)
+    )
+
+
+def test_prediction_changes_nothing_and_ignores_order_and_batches(fitted, monkeypatch):
+    before, keys = state_of(fitted), set(vars(fitted))
+    q, g = fitted.predict_proba(IMAGES), fitted.transform(IMAGES)
+    order = RNG.permutation(len(IMAGES))
+    np.testing.assert_allclose(
+        fitted.predict_proba(IMAGES[order]), q[order], rtol=1e-4, atol=1e-6
+    )
+    monkeypatch.setattr("sk_mice._contrastive.INFERENCE_BATCH", 7)
+    np.testing.assert_allclose(fitted.predict_proba(IMAGES), q, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(fitted.transform(IMAGES), g, rtol=1e-4, atol=1e-5)
+    fitted.score(IMAGES)
+    assert_same_state(fitted, before)
+    assert set(vars(fitted)) == keys
+    assert not fitted._model.training
+
+
+def test_two_fits_agree_bit_for_bit_and_touch_no_global_generator(fitted):
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    again = tiny().fit(IMAGES)
+    assert_same_state(again, state_of(fitted))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])
+    assert random.getstate() == before[2]
+    other = tiny(random_state=1).fit(IMAGES)
+    assert not np.array_equal(other.transform(IMAGES), fitted.transform(IMAGES))
+
+
+@pytest.mark.parametrize("init", ["random", "two-stage"])
+def test_one_epoch_works(init):
+    estimator = tiny(init=init, max_epochs=1).fit(IMAGES)
+    assert [row["stage"] for row in estimator.history_] == ["em"]
+
+
+def test_restarts_keep_the_best_and_say_how_far_they_agree():
+    estimator = tiny(n_init=3).fit(IMAGES)
+    assert -1 <= estimator.stability_ <= 1
+    assert estimator.n_iter_ == 8
+    assert estimator.elbo_ == pytest.approx(estimator.score(IMAGES))
+    seeds = np.random.RandomState(0).randint(2**31 - 1, size=3)
+    assert len(set(seeds)) == 3
+    single = tiny().fit(IMAGES)
+    assert estimator.elbo_ >= single.elbo_
+    estimator.set_params(n_init=1).fit(IMAGES)
+    assert not hasattr(estimator, "stability_")
+
+
+def test_given_labels_are_the_start():
+    estimator = tiny(max_epochs=60).fit(IMAGES, init_labels=CLASSES)
+    assert {row["stage"] for row in estimator.history_} == {"em"}
+    np.testing.assert_array_equal(estimator.init_labels_, CLASSES)
+    # The model learns the partition that it is given, by its names.
+    assert (estimator.labels_ == CLASSES).mean() > 0.5
+
+
+def test_warm_start_goes_on_with_everything(fitted):
+    estimator = copy.deepcopy(fitted)
+    before = state_of(estimator)
+    estimator.set_params(warm_start=True, lr=1e-12, weight_decay=0.0, max_epochs=2)
+    estimator.fit(IMAGES)
+    assert [row["stage"] for row in estimator.history_] == ["em", "em"]
+    after = state_of(estimator)
+    for name, value in before.items():
+        if name.startswith("student") and name.endswith(("weight", "bias")):
+            torch.testing.assert_close(value, after[name], atol=1e-6, rtol=0)
+    assert not torch.equal(before["queue"], after["queue"])
+    estimator.set_params(tau=0.5, augmentation="simclr").fit(IMAGES)
+    assert estimator._model.tau == 0.5
+    with pytest.raises(ValueError, match=r"samples of shape \(8, 8\).*got \(9, 8\)"):
+        estimator.fit(np.zeros((20, 9, 8)))
+
+
+def test_callbacks_and_progress_bar(capsys):
+    epochs = []
+
+    class Count(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            epochs.append(net.history[-1, "elbo"])
+
+    estimator = tiny(callbacks=[Count()], verbose=1).fit(IMAGES)
+    assert epochs == [row["elbo"] for row in estimator.history_]
+    shown = capsys.readouterr().err
+    assert "8/8" in shown
+    assert "elbo=" in shown
+
+
+def test_verbose_is_quiet_by_default(capsys):
+    tiny().fit(IMAGES)
+    captured = capsys.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_uniform_gate():
+    estimator = tiny(kappa=math.inf).fit(IMAGES)
+    assert np.isfinite(estimator.predict_proba(IMAGES)).all()
+
+
+def test_more_clusters_than_a_simplex_has_room_for():
+    estimator = tiny(20, embedding_dim=8, max_epochs=2).fit(IMAGES)
+    assert estimator.gating_prototypes_.shape == (20, 8)
+    with pytest.raises(
+        ValueError, match=r"`embedding_dim` must be at least n_clusters"
+    ):
+        tiny(20, embedding_dim=8, gating_prototypes="simplex").fit(IMAGES)
+
+
+def test_empty_clusters_are_counted_and_keep_their_prototypes():
+    X = np.zeros((30, 8, 8))
+    with pytest.warns(ConvergenceWarning, match=r"of 4 clusters are empty. Try"):
+        estimator = tiny(init="random", max_epochs=2).fit(X)
+    norms = np.linalg.norm(estimator.expert_prototypes_, axis=1)
+    np.testing.assert_allclose(norms, 1, rtol=1e-5)
+
+
+# ------------------------------------------------------------------- kinds of input
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        RNG.integers(0, 256, (40, 9, 11), dtype=np.uint8),
+        RNG.integers(0, 256, (40, 9, 11, 3), dtype=np.uint8),
+        RNG.random((40, 3, 9, 11)).astype(np.float32),
+        RNG.random((40, 9, 11, 4)),
+        RNG.random((40, 20, 20, 1)),
+        RNG.random((40, 6)),
+        np.full((40, 9, 9), 7.0),
+        RNG.random((17, 9, 9)),  # one more than a batch
+        RNG.random((2, 9, 9)),
+        RNG.random((2, 5)),
+    ],
+    ids=lambda X: f"{X.shape}-{X.dtype}",
+)
+def test_kinds_of_input(X):
+    n_clusters = min(3, len(X))
+    estimator = MiCEClustering(
+        n_clusters, max_epochs=2, batch_size=16, embedding_dim=8, random_state=0
+    ).fit(X)
+    assert estimator.labels_.shape == (len(X),)
+    assert np.isfinite(estimator.predict_proba(X)).all()
+    assert np.isfinite(estimator.transform(X)).all()
+    assert np.isfinite(estimator.elbo_)
+
+
+@pytest.mark.parametrize("augmentation", ["moco", "simclr", "randaugment", None])
+def test_augmentations(augmentation):
+    X = RNG.integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    tiny(backbone="resnet-small", augmentation=augmentation, max_epochs=2).fit(X)
+
+
+def test_callable_augmentation():
+    stacks = []
+
+    def noise(images, generator):
+        stacks.append(images.shape)
+        draws = torch.randn(images.shape, generator=generator)
+        return (images + 0.1 * draws).clamp(0, 1)
+
+    tiny(augmentation=noise, max_epochs=2).fit(IMAGES)
+    assert all(shape[1:] == (1, 8, 8) for shape in stacks)
+
+
+def test_one_cluster():
+    estimator = tiny(1).fit(IMAGES)
+    assert (estimator.labels_ == 0).all()
+    np.testing.assert_allclose(estimator.predict_proba(IMAGES), 1)
+
+
+def test_blobs_are_found():
+    X, y = make_blobs(300, 8, centers=3, random_state=0)
+    estimator = tiny_vectors(max_epochs=30).fit(X)
+    assert clustering_accuracy_score(y, estimator.labels_) > 0.95
+
+
+# ----------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("parameters", "X", "message"),
+    [
+        ({}, np.full((9, 8, 8), np.nan), r"X contains NaN"),
+        ({}, np.full((9, 8, 8), np.inf), r"X contains infinity"),
+        ({}, np.full((9, 4), np.nan), r"X contains NaN"),
+        ({}, IMAGES[:1], r"1 sample.*minimum of 2"),
+        ({"n_clusters": 10}, IMAGES[:9], r"`n_clusters` must be at most n_samples = 9"),
+        (
+            {"gating_prototypes": "simplex", "n_clusters": 9, "embedding_dim": 4},
+            IMAGES,
+            r"`embedding_dim` must be at least n_clusters - 1 = 8.*got 4",
+        ),
+        ({"backbone": "vgg"}, IMAGES, r"`backbone` must be .*got 'vgg'"),
+        ({"backbone": torch.nn.Linear(3, 4)}, IMAGES, r"`backbone` must map"),
+        (
+            {"backbone": "resnet18"},
+            np.zeros((9, 5)),
+            r"`backbone`='resnet18' takes images",
+        ),
+        ({"augmentation": "mixup"}, IMAGES, r"`augmentation` must be .*got 'mixup'"),
+        (
+            {"augmentation": "randaugment"},
+            np.eye(9),
+            r"`augmentation` must be .*vectors",
+        ),
+        ({"crop_scale": (0, 2)}, IMAGES, r"`crop_scale` must be"),
+        ({"schedule": "linear"}, IMAGES, r"`schedule` must be"),
+        ({"device": "cuda:99"}, IMAGES, r"`device` must be available"),
+        ({"device": "abacus"}, IMAGES, r"`device` must name a torch device"),
+        ({}, np.zeros((9, 2, 8, 8)), r"1, 3 or 4 channels"),
+        ({}, np.zeros((9, 3, 8, 3)), r"set `layout`"),
+        ({"image_shape": (9, 9)}, np.zeros((9, 64)), r"`image_shape`=\(9, 9\) needs"),
+        ({"value_range": (0, 1)}, IMAGES, r"within `value_range`=\(0, 1\)"),
+        ({"n_clusters": 0}, IMAGES, r"'n_clusters' parameter"),
+        ({"tau": 0}, IMAGES, r"'tau' parameter"),
+        ({"tau": math.inf}, IMAGES, r"'tau' parameter"),
+        ({"kappa": -1}, IMAGES, r"'kappa' parameter"),
+        ({"teacher_momentum": 1.0}, IMAGES, r"'teacher_momentum' parameter"),
+        ({"max_epochs": 0}, IMAGES, r"'max_epochs' parameter"),
+        ({"init": "k-means"}, IMAGES, r"'init' parameter"),
+        ({"init_share": 1.0}, IMAGES, r"'init_share' parameter"),
+        ({"lr": 0}, IMAGES, r"'lr' parameter"),
+        ({"precision": "float16"}, IMAGES, r"'precision' parameter"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_refusals_before_training(parameters, X, message, monkeypatch):
+    monkeypatch.setattr(
+        MiCEClustering, "_train", lambda *a, **k: pytest.fail("training began")
+    )
+    with pytest.raises(ValueError, match=message):
+        tiny(**parameters).fit(X)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [CLASSES[:-1], CLASSES + 1, CLASSES - 1, CLASSES + 0.5, np.zeros((160, 2))],
+    ids=["too few", "too large", "negative", "float", "two-dimensional"],
+)
+def test_init_labels_are_checked(labels):
+    with pytest.raises(ValueError, match=r"init_labels|1d array"):
+        tiny().fit(IMAGES, init_labels=labels)
+
+
+@pytest.mark.parametrize(
+    "X", [IMAGES[:, :7], IMAGES.reshape(160, -1), IMAGES[..., None]]
+)
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform", "score"])
+def test_another_shape_at_prediction(fitted, method, X):
+    with pytest.raises(
+        ValueError, match=r"X must hold samples of shape \(8, 8\)|X has 7 features"
+    ):
+        getattr(fitted, method)(X)
+
+
+@pytest.mark.parametrize(
+    "name", ["predict", "predict_proba", "transform", "score", "backbone_"]
+)
+def test_not_fitted(name):
+    with pytest.raises((NotFittedError, AttributeError)):
+        method = getattr(MiCEClustering(), name)
+        method(IMAGES)

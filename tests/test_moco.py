@@ -1,0 +1,105 @@
+"""MoCo, the special case."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sk_mice import MoCo, SphericalKMeans
+from sk_mice._engine import objective
+from sk_mice._engine.backbones import SmallResNet
+from sk_mice._engine.trainer import Trainer
+
+IMAGES = load_digits(n_class=4).images[:160]
+# A module, as the same start is wanted for every fit.
+torch.manual_seed(0)
+BACKBONE = SmallResNet(1, width=8, blocks=(1, 1))
+
+
+def tiny(**options):
+    defaults = {
+        "backbone": BACKBONE,
+        "embedding_dim": 16,
+        "max_epochs": 3,
+        "batch_size": 64,
+        "flip": False,
+        "random_state": 0,
+    }
+    return MoCo(**(defaults | options))
+
+
+@parametrize_with_checks([MoCo(max_epochs=3)])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+def test_embeddings_are_unit_vectors():
+    moco = tiny().fit(IMAGES)
+    v = moco.transform(IMAGES)
+    assert v.shape == (160, 16)
+    assert v.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(v, axis=1), 1, rtol=1e-5)
+    assert moco.n_iter_ == 3
+    assert {row["stage"] for row in moco.history_} == {"moco"}
+    assert list(moco.get_feature_names_out()[:2]) == ["moco0", "moco1"]
+
+
+def test_its_loss_is_info_nce(monkeypatch):
+    # Theorem 3: MiCE under A3 to A5 has MoCo's objective, here in a real training.
+    losses = []
+    get_loss = Trainer.get_loss
+
+    def spy(net, y_pred, y_true, **kwargs):
+        loss = get_loss(net, y_pred, y_true, **kwargs)
+        losses.append((loss.item(), net.expected_))
+        return loss
+
+    infer = Trainer.infer
+
+    def remember(net, x, **kwargs):
+        model = net.module_
+        state = net.generator.get_state()
+        views = net.views(x, 2, net.generator)
+        net.generator.set_state(state)
+        buffers = {k: v.clone() for k, v in model.named_buffers()}
+        with torch.no_grad():
+            v = model.teacher.expert_embeddings(model.teacher.backbone(views[0]))
+            f = model.student.expert_embeddings(model.student.backbone(views[1]))
+            value = objective.info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+        net.expected_ = -value.mean().item()
+        return infer(net, x, **kwargs)
+
+    monkeypatch.setattr(Trainer, "get_loss", spy)
+    monkeypatch.setattr(Trainer, "infer", remember)
+    tiny(precision="float32", tau=0.3).fit(IMAGES)
+    ours, expected = map(np.array, zip(*losses, strict=True))
+    np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
+def test_score_is_the_log_probability_of_the_positive():
+    moco = tiny().fit(IMAGES)
+    assert -math.log(len(IMAGES) + 1) - 4 < moco.score(IMAGES) < 0
+
+
+def test_two_stage_baseline_is_a_pipeline():
+    baseline = make_pipeline(tiny(), SphericalKMeans(4, random_state=0))
+    assert set(baseline.fit_predict(IMAGES)) == {0, 1, 2, 3}
+
+
+def test_warm_start_and_repeatability():
+    first, second = tiny().fit(IMAGES), tiny().fit(IMAGES)
+    np.testing.assert_array_equal(first.transform(IMAGES), second.transform(IMAGES))
+    second.set_params(warm_start=True, lr=0.01).fit(IMAGES)
+    assert not np.array_equal(first.transform(IMAGES), second.transform(IMAGES))
+
+
+def test_not_fitted():
+    with pytest.raises(NotFittedError):
+        tiny().transform(IMAGES)

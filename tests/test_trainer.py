@@ -1,0 +1,179 @@
+"""EM, step by step and epoch by epoch."""
+
+import numpy as np
+import pytest
+import torch
+from skorch.callbacks import Callback
+
+from sk_mice._engine import objective
+from sk_mice._engine.backbones import MLP
+from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
+from sk_mice._engine.samples import Samples, infer_format
+from sk_mice._engine.trainer import EpochStatistics, Trainer
+from sk_mice._engine.views import make_views
+
+N, K, D, F = 40, 3, 8, 6
+
+
+@pytest.fixture
+def samples():
+    X = np.random.default_rng(0).standard_normal((N, F))
+    return Samples(X, infer_format(X), torch.device("cpu"))
+
+
+def make_trainer(samples, **options):
+    torch.manual_seed(0)
+    model = ContrastiveMixture(
+        MLP(F, width=16),
+        (F,),
+        n_experts=K,
+        embedding_dim=D,
+        queue_size=32,
+        omega=gating_prototypes("auto", K, D),
+        tau=1.0,
+        kappa=1.0,
+    )
+    options = {"rate": lambda progress: 0.1, "n_epochs": 2, "batch_size": 16} | options
+    return Trainer(
+        model,
+        views=make_views((F,), mean=[0.0] * F, std=[1.0] * F),
+        generator=torch.Generator().manual_seed(0),
+        order_generator=torch.Generator().manual_seed(0),
+        **options,
+    )
+
+
+def test_history_says_what_an_epoch_did(samples):
+    trainer = make_trainer(samples, n_epochs=3).fit(samples, None)
+    rows = trainer.history_rows()
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    for row in rows:
+        assert row["elbo"] < 0
+        assert 1 / K <= row["confidence"] <= 1
+        assert sum(row["posterior_counts"]) == N * K
+        assert len(row["posterior_counts"]) == 10
+        assert sum(row["cluster_sizes"]) == N
+        assert len(row["cluster_sizes"]) == K
+        assert 0 <= row["changed"] <= 1
+        assert row["lr"] == 0.1
+        assert row["seconds"] > 0
+    assert rows[0]["changed"] == 1  # from no label at all
+
+
+def test_statistics_add_up_an_epoch():
+    statistics = EpochStatistics(7, K, D, "cpu")
+    joint = torch.randn(7, K)
+    v = torch.nn.functional.normalize(torch.randn(7, K, D), dim=-1)
+    for indices in torch.arange(7).split(3):
+        part = joint[indices]
+        statistics.add(indices, part, objective.elbo(part).mean(), v[indices])
+    q = objective.posterior(joint)
+    labels = q.argmax(1)
+    summary = statistics.summary()
+    assert summary["elbo"] == pytest.approx(objective.elbo(joint).mean().item())
+    assert summary["confidence"] == pytest.approx(q.max(1).values.mean().item())
+    counts, _ = np.histogram(q.numpy(), bins=10, range=(0, 1))
+    assert summary["posterior_counts"] == counts.tolist()
+    assert summary["cluster_sizes"] == np.bincount(labels, minlength=K).tolist()
+    for k in range(K):
+        torch.testing.assert_close(statistics.class_sums[k], v[labels == k, k].sum(0))
+
+
+def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset(
+    samples,
+):
+    seen = []
+
+    class Watch(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            mu = net.module_.expert_prototypes
+            sums = net.statistics_.class_sums
+            expected = objective.prototype_update(sums, mu.detach())
+            torch.testing.assert_close(mu.detach(), expected)
+            buffer = net.optimizer_.state[mu]["momentum_buffer"]
+            seen.append(buffer.abs().sum().item())
+
+    make_trainer(samples, callbacks=[Watch()]).fit(samples, None)
+    assert seen == [0.0, 0.0]
+
+
+def test_teacher_is_not_in_the_optimizer(samples):
+    trainer = make_trainer(samples).fit(samples, None)
+    module = trainer.module_
+    held = {id(p) for group in trainer.optimizer_.param_groups for p in group["params"]}
+    student = {id(p) for p in module.student.parameters()}
+    assert held == student | {id(module.expert_prototypes)}
+
+
+def test_responsibilities_are_held_at_first(samples):
+    held = torch.arange(N) % K
+    trainer = make_trainer(samples, held_labels=held, held_epochs=2, n_epochs=3)
+    used = []
+    loss = trainer.get_loss
+
+    def spy(y_pred, y_true, **kwargs):
+        joint = y_pred[0].detach()
+        value = loss(y_pred, y_true, **kwargs)
+        one_hot = torch.nn.functional.one_hot(held[y_true], K).float()
+        bound = -objective.elbo(joint, one_hot).mean()
+        used.append(torch.isclose(value.detach(), bound).item())
+        return value
+
+    trainer.get_loss = spy
+    trainer.fit(samples, None)
+    assert used == [True] * 6 + [False] * 3
+
+
+def test_learning_rate_and_kappa_follow_progress(samples):
+    rates, kappas = [], []
+
+    class Watch(Callback):
+        def on_batch_end(self, net, **kwargs):
+            rates.append(net.optimizer_.param_groups[0]["lr"])
+            kappas.append(net.module_.kappa)
+
+    make_trainer(
+        samples,
+        rate=lambda progress: 1e-3 * (1 + progress),
+        kappa=lambda progress: 2 - progress,
+        callbacks=[Watch()],
+    ).fit(samples, None)
+    progress = np.arange(6) / 6
+    np.testing.assert_allclose(rates, 1e-3 * (1 + progress))
+    np.testing.assert_allclose(kappas, 2 - progress)
+
+
+def test_training_is_a_function_of_the_generators(samples):
+    global_state = torch.get_rng_state()
+
+    def trained():
+        trainer = make_trainer(samples)
+        torch.manual_seed(99)  # whatever the global generator does
+        trainer.fit(samples, None)
+        return trainer.module_.state_dict()
+
+    first, second = trained(), trained()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+    torch.set_rng_state(global_state)
+
+
+def test_a_loss_that_is_not_finite_stops_training(samples):
+    trainer = make_trainer(samples, rate=lambda progress: 1e30)
+    with pytest.raises(FloatingPointError, match=r"epoch 1 .* lower `lr`"):
+        trainer.fit(samples, None)
+
+
+def test_training_mode_ends_up_in_the_networks(samples):
+    trainer = make_trainer(samples)
+    trainer.initialize()
+    trainer.module_.eval()
+    modes = []
+
+    class Watch(Callback):
+        def on_batch_end(self, net, **kwargs):
+            modes.append(net.module_.training and net.module_.teacher.training)
+
+    trainer.set_params(callbacks=[Watch()])
+    trainer.fit(samples, None)
+    assert all(modes)
