@@ -1,4 +1,4 @@
-"""What MiCEClustering and MoCo share: parameters, set-up, training, batched inference."""
+"""What the estimators that train share: parameters, set-up, training, inference."""
 
 import copy
 import math
@@ -118,8 +118,8 @@ class ContrastiveEstimator(
                 self.n_features_in_ = math.prod(X.shape[1:])
         if not reset and X.shape[1:] != self._format.input_shape:
             raise ValueError(
-                f"X must hold samples of shape {self._format.input_shape}, as in `fit`; "
-                f"got {X.shape[1:]}."
+                f"X must hold samples of shape {self._format.input_shape}, as in "
+                f"`fit`; got {X.shape[1:]}."
             )
         return X
 
@@ -167,9 +167,8 @@ class ContrastiveEstimator(
 
     def _build(self, setup: Setup, seed: int, *, n_experts, omega, kappa):
         """A model with fresh weights, a function of the seed alone."""
-        devices = [setup.device] if setup.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)  # no other device's
             shape = setup.views.out_shape
             model = ContrastiveMixture(
                 build_backbone(self.backbone, shape, device=setup.device),
@@ -271,8 +270,8 @@ def infer(model, views, samples: Samples, *wanted) -> list[np.ndarray]:
     """
     parts = []
     for batch in samples.in_order(INFERENCE_BATCH):
-        known = model.infer(views.plain(batch))
-        parts.append([known[name].cpu() for name in wanted])
+        known = model.infer(views.plain(batch), *wanted)
+        parts.append([value.cpu() for value in known])
     return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
 
 

@@ -13,7 +13,13 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from ._contrastive import ContrastiveEstimator, Run, draw_seeds, infer
+from ._contrastive import (
+    INFERENCE_BATCH,
+    ContrastiveEstimator,
+    Run,
+    draw_seeds,
+    infer,
+)
 from ._engine import objective
 from ._engine.model import gating_prototypes
 from ._spherical_kmeans import SphericalKMeans
@@ -308,8 +314,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             or labels.max() >= self.n_clusters
         ):
             raise ValueError(
-                f"`init_labels` must be {n_samples} integers from 0 to n_clusters - 1 = "
-                f"{self.n_clusters - 1}; got {len(labels)} of type {labels.dtype} from "
+                f"`init_labels` must be {n_samples} integers from 0 to n_clusters - 1 "
+                f"= {self.n_clusters - 1}; got {len(labels)} of {labels.dtype} from "
                 f"{labels.min()} to {labels.max()}."
             )
         return labels.astype(np.int64)
@@ -351,17 +357,27 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         if n_epochs:
             history = self._train(moco, setup, seed, n_epochs, "moco", fill_queue=True)
         model.start_from(moco)
+        kmeans = self._partition(moco, setup, seed)
+        return history, kmeans.labels_.astype(np.int64)
+
+    def _partition(self, moco, setup, seed):
         (features,) = infer(moco, setup.views, setup.samples, "features")
         kmeans = SphericalKMeans(
             self.n_clusters, n_init=KMEANS_RESTARTS, random_state=seed
-        ).fit(features + TINY)
-        return history, kmeans.labels_.astype(np.int64)
+        )
+        return kmeans.fit(features + TINY)
 
     def _start_at(self, model, setup, labels):
-        known = infer(model, setup.views, setup.samples, "features", "teacher")
-        device = model.queue.device
-        features, v = (torch.from_numpy(array).to(device) for array in known)
-        model.set_partition(torch.from_numpy(labels).to(device), features, v)
+        """Set the model's prototypes and gate to the partition."""
+        labels = torch.from_numpy(labels).to(setup.device)
+        sums, features = 0, []
+        batches = setup.samples.in_order(INFERENCE_BATCH)
+        for batch, own in zip(batches, labels.split(INFERENCE_BATCH), strict=True):
+            x = setup.views.plain(batch)
+            v, part = model.infer(x, "teacher", "features")
+            sums = sums + objective.class_sums(v, own)  # all v would be N x K x D
+            features.append(part)
+        model.set_partition(labels, torch.cat(features), sums)
 
     def _summarise(self, partitions) -> None:
         """Attributes that follow from the fit, and the warning for empty clusters."""
@@ -375,10 +391,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         if n_empty:
             warnings.warn(
                 f"{n_empty} of {self.n_clusters} clusters are empty. Try fewer "
-                "clusters, more epochs (`max_epochs`), another start (`init`, `n_init`, "
-                "`random_state`) or a lower `lr`.",
+                "clusters, more epochs (`max_epochs`), another start (`init`, "
+                "`n_init`, `random_state`) or a lower `lr`.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=4,  # where `fit` was called
             )
 
     def _keep(self, run: Run) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from sk_mice._engine import objective
 from sk_mice._engine.backbones import MLP
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 
@@ -42,11 +43,12 @@ def test_shapes_and_norms():
     joint, v = model(torch.randn(3, 6, N_FEATURES))
     assert joint.shape == (6, K)
     assert v.shape == (6, K, D)
-    known = model.eval().infer(torch.randn(6, N_FEATURES))
-    assert known["joint"].shape == (6, K)
-    assert known["features"].shape == (6, 16)
-    unit = [known["teacher"], known["gating"], model.queue, model.prototypes()]
-    for embedding in unit:
+    joint, features, *unit = model.eval().infer(
+        torch.randn(6, N_FEATURES), "joint", "features", "teacher", "gating"
+    )
+    assert joint.shape == (6, K)
+    assert features.shape == (6, 16)
+    for embedding in (*unit, model.queue, model.prototypes()):
         torch.testing.assert_close(
             embedding.norm(dim=-1), torch.ones(embedding.shape[:-1])
         )
@@ -136,11 +138,11 @@ def test_inference_changes_nothing_and_ignores_batching():
     model.eval()
     before = state_of(model)
     x = torch.randn(9, N_FEATURES)
-    whole = model.infer(x)["joint"]
-    parts = torch.cat([model.infer(part)["joint"] for part in x.split(4)])
+    (whole,) = model.infer(x, "joint")
+    parts = torch.cat([model.infer(part, "joint")[0] for part in x.split(4)])
     torch.testing.assert_close(whole, parts)
     order = torch.randperm(9)
-    torch.testing.assert_close(model.infer(x[order])["joint"], whole[order])
+    torch.testing.assert_close(model.infer(x[order], "joint")[0], whole[order])
     assert_same_state(model, before)
 
 
@@ -153,13 +155,13 @@ def test_start_from_a_single_expert_is_that_expert_many_times():
     single.eval()
     model.eval()
     x = torch.randn(7, N_FEATURES)
-    ours, theirs = model.infer(x)["teacher"], single.infer(x)["teacher"]
+    (ours,), (theirs,) = model.infer(x, "teacher"), single.infer(x, "teacher")
     torch.testing.assert_close(ours, theirs.expand(-1, K, -1))
     assert torch.equal(model.queue, single.queue.expand(-1, K, -1))
     assert model.queue_index == single.queue_index
     # Without class-level information (A5) it is MoCo, whatever the expert.
     model.expert_prototypes = None
-    joint, expected = model.infer(x)["joint"], single.infer(x)["joint"]
+    (joint,), (expected,) = model.infer(x, "joint"), single.infer(x, "joint")
     torch.testing.assert_close(joint + math.log(K), expected.expand(-1, K))
 
 
@@ -168,14 +170,14 @@ def test_partition_sets_prototypes_and_gate():
     labels = torch.arange(60) % K
     x = 0.3 * torch.randn(60, N_FEATURES)
     x[:, :K] += 3 * torch.nn.functional.one_hot(labels, K)
-    known = model.infer(x)
-    model.set_partition(labels, known["features"], known["teacher"])
+    v, features = model.infer(x, "teacher", "features")
+    model.set_partition(labels, features, objective.class_sums(v, labels))
     for k in range(K):
-        mean = known["teacher"][labels == k, k].mean(0)
+        mean = v[labels == k, k].mean(0)
         torch.testing.assert_close(
             model.prototypes()[k], torch.nn.functional.normalize(mean, dim=0)
         )
-    g = model.infer(x)["gating"]
+    (g,) = model.infer(x, "gating")
     assert torch.equal((g @ model.gating_prototypes.T).argmax(1), labels)
 
 

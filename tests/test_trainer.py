@@ -124,23 +124,18 @@ def test_responsibilities_are_held_at_first(samples):
     assert used == [True] * 6 + [False] * 3
 
 
-def test_learning_rate_and_kappa_follow_progress(samples):
-    rates, kappas = [], []
+def test_learning_rate_follows_progress(samples):
+    rates = []
 
     class Watch(Callback):
         def on_batch_end(self, net, **kwargs):
             rates.append(net.optimizer_.param_groups[0]["lr"])
-            kappas.append(net.module_.kappa)
 
-    make_trainer(
-        samples,
-        rate=lambda progress: 1e-3 * (1 + progress),
-        kappa=lambda progress: 2 - progress,
-        callbacks=[Watch()],
-    ).fit(samples, None)
-    progress = np.arange(6) / 6
-    np.testing.assert_allclose(rates, 1e-3 * (1 + progress))
-    np.testing.assert_allclose(kappas, 2 - progress)
+    def rate(progress):
+        return 1e-3 * (1 + progress)
+
+    make_trainer(samples, rate=rate, callbacks=[Watch()]).fit(samples, None)
+    np.testing.assert_allclose(rates, [rate(step / 6) for step in range(6)])
 
 
 def test_training_is_a_function_of_the_generators(samples):
@@ -164,16 +159,33 @@ def test_a_loss_that_is_not_finite_stops_training(samples):
         trainer.fit(samples, None)
 
 
-def test_training_mode_ends_up_in_the_networks(samples):
-    trainer = make_trainer(samples)
-    trainer.initialize()
-    trainer.module_.eval()
+def test_networks_train_whatever_mode_they_come_in(samples):
     modes = []
 
     class Watch(Callback):
+        def on_train_begin(self, net, **kwargs):
+            net.module_.eval()
+
         def on_batch_end(self, net, **kwargs):
             modes.append(net.module_.training and net.module_.teacher.training)
 
-    trainer.set_params(callbacks=[Watch()])
-    trainer.fit(samples, None)
+    make_trainer(samples, callbacks=[Watch()]).fit(samples, None)
+    assert modes
     assert all(modes)
+
+
+def test_queue_begins_with_embeddings_of_the_samples(samples):
+    class Watch(Callback):
+        def on_train_begin(self, net, **kwargs):
+            self.queue = net.module_.queue.clone()
+
+    watch = Watch()
+    trainer = make_trainer(samples, fill_queue=True, callbacks=[watch])
+    noise = trainer.module.queue.clone()
+    untrained = trainer.module.teacher.experts.weight.clone()
+    trainer.fit(samples, None)
+    assert not (watch.queue == noise).any()
+    torch.testing.assert_close(watch.queue.norm(dim=-1), torch.ones(32, K))
+    # Embeddings of an untrained network have much in common, noise has not.
+    assert watch.queue[:, 0].mean(0).norm() > 2 * noise[:, 0].mean(0).norm()
+    assert not torch.equal(untrained, trainer.module_.teacher.experts.weight)

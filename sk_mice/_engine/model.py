@@ -17,7 +17,7 @@ __all__ = ["ContrastiveMixture", "gating_prototypes"]
 
 
 class _Encoder(nn.Module):
-    """A backbone with one linear head for all experts and, if asked, one for the gate."""
+    """A backbone with one linear head for all experts and perhaps one for the gate."""
 
     def __init__(self, backbone, n_features, n_experts, dim, *, gated):
         super().__init__()
@@ -150,28 +150,34 @@ class ContrastiveMixture(nn.Module):
         return self.teacher.expert_embeddings(self.teacher.backbone(x))
 
     @torch.no_grad()
-    def infer(self, x: Tensor) -> dict[str, Tensor]:
+    def infer(self, x: Tensor, *wanted: str) -> list[Tensor]:
         """What the model knows of x; only reads: call it in evaluation mode.
 
         Parameters
         ----------
         x : Tensor of shape (B, *shape)
+        *wanted : str
+            Any of "joint", the log-joint (B, K); "teacher", the teacher's embeddings
+            (B, K, D); "features", the student's backbone's output (B, F); and, if
+            there is a gate, "gating" embeddings (B, D). Nothing else is computed.
 
         Returns
         -------
-        dict
-            "joint", the log-joint (B, K); "teacher", the teacher's embeddings
-            (B, K, D); "features", the student's backbone's output (B, F); and, if
-            there is a gate, "gating" embeddings (B, D).
+        list of Tensor
+            What is wanted, in that order.
         """
-        features = self.student.backbone(x)
-        f = self.student.expert_embeddings(features)
-        v = self.teach(x)
-        known = {"teacher": v, "features": features}
+        known = {}
+        if not {"joint", "teacher"}.isdisjoint(wanted):
+            known["teacher"] = v = self.teach(x)
+        if not {"joint", "features", "gating"}.isdisjoint(wanted):
+            known["features"] = features = self.student.backbone(x)
         g = None
-        if self.gating_prototypes is not None:
-            g = known["gating"] = self.student.gating_embeddings(features)
-        return known | {"joint": self._log_joint(f, v, g)}
+        if "gating" in wanted or ("joint" in wanted and self._gate_learns):
+            known["gating"] = g = self.student.gating_embeddings(features)
+        if "joint" in wanted:
+            f = self.student.expert_embeddings(features)
+            known["joint"] = self._log_joint(f, v, g)
+        return [known[name] for name in wanted]
 
     def _log_joint(self, f, v, g):
         with torch.autocast(f.device.type, enabled=False):
@@ -206,7 +212,7 @@ class ContrastiveMixture(nn.Module):
         self.queue_index.copy_(single.queue_index)
 
     @torch.no_grad()
-    def set_partition(self, labels: Tensor, features: Tensor, v: Tensor) -> None:
+    def set_partition(self, labels: Tensor, features: Tensor, sums: Tensor) -> None:
         """Set prototypes and gate to what a partition of the samples asks for.
 
         The expert prototypes become the mean directions of their clusters
@@ -217,13 +223,11 @@ class ContrastiveMixture(nn.Module):
         ----------
         labels : Tensor of shape (N,)
         features : Tensor of shape (N, F)
-        v : Tensor of shape (N, K, D)
-            Teacher embeddings.
+            Of the student's backbone.
+        sums : Tensor of shape (K, D)
+            From :func:`objective.class_sums`.
         """
         mu = self.expert_prototypes
-        sums = torch.zeros_like(mu)
-        own = v.gather(1, labels.view(-1, 1, 1).expand(-1, 1, v.shape[2])).squeeze(1)
-        sums.index_add_(0, labels, own)
         mu.copy_(objective.prototype_update(sums, mu))
         weight, bias = _ridge(features, self.gating_prototypes[labels])
         self.student.gate.weight.copy_(weight)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 __all__ = [
+    "class_sums",
     "elbo",
     "expert_log_prob",
     "gating_log_prob",
@@ -297,13 +298,31 @@ def elbo(joint: Tensor, q: Tensor | None = None) -> Tensor:
     return (q * joint - torch.xlogy(q, q)).sum(dim=1)
 
 
+def class_sums(v: Tensor, labels: Tensor) -> Tensor:
+    """Sum, for each expert, its teacher embeddings of the samples assigned to it.
+
+    Parameters
+    ----------
+    v : Tensor of shape (B, K, D)
+    labels : Tensor of shape (B,)
+        Hard assignments.
+
+    Returns
+    -------
+    Tensor of shape (K, D)
+        The unnormalised prototypes of equation 13.
+    """
+    own = v.gather(1, labels.view(-1, 1, 1).expand(-1, 1, v.shape[2])).squeeze(1)
+    return torch.zeros_like(v[0]).index_add_(0, labels, own)
+
+
 def prototype_update(sums: Tensor, previous: Tensor) -> Tensor:
     """Analytical update of the expert prototypes (equation 13).
 
     Parameters
     ----------
     sums : Tensor of shape (K, D)
-        For each expert the sum of the teacher embeddings assigned to it.
+        From :func:`class_sums`, of all samples.
     previous : Tensor of shape (K, D)
         Kept where a sum is zero, as for an empty cluster.
 

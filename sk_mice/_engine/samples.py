@@ -173,7 +173,7 @@ def _value_range(value_range, dtype, minimum, maximum):
                 f"from {minimum:g} to {maximum:g}."
             )
         return low, high
-    if dtype == bool:
+    if dtype == np.bool_:
         return 0.0, 1.0
     if dtype == np.uint8:
         return 0.0, 255.0

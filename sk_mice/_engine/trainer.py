@@ -49,8 +49,7 @@ class EpochStatistics:
         self._totals += torch.stack([elbo * len(q), confidence.sum()])
         bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
         self._bins.index_add_(0, bins, torch.ones_like(bins, dtype=self._bins.dtype))
-        assigned = v.gather(1, labels.view(-1, 1, 1).expand(-1, 1, v.shape[2]))
-        self._sums.index_add_(0, labels, assigned.squeeze(1))
+        self._sums += objective.class_sums(v, labels)
 
     @property
     def class_sums(self) -> Tensor:
@@ -97,8 +96,6 @@ class Trainer(NeuralNet):
     held_epochs : int
     fill_queue : bool
         Whether to begin with a queue of the untrained teacher's embeddings.
-    kappa : callable or None
-        Gating temperature as a function of progress; None keeps the module's.
     autocast_dtype : torch.dtype or None
         Reduced precision of the networks.
     n_epochs, batch_size : int
@@ -120,7 +117,6 @@ class Trainer(NeuralNet):
         held_labels=None,
         held_epochs=0,
         fill_queue=False,
-        kappa=None,
         autocast_dtype=None,
         n_epochs,
         batch_size,
@@ -134,7 +130,6 @@ class Trainer(NeuralNet):
         self.held_labels = held_labels
         self.held_epochs = held_epochs
         self.fill_queue = fill_queue
-        self.kappa = kappa
         self.autocast_dtype = autocast_dtype
         super().__init__(
             module,
@@ -151,8 +146,7 @@ class Trainer(NeuralNet):
             verbose=0,
         )
 
-    @property
-    def default_callbacks(self):
+    def get_default_callbacks(self):
         return []
 
     def get_all_learnable_params(self):
@@ -221,8 +215,6 @@ class Trainer(NeuralNet):
         progress = done / self.max_epochs
         for group in self.optimizer_.param_groups:
             group["lr"] = self.rate(progress)
-        if self.kappa is not None:
-            self.module_.kappa = self.kappa(progress)
 
     # ------------------------------------------------------------- around an epoch
 
@@ -260,8 +252,8 @@ class Trainer(NeuralNet):
         figures = self.statistics_.summary()
         if not math.isfinite(figures["elbo"]):
             raise FloatingPointError(
-                f"The ELBO is not finite in epoch {len(self.history)} of this stage. Try "
-                "a lower `lr`, a longer `warmup` or higher temperatures."
+                f"The ELBO is not finite in epoch {len(self.history)} of this stage. "
+                "Try a lower `lr`, a longer `warmup` or higher temperatures."
             )
         self._update_prototypes()
         figures["lr"] = self.optimizer_.param_groups[0]["lr"]

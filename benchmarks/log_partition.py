@@ -1,0 +1,80 @@
+"""Time of one log-partition, forward and backward: fused, plain and the paper's.
+
+The three are measured interleaved in one run, so that noise of the machine falls on
+all alike; the table shows medians and their ratio to the paper's pseudocode.
+
+    python benchmarks/log_partition.py
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch.nn import functional as F
+
+from sk_mice._engine import objective
+
+
+def papers_pseudocode(f, v, mu, queue, tau):
+    """Algorithm 1 as written: cloned queue, separate einsums, one softmax."""
+    mu = F.normalize(mu, dim=-1)
+    positive = torch.einsum("bkd,bkd->bk", v, f) + torch.einsum("bkd,kd->bk", v, mu)
+    negative_f = torch.einsum("vkd,bkd->bkv", queue.detach().clone(), f)
+    negative_mu = torch.einsum("vkd,kd->kv", queue, mu)
+    negative = negative_f + negative_mu.unsqueeze(0)
+    logits = torch.cat([positive.unsqueeze(2), negative], dim=2) / tau
+    return torch.softmax(logits, dim=2)[:, :, 0].log()
+
+
+def ours(partition):
+    def run(f, v, mu, queue, tau):
+        mu = F.normalize(mu, dim=-1)
+        return objective.expert_log_prob(f, v, mu, queue, tau, partition)
+
+    return run
+
+
+FORMS = {
+    "paper's pseudocode": papers_pseudocode,
+    "plain (einsum, log-sum-exp)": ours(objective.plain_log_partition),
+    "fused (attention)": ours(objective.log_partition),
+}
+
+
+def seconds(form, f, v, mu, queue):
+    f, mu = f.clone().requires_grad_(), mu.clone().requires_grad_()
+    start = time.perf_counter()
+    form(f, v, mu, queue, 1.0).mean().backward()
+    return time.perf_counter() - start
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n-clusters", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--queue-size", type=int, default=16384)
+    parser.add_argument("--embedding-dim", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    size = (options.n_clusters, options.embedding_dim)
+    f, v = F.normalize(torch.randn(2, options.batch_size, *size), dim=-1)
+    queue = F.normalize(torch.randn(options.queue_size, *size), dim=-1)
+    mu = F.normalize(torch.randn(size), dim=-1)
+
+    times = {name: [] for name in FORMS}
+    for _ in range(options.repeats + 1):
+        for name, form in FORMS.items():
+            times[name].append(seconds(form, f, v, mu, queue))
+    medians = {name: statistics.median(t[1:]) for name, t in times.items()}
+    paper = medians["paper's pseudocode"]
+    print(f"torch {torch.__version__}, {options.threads} threads, {vars(options)}")
+    for name, median in medians.items():
+        print(f"{name:30s} {1e3 * median:8.1f} ms   ratio {median / paper:.2f}")
+
+
+if __name__ == "__main__":
+    main()

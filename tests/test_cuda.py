@@ -1,0 +1,63 @@
+"""What must hold on a GPU as it does on a CPU."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch.nn import functional as F
+
+from sk_mice import MiCEClustering
+from sk_mice._engine.objective import expert_log_prob, plain_log_partition
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    # Fits of a few epochs may leave clusters empty.
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+IMAGES = load_digits(n_class=4).images[:160]
+
+
+def test_fused_partition_agrees_with_the_plain_one():
+    torch.manual_seed(0)
+    f, v = F.normalize(torch.randn(2, 32, 5, 16, device="cuda"), dim=-1)
+    queue = F.normalize(torch.randn(5000, 5, 16, device="cuda"), dim=-1)
+    f.requires_grad_()
+    results = []
+    for partition in ({}, {"partition": plain_log_partition}):
+        value = expert_log_prob(f, v, None, queue, 0.5, **partition)
+        results.append((value, torch.autograd.grad(value.sum(), f)[0]))
+    for fused, plain in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_fit_and_predict(precision):
+    mice = MiCEClustering(
+        4, device="cuda", precision=precision, max_epochs=8, flip=False, random_state=0
+    ).fit(IMAGES)
+    assert mice.device_.type == "cuda"
+    np.testing.assert_array_equal(mice.labels_, mice.predict(IMAGES))
+    assert np.isfinite(mice.predict_proba(IMAGES)).all()
+
+
+def test_global_generators_are_left_alone():
+    torch.cuda.manual_seed(3)
+    before = torch.cuda.get_rng_state()
+    MiCEClustering(4, device="cuda", max_epochs=2, random_state=0).fit(IMAGES)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+def test_a_pickle_holds_no_cuda_tensor():
+    mice = MiCEClustering(4, device="cuda", max_epochs=2, random_state=0).fit(IMAGES)
+    loaded = pickle.loads(pickle.dumps(mice))
+    assert loaded.device_.type == "cpu"
+    np.testing.assert_allclose(
+        loaded.predict_proba(IMAGES), mice.predict_proba(IMAGES), atol=1e-3
+    )
+
+
+def test_data_that_does_not_fit_is_moved_batch_by_batch(monkeypatch):
+    monkeypatch.setattr("sk_mice._engine.samples.RESIDENT_SHARE", 0.0)
+    MiCEClustering(4, device="cuda", max_epochs=2, random_state=0).fit(IMAGES)

@@ -1,0 +1,35 @@
+"""How good the clusters are. Slow: whole fits on real images."""
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import check_estimator
+
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans, datasets
+from sk_mice.metrics import clustering_accuracy_score
+
+pytestmark = pytest.mark.slow
+
+
+def test_digits_over_five_seeds():
+    X, y, _ = datasets.load_digits()
+    accuracies = [
+        clustering_accuracy_score(
+            y, MiCEClustering(10, flip=False, random_state=seed).fit_predict(X)
+        )
+        for seed in range(5)
+    ]
+    assert np.mean(accuracies) >= 0.92
+    assert min(accuracies) >= 0.88
+
+
+@pytest.mark.parametrize("estimator", [MiCEClustering(), MoCo(), SphericalKMeans()])
+@pytest.mark.filterwarnings(
+    # The array-API check says that it is skipped where SCIPY_ARRAY_API is not set.
+    "ignore::sklearn.exceptions.SkipTestWarning"
+)
+def test_scikit_learns_checks_with_the_defaults(estimator):
+    results = check_estimator(estimator, on_fail=None)
+    failed = [r["check_name"] for r in results if r["status"] == "failed"]
+    skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
+    assert failed == []
+    assert skipped <= {"check_array_api_input", "check_array_api_input_and_values"}
