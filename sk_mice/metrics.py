@@ -143,8 +143,8 @@ def match_labels(y_true, y_pred):
 
 def _encode_pair(y_true, y_pred):
     """Distinct values and codes of both arguments."""
-    y_true = column_or_1d(_as_array(y_true), input_name="y_true")
-    y_pred = column_or_1d(_as_array(y_pred), input_name="y_pred")
+    y_true = column_or_1d(_as_array(y_true))
+    y_pred = column_or_1d(_as_array(y_pred))
     check_consistent_length(y_true, y_pred)
     if len(y_true) == 0:
         raise ValueError("`y_true` and `y_pred` must not be empty; got 0 samples.")

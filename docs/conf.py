@@ -1,0 +1,62 @@
+"""Settings of the documentation.
+
+    sphinx-build -W docs docs/_build
+
+runs the examples, which takes some minutes; `-D plot_gallery=0` leaves that out.
+"""
+
+import functools
+import io
+
+import sk_mice
+from sk_mice import _contrastive
+
+# A progress bar is for a terminal: on a page every step of it would be a line.
+_contrastive.tqdm = functools.partial(_contrastive.tqdm, file=io.StringIO())
+
+project = "sk_mice"
+author = "The sk_mice developers"
+copyright = author
+version = release = sk_mice.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+
+autosummary_generate = True
+numpydoc_show_class_members = False  # the templates list them
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": "/plot_",
+    "ignore_pattern": "/output/",
+    "download_all_examples": False,
+    "show_memory": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "sk_mice"
+html_show_sourcelink = False
+
+
+def prepare_docstring(app, what, name, obj, options, lines):
+    """Put into reStructuredText what docstrings may leave to the reader's eye."""
+    text = "\n".join(lines)
+    text = text.replace("\\\n", "")  # a raw docstring keeps its continued lines
+    text = text.replace("(n_features_in_,)", "(`n_features_in_`,)")  # no reference
+    lines[:] = text.split("\n")
+
+
+def setup(app):
+    # Before numpydoc takes the docstring apart.
+    app.connect("autodoc-process-docstring", prepare_docstring, priority=0)

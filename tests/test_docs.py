@@ -1,0 +1,98 @@
+"""What the documentation names is there, and is as it says."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import sk_mice
+from sk_mice import MiCEClustering
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path
+    for path in (*DOCS.glob("*.md"), *DOCS.glob("user_guide/*.md"))
+    if "_build" not in path.parts
+)
+
+
+def names_of_functions(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+def table_rows(page, heading):
+    """Cells of the rows of the first table below a heading."""
+    section = (DOCS / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1]
+    lines = section.split("\n")
+    first = next(i for i, line in enumerate(lines) if line.startswith("|--"))
+    for line in lines[first + 1 :]:
+        if not line.startswith("|"):
+            return
+        yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def test_functions_and_tests_of_the_equations_exist():
+    functions = names_of_functions(ROOT / "sk_mice" / "_engine" / "objective.py")
+    tests = names_of_functions(ROOT / "tests" / "test_objective.py")
+    rows = list(table_rows("mathematics.md", "From the paper to the code and its test"))
+    assert len(rows) > 10
+    for place, code, checks in rows:
+        known = functions
+        if elsewhere := re.search(r"`([\w/]+\.py)`", code):
+            known = names_of_functions(ROOT / elsewhere[1])
+        assert set(re.findall(r"`(\w+)`", code)) <= known, place
+        assert set(re.findall(r"`(\w+)`", checks)) <= tests, place
+
+
+def test_defaults_that_depart_from_the_paper_are_the_defaults():
+    parameters = inspect.signature(MiCEClustering).parameters
+    rows = list(table_rows("mathematics.md", "Where we depart from the paper"))
+    named = [pair for row in rows for pair in re.findall(r"`(\w+)=([^`]+)`", row[0])]
+    assert len(named) > 4
+    for name, value in named:
+        assert parameters[name].default == ast.literal_eval(value), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_files_that_are_named_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:sk_mice|tests|examples|docs)/[\w/.*]+)`", text):
+        assert list(ROOT.glob(name)), name
+
+
+def test_the_plan_shows_every_file():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    plan = text.split("## The files")[1].split("```")[1]
+    shown = set(re.findall(r"\w+\.py", plan))
+    there = {path.name for path in (ROOT / "sk_mice").rglob("*.py")}
+    assert shown == there
+
+
+def test_every_public_name_is_in_the_api():
+    listed = set((DOCS / "api.rst").read_text(encoding="utf-8").split())
+    listed |= set(re.findall(r"``(\w+)``", " ".join(listed)))
+    names = [name for name in sk_mice.__all__ if name[0].isupper()]
+    names += [*sk_mice.metrics.__all__, *sk_mice.datasets.__all__]
+    assert set(names) <= listed
+
+
+def code_blocks():
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.S)):
+            yield pytest.param(block, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("block", list(code_blocks()))
+def test_code_gives_estimators_parameters_that_they_have(block):
+    for node in ast.walk(ast.parse(block)):
+        name = getattr(getattr(node, "func", None), "id", None)
+        if name in sk_mice.__all__:
+            given = {keyword.arg: None for keyword in node.keywords}
+            estimator = getattr(sk_mice, name)
+            inspect.signature(estimator).bind(*node.args, **given)
