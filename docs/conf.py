@@ -47,16 +47,3 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "sk_mice"
 html_show_sourcelink = False
-
-
-def prepare_docstring(app, what, name, obj, options, lines):
-    """Put into reStructuredText what docstrings may leave to the reader's eye."""
-    text = "\n".join(lines)
-    text = text.replace("\\\n", "")  # a raw docstring keeps its continued lines
-    text = text.replace("(n_features_in_,)", "(`n_features_in_`,)")  # no reference
-    lines[:] = text.split("\n")
-
-
-def setup(app):
-    # Before numpydoc takes the docstring apart.
-    app.connect("autodoc-process-docstring", prepare_docstring, priority=0)

@@ -41,11 +41,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     n_clusters : int, default=8
         K, the number of experts and of clusters.
     backbone : str, nn.Module or callable, default="auto"
-        The encoder: "mlp", "resnet-small" (for CPUs and small images), "resnet18",
-        "resnet34", "resnet50", a module that maps (B, C, H, W) or (B, F) to features
-        (B, F'), or a factory of one. A module's weights are the start; it is copied,
-        never trained itself. "auto" takes "mlp" for vectors, "resnet-small" for images
-        on a CPU and "resnet18" for images on a GPU.
+        The encoder: "mlp", "resnet-small" (for CPUs and small images; "resnet-small-32"
+        is twice as wide), "resnet18", "resnet34", "resnet50" ("resnet18-maxpool" and so
+        on keep the max-pooling that small images go without), a module that maps
+        (B, C, H, W) or (B, F) to features (B, F'), or a factory of one. A module's
+        weights are the start; it is copied, never trained itself. "auto" takes "mlp"
+        for vectors, "resnet-small" for images on a CPU and "resnet18" for images on a
+        GPU.
     embedding_dim : int, default=128
         D, the dimension of all embeddings.
     tau : float, default=1.0
@@ -76,7 +78,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "random" starts EM from random weights and prototypes, as the paper does.
         "two-stage" first trains as the special case that MoCo is (Theorem 3) and
         starts EM at a partition of its features by spherical k-means.
-    init_share : float, default=0.75
+    init_share : float, default=0.85
         Share of `max_epochs` that the first of the two stages takes.
     n_init : int, default=1
         Restarts from different seeds; the one with the best ELBO is kept.
@@ -145,7 +147,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Where the model is.
     n_features_in_ : int
         Values of one sample.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X has any.
 
     See Also
@@ -203,7 +205,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         flip=True,
         crop_scale="auto",
         init="two-stage",
-        init_share=0.75,
+        init_share=0.85,
         n_init=1,
         max_epochs=200,
         batch_size=256,

@@ -37,13 +37,12 @@ class SphericalKMeans(
     ----------
     n_clusters : int, default=8
         Number of clusters, K.
-    init : {"k-means++", "random"}, callable or array-like of shape \
-            (n_clusters, n_features), default="k-means++"
+    init : {"k-means++", "random"}, callable or array-like, default="k-means++"
         How the first centres are found:
 
         - "k-means++": greedy k-means++ [3]_ by cosine distance;
         - "random": `n_clusters` different rows;
-        - array-like: these, scaled to unit norm;
+        - array-like of shape (K, n_features): these, scaled to unit norm;
         - callable: what ``init(X, n_clusters, random_state=random_state)``
           returns, scaled to unit norm.
 
@@ -82,7 +81,7 @@ class SphericalKMeans(
         Number of calls of `partial_fit`, once it has been called.
     n_features_in_ : int
         Number of features seen during fit.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Their names, where X has string column names.
 
     See Also

@@ -21,6 +21,8 @@ CPU = torch.device("cpu")
         ("mlp", (1, 16, 16), 256),
         ("resnet-small", (1, 28, 28), 128),
         ("resnet-small", (4, 20, 33), 128),
+        ("resnet-small-8", (1, 20, 20), 64),
+        ("resnet34-maxpool", (3, 32, 32), 512),
         ("resnet18", (3, 32, 32), 512),
         ("resnet34", (1, 32, 32), 512),
         ("resnet50", (3, 32, 32), 2048),
@@ -35,7 +37,7 @@ def test_stem_follows_the_image_size():
     small = build_backbone("resnet18", (3, 64, 64), device=CPU)
     assert (small.conv1.kernel_size, small.conv1.stride) == ((3, 3), (1, 1))
     assert isinstance(small.maxpool, nn.Identity)
-    kept = build_backbone("resnet18", (3, 64, 64), device=CPU, max_pool=True)
+    kept = build_backbone("resnet18-maxpool", (3, 64, 64), device=CPU)
     assert isinstance(kept.maxpool, nn.MaxPool2d)
     large = build_backbone("resnet18", (3, 96, 96), device=CPU)
     assert (large.conv1.kernel_size, large.conv1.stride) == ((7, 7), (2, 2))
@@ -45,7 +47,7 @@ def test_stem_follows_the_image_size():
 @pytest.mark.parametrize(
     ("shape", "device", "kind"),
     [
-        ((5,), "cpu", "MLP"),
+        ((5,), "cpu", "Sequential"),
         ((1, 16, 16), "cpu", "SmallResNet"),
         ((3, 32, 32), "cuda", "ResNet"),
     ],

@@ -202,7 +202,7 @@ def test_elbo_is_below_the_log_evidence_for_any_other_q(parts):
 
 
 def test_elbo_is_expectation_minus_divergence_from_the_gate(parts):
-    # Equation 8 as it stands in the paper.
+    # Equation 7 as it stands in the paper.
     gating = gating_log_prob(parts["g"], parts["omega"], 1.0)
     experts = joint_of(parts) - gating
     q = torch.softmax(unit(B, K, seed=9), dim=1)

@@ -1,6 +1,8 @@
 """Encoders: what turns a batch of samples into features (B, F)."""
 
 import copy
+import math
+import re
 
 import torch
 from torch import Tensor, nn
@@ -106,25 +108,36 @@ def _torchvision_resnet(name: str, shape, max_pool: bool) -> nn.Module:
     return net
 
 
-BACKBONES = ("mlp", "resnet-small", "resnet18", "resnet34", "resnet50")
+# Each name with what it takes after a hyphen.
+BACKBONES = {
+    "mlp": None,
+    "resnet-small": "its width, 16 by default",
+    "resnet18": '"maxpool"',
+    "resnet34": '"maxpool"',
+    "resnet50": '"maxpool"',
+}
+_NAME = re.compile(
+    r"mlp|(?P<small>resnet-small)(-(?P<width>[1-9]\d*))?"
+    r"|(?P<resnet>resnet(18|34|50))(?P<max_pool>-maxpool)?"
+)
 
 
-def build_backbone(backbone, shape, *, device, max_pool: bool = False) -> nn.Module:
+def build_backbone(backbone, shape, *, device) -> nn.Module:
     """A backbone by name, or the user's own.
 
     Parameters
     ----------
     backbone : str, nn.Module or callable
-        A name in `BACKBONES`, "auto", a module (copied, its weights are the start) or
-        a factory without arguments.
+        "auto", a name, a module (copied, its weights are the start) or a factory
+        without arguments. The names are "mlp", "resnet-small" or "resnet-small-W" with
+        W channels in the first stage, and "resnet18", "resnet34" and "resnet50"; of
+        these, the 3x3 stem for images up to 64 pixels comes without max-pooling as in
+        the paper's appendix, with it in "resnet18-maxpool" and so on.
     shape : tuple (C, H, W) or (F,)
         Shape of one view.
     device : torch.device
         "auto" takes "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18"
         for images on an accelerator.
-    max_pool : bool, default=False
-        Keep the max-pooling after the 3x3 stem of the named torchvision networks
-        (the paper's appendix removes it).
 
     Returns
     -------
@@ -136,35 +149,38 @@ def build_backbone(backbone, shape, *, device, max_pool: bool = False) -> nn.Mod
     ValueError, TypeError
         If `backbone` is unknown or does not fit the samples.
     """
-    is_image = len(shape) == 3
     if isinstance(backbone, nn.Module):
         return copy.deepcopy(backbone)
     if not isinstance(backbone, str):
         return _from_factory(backbone)
     if backbone == "auto":
-        if not is_image:
-            backbone = "mlp"
-        else:
-            backbone = "resnet-small" if device.type == "cpu" else "resnet18"
-    if backbone not in BACKBONES:
+        backbone = _choose(shape, device)
+    name = _NAME.fullmatch(backbone)
+    if name is None:
+        names = ", ".join(
+            f'"{known}"' + (f" (-{option})" if option else "")
+            for known, option in BACKBONES.items()
+        )
         raise ValueError(
-            f'`backbone` must be "auto", one of {", ".join(BACKBONES)}, a module or a '
-            f"factory of one; got {backbone!r}."
+            f'`backbone` must be "auto", {names}, a module or a factory of one; got '
+            f"{backbone!r}."
         )
     if backbone == "mlp":
-        return (
-            MLP(shape[0])
-            if not is_image
-            else nn.Sequential(nn.Flatten(), MLP(shape[0] * shape[1] * shape[2]))
-        )
-    if not is_image:
+        return nn.Sequential(nn.Flatten(), MLP(math.prod(shape)))
+    if len(shape) != 3:
         raise ValueError(
             f"`backbone`={backbone!r} takes images, but X holds vectors of "
             f'{shape[0]} features; use "mlp", or set `image_shape`.'
         )
-    if backbone == "resnet-small":
-        return SmallResNet(shape[0])
-    return _torchvision_resnet(backbone, shape, max_pool)
+    if name["small"]:
+        return SmallResNet(shape[0], width=int(name["width"] or 16))
+    return _torchvision_resnet(name["resnet"], shape, bool(name["max_pool"]))
+
+
+def _choose(shape, device) -> str:
+    if len(shape) != 3:
+        return "mlp"
+    return "resnet-small" if device.type == "cpu" else "resnet18"
 
 
 def _from_factory(factory) -> nn.Module:
