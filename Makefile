@@ -39,7 +39,7 @@ lint: venv ## ruff: rules and format
 	$(RUN) -m ruff format --check .
 
 clean: ## remove the environment, caches and builds
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
 	find sk_mice tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 # Phony, so that it looks every time: a file's age cannot tell that the folder moved
