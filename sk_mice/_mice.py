@@ -173,7 +173,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     >>> from sklearn.datasets import load_digits
     >>> from sk_mice import MiCEClustering
     >>> X = load_digits(n_class=3).images
-    >>> mice = MiCEClustering(3, flip=False, max_epochs=4, random_state=0).fit(X)
+    >>> mice = MiCEClustering(3, flip=False, max_epochs=20, random_state=0).fit(X)
     >>> mice.predict_proba(X[:5]).shape
     (5, 3)
     >>> bool((mice.labels_ == mice.predict(X)).all())

@@ -181,7 +181,7 @@ def test_fitted_attributes(fitted):
         np.testing.assert_allclose(np.linalg.norm(prototypes, axis=1), 1, rtol=1e-5)
     assert fitted.init_labels_.shape == (160,)
     assert not hasattr(fitted, "stability_")
-    assert [row["stage"] for row in fitted.history_] == ["moco"] * 6 + ["em"] * 2
+    assert [row["stage"] for row in fitted.history_] == ["moco"] * 7 + ["em"]
 
 
 def test_outputs(fitted):
@@ -365,6 +365,12 @@ def test_callable_augmentation():
 
     tiny(augmentation=noise, max_epochs=2).fit(IMAGES)
     assert all(shape[1:] == (1, 8, 8) for shape in stacks)
+
+
+def test_a_list_of_images_is_an_array_of_them(fitted):
+    np.testing.assert_array_equal(
+        fitted.predict_proba(list(IMAGES)), fitted.predict_proba(IMAGES)
+    )
 
 
 def test_one_cluster():
