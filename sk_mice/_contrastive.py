@@ -104,7 +104,9 @@ class ContrastiveEstimator(
 
     def _check_X(self, X, *, reset: bool):
         least = 2 if reset else 1
-        if np.ndim(X) <= 2:
+        if isinstance(X, list | tuple):  # perhaps of images
+            X = np.asarray(X)
+        if getattr(X, "ndim", 0) <= 2:
             X = validate_data(self, X, reset=reset, ensure_min_samples=least)
         else:
             X = check_array(
