@@ -96,6 +96,19 @@ def test_refusals(backbone, shape, error, message):
         build_backbone(backbone, shape, device=CPU)
 
 
+def test_narrow_networks_train_on_several_threads():
+    # Strided 1x1 convolutions of few channels corrupt memory in the backward pass of
+    # torch 2.15 on a CPU: the process would crash here or soon after.
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(max(2, n_threads))
+    try:
+        net = SmallResNet(1, width=4).to(memory_format=torch.channels_last)
+        for _ in range(20):
+            net(torch.rand(27, 1, 16, 16)).square().mean().backward()
+    finally:
+        torch.set_num_threads(n_threads)
+
+
 def test_every_listed_name_is_built():
     for name in BACKBONES:
         assert isinstance(build_backbone(name, (3, 32, 32), device=CPU), nn.Module)
