@@ -184,7 +184,7 @@ class ContrastiveMixture(nn.Module):
             experts = objective.expert_log_prob(
                 f, v, self.prototypes(), self.queue, self.tau
             )
-            if g is None or not self._gate_learns:
+            if not self._gate_learns:
                 return experts - math.log(experts.shape[1])  # Assumption A3
             gating = objective.gating_log_prob(g, self.gating_prototypes, self.kappa)
             return objective.log_joint(gating, experts)

@@ -1,7 +1,7 @@
 """X as it lies on the device: layout, value range, statistics, batches."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 
 import numpy as np
@@ -93,9 +93,7 @@ def infer_format(
         low, high = 0.0, 1.0
     fmt = SampleFormat(tuple(X.shape[1:]), shape, channels_first, low, high)
     mean, std = _statistics(X, fmt)
-    return SampleFormat(
-        fmt.input_shape, shape, channels_first, low, high, tuple(mean), tuple(std)
-    )
+    return replace(fmt, mean=tuple(mean), std=tuple(std))
 
 
 def _sample_shape(x_shape, layout, image_shape):
