@@ -37,6 +37,7 @@ class Setup:
     autocast_dtype: torch.dtype | None
     batch_size: int
     queue_size: int
+    queue_dtype: torch.dtype
     bar: object  # tqdm, over all epochs of the fit
 
     def __enter__(self):
@@ -67,6 +68,7 @@ class ContrastiveEstimator(
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
         "tau": [Interval(Real, 0, np.inf, closed="neither")],
         "queue_size": [Interval(Integral, 1, None, closed="left")],
+        "queue_precision": [StrOptions({"auto", "float32", "bfloat16"})],
         "teacher_momentum": [Interval(Real, 0, 1, closed="left")],
         "augmentation": "no_validation",  # make_views knows the samples
         "flip": ["boolean"],
@@ -132,13 +134,16 @@ class ContrastiveEstimator(
     def _setup(self, X, n_epochs: int) -> Setup:
         check_schedule(self.schedule)
         device = resolve_device(self.device)
+        autocast_dtype = resolve_precision(self.precision, device, self._format)
+        queue_dtype = getattr(torch, self.queue_precision, autocast_dtype)
         return Setup(
             samples=Samples(X, self._format, device),
             views=self._make_views(),
             device=device,
-            autocast_dtype=resolve_precision(self.precision, device, self._format),
+            autocast_dtype=autocast_dtype,
             batch_size=min(self.batch_size, len(X)),
             queue_size=min(self.queue_size, len(X)),
+            queue_dtype=queue_dtype or torch.float32,
             bar=tqdm(
                 total=n_epochs,
                 desc=type(self).__name__,
@@ -181,6 +186,7 @@ class ContrastiveEstimator(
                 omega=omega,
                 tau=self.tau,
                 kappa=kappa,
+                queue_dtype=setup.queue_dtype,
             )
         return model.to(setup.device, memory_format=torch.channels_last)
 

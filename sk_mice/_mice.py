@@ -61,6 +61,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         the former where they exist.
     queue_size : int, default=16384
         V, teacher embeddings kept as negatives; at most N are.
+    queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
+        Of the queue and the products with it. bfloat16 halves its memory and the time
+        of its sum; "auto" takes the precision that the networks train in.
     teacher_momentum : float, default=0.99
         m of the teacher's moving average. The paper's 0.999 averages over 1,000 steps,
         which is longer than a short fit.
@@ -200,6 +203,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         kappa=1.0,
         gating_prototypes="auto",
         queue_size=16384,
+        queue_precision="auto",
         teacher_momentum=0.99,
         augmentation="moco",
         flip=True,
@@ -230,6 +234,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.kappa = kappa
         self.gating_prototypes = gating_prototypes
         self.queue_size = queue_size
+        self.queue_precision = queue_precision
         self.teacher_momentum = teacher_momentum
         self.augmentation = augmentation
         self.flip = flip

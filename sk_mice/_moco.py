@@ -22,6 +22,7 @@ class MoCo(ContrastiveEstimator):
     tau : float, default=1.0
         Temperature of the softmax over positive and negatives.
     queue_size : int, default=16384
+    queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
     teacher_momentum : float, default=0.99
     augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
     flip : bool, default=True
@@ -83,6 +84,7 @@ class MoCo(ContrastiveEstimator):
         embedding_dim=128,
         tau=1.0,
         queue_size=16384,
+        queue_precision="auto",
         teacher_momentum=0.99,
         augmentation="moco",
         flip=True,
@@ -107,6 +109,7 @@ class MoCo(ContrastiveEstimator):
         self.embedding_dim = embedding_dim
         self.tau = tau
         self.queue_size = queue_size
+        self.queue_precision = queue_precision
         self.teacher_momentum = teacher_momentum
         self.augmentation = augmentation
         self.flip = flip

@@ -277,6 +277,22 @@ def test_warm_start_goes_on_with_everything(fitted):
         estimator.fit(np.zeros((20, 9, 8)))
 
 
+@pytest.mark.parametrize(
+    ("precision", "queue_precision", "dtype"),
+    [
+        ("float32", "auto", torch.float32),
+        ("bfloat16", "auto", torch.bfloat16),
+        ("bfloat16", "float32", torch.float32),
+        ("float32", "bfloat16", torch.bfloat16),
+    ],
+)
+def test_precision_of_the_queue(precision, queue_precision, dtype):
+    estimator = tiny(precision=precision, queue_precision=queue_precision).fit(IMAGES)
+    assert estimator._model.queue.dtype == dtype
+    assert estimator.predict_proba(IMAGES).dtype == np.float32
+    np.testing.assert_array_equal(estimator.labels_, estimator.predict(IMAGES))
+
+
 def test_callbacks_and_progress_bar(capsys):
     epochs = []
 
@@ -432,6 +448,7 @@ def test_blobs_are_found():
         ({"init_share": 1.0}, IMAGES, r"'init_share' parameter"),
         ({"lr": 0}, IMAGES, r"'lr' parameter"),
         ({"precision": "float16"}, IMAGES, r"'precision' parameter"),
+        ({"queue_precision": 16}, IMAGES, r"'queue_precision' parameter"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )

@@ -133,6 +133,24 @@ def test_fused_partition_agrees_with_finite_differences(parts):
     )
 
 
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+def test_products_with_a_bfloat16_queue_stay_close_to_exact_ones(tau):
+    f, v, queue = (
+        unit(n, 3, 128, seed=n, dtype=torch.float32) for n in (8, 9, 2000)
+    )
+    f, v = f.requires_grad_(), v[:8]
+    results = []
+    for given in (queue, queue.bfloat16()):
+        experts = expert_log_prob(f, v, None, given, tau)
+        assert experts.dtype == torch.float32
+        (gradient,) = torch.autograd.grad(experts.sum(), f)
+        results.append((experts.detach(), gradient))
+    (exact, exact_gradient), (half, half_gradient) = results
+    torch.testing.assert_close(half, exact, rtol=0, atol=2e-3)
+    error = (half_gradient - exact_gradient).norm() / exact_gradient.norm()
+    assert error < 0.01
+
+
 @pytest.mark.parametrize("chunk", [1, 5, V, 100])
 def test_chunked_attention_agrees_with_the_kernel(parts, chunk):
     query = 3 * parts["f"].transpose(0, 1)[None]

@@ -64,6 +64,8 @@ class ContrastiveMixture(nn.Module):
         (Assumptions A3 and A5).
     tau, kappa : float
         Temperatures of experts and gate.
+    queue_dtype : torch.dtype, default=torch.float32
+        Type of the queue, and of the products with it.
 
     Attributes
     ----------
@@ -85,6 +87,7 @@ class ContrastiveMixture(nn.Module):
         omega,
         tau,
         kappa,
+        queue_dtype=torch.float32,
     ):
         super().__init__()
         n_features = feature_count(backbone, shape)
@@ -97,7 +100,7 @@ class ContrastiveMixture(nn.Module):
         self.teacher.requires_grad_(False)
         self.tau, self.kappa = tau, kappa
         queue = torch.randn(queue_size, n_experts, embedding_dim)
-        self.register_buffer("queue", F.normalize(queue, dim=-1))
+        self.register_buffer("queue", F.normalize(queue, dim=-1).to(queue_dtype))
         self.register_buffer("queue_index", torch.zeros((), dtype=torch.long))
         self.register_buffer("gating_prototypes", omega)
         self.expert_prototypes = None
