@@ -192,7 +192,13 @@ class ContrastiveEstimator(
 
     def _train(self, model, setup: Setup, seed: int, n_epochs: int, stage: str, **more):
         """Train the model in place; returns the history, a dict an epoch."""
-        trainer = Trainer(
+        trainer = self._make_trainer(model, setup, seed, n_epochs, stage, **more)
+        trainer.fit(setup.samples, None)
+        model.eval()
+        return [{"stage": stage} | row for row in trainer.history_rows()]
+
+    def _make_trainer(self, model, setup, seed, n_epochs, stage, **more) -> Trainer:
+        return Trainer(
             model,
             views=setup.views,
             generator=torch.Generator(setup.device).manual_seed(seed),
@@ -206,9 +212,6 @@ class ContrastiveEstimator(
             callbacks=[ProgressBar(setup.bar, stage), *(self.callbacks or ())],
             **more,
         )
-        trainer.fit(setup.samples, None)
-        model.eval()
-        return [{"stage": stage} | row for row in trainer.history_rows()]
 
     def _copy_of_fitted_model(self, setup: Setup):
         """The model that a warm start goes on with, with the temperatures of now."""

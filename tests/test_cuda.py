@@ -32,6 +32,21 @@ def test_fused_partition_agrees_with_the_plain_one():
         torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-4)
 
 
+def test_partition_over_a_bfloat16_queue_is_close():
+    torch.manual_seed(0)
+    f, v = F.normalize(torch.randn(2, 250, 5, 128, device="cuda"), dim=-1)
+    queue = F.normalize(torch.randn(5000, 5, 128, device="cuda"), dim=-1)
+    f.requires_grad_()
+    results = []
+    for given in (queue, queue.bfloat16()):
+        value = expert_log_prob(f, v, None, given, 1.0)
+        results.append((value, torch.autograd.grad(value.sum(), f)[0]))
+    (exact, exact_gradient), (half, half_gradient) = results
+    torch.testing.assert_close(half, exact, rtol=0, atol=2e-3)
+    error = (half_gradient - exact_gradient).norm() / exact_gradient.norm()
+    assert error < 0.01
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_fit_and_predict(precision):
     mice = MiCEClustering(

@@ -8,9 +8,14 @@ import torch
 from torch.nn import functional as F
 
 from sk_mice._engine import objective
+from sk_mice._engine.attention import (
+    _cpu_kernel,
+    _flash_kernel,
+    _memory_efficient_kernel,
+    attention_in_pieces,
+    split_attention,
+)
 from sk_mice._engine.objective import (
-    _chunked_attention,
-    _cpu_attention,
     elbo,
     expert_log_prob,
     gating_log_prob,
@@ -135,9 +140,7 @@ def test_fused_partition_agrees_with_finite_differences(parts):
 
 @pytest.mark.parametrize("tau", [0.1, 1.0])
 def test_products_with_a_bfloat16_queue_stay_close_to_exact_ones(tau):
-    f, v, queue = (
-        unit(n, 3, 128, seed=n, dtype=torch.float32) for n in (8, 9, 2000)
-    )
+    f, v, queue = (unit(n, 3, 128, seed=n, dtype=torch.float32) for n in (8, 9, 2000))
     f, v = f.requires_grad_(), v[:8]
     results = []
     for given in (queue, queue.bfloat16()):
@@ -151,14 +154,43 @@ def test_products_with_a_bfloat16_queue_stay_close_to_exact_ones(tau):
     assert error < 0.01
 
 
-@pytest.mark.parametrize("chunk", [1, 5, V, 100])
-def test_chunked_attention_agrees_with_the_kernel(parts, chunk):
-    query = 3 * parts["f"].transpose(0, 1)[None]
-    keys = parts["queue"].transpose(0, 1)[None]
-    expected = _cpu_attention(query, keys)
-    actual = _chunked_attention(query, keys, chunk)
+@pytest.mark.parametrize("piece", [1, 5, V, 100])
+@pytest.mark.parametrize("n_values", [1, 2 * B * V, 2**19])
+def test_attention_in_pieces_agrees_with_the_kernel(parts, piece, n_values):
+    query, keys = 3 * parts["f"].transpose(0, 1), parts["queue"].transpose(0, 1)
+    expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
+    size = {"piece": piece, "n_values": n_values}
+    actual = attention_in_pieces(query, keys, **size)
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b)
+    _, lse = attention_in_pieces(query, keys, with_output=False, **size)
+    torch.testing.assert_close(lse, expected[1])
+
+
+@pytest.mark.parametrize("n_queue", [1, 7, 8, 12, 64])
+def test_attention_over_parts_of_the_queue_is_put_together(n_queue):
+    query, keys = 3 * unit(K, B, D, seed=1), unit(K, n_queue, D, seed=2)
+    actual = split_attention(_cpu_kernel, query, keys)
+    expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
+    for a, b in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype"),
+    [(_flash_kernel, torch.bfloat16), (_memory_efficient_kernel, torch.float32)],
+)
+def test_kernels_of_a_gpu_take_and_give_these_shapes(kernel, dtype):
+    # Without values: what can be known of them on a machine that has no GPU.
+    size = {"dtype": dtype, "device": "meta"}
+    query, keys = (
+        torch.empty(250, 10, 128, **size),
+        torch.empty(10_000, 10, 128, **size),
+    )
+    output, lse = split_attention(kernel, query.transpose(0, 1), keys.transpose(0, 1))
+    assert output.shape == (10, 250, 128)
+    assert lse.shape == (10, 250)
+    assert output.dtype == lse.dtype == torch.float32
 
 
 def test_partition_keeps_nothing_of_size_b_k_v():

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .attention import log_sum_exp_over
+
 __all__ = [
     "class_sums",
     "elbo",
@@ -130,54 +132,6 @@ def gating_log_prob(g: Tensor, omega: Tensor, kappa: float) -> Tensor:
 # -------------------------------------------------------------------------- experts
 
 
-class _QueueLogSumExp(torch.autograd.Function):
-    """log sum_i exp(q_i . x) as the log-sum-exp of an attention over the queue.
-
-    With query x and keys = values = q, the attention's output is the gradient of its
-    log-sum-exp with respect to x, so the forward pass yields both and no (B, K, V)
-    tensor is kept.
-    """
-
-    @staticmethod
-    def forward(ctx, x, queue):
-        keys = queue.transpose(0, 1)[None]  # (1, K, V, D)
-        query = x.to(queue.dtype).transpose(0, 1)[None]  # (1, K, B, D)
-        # The CPU kernel gains nothing from bfloat16; products in pieces a factor of 2.
-        fused = x.device.type == "cpu" and queue.dtype != torch.bfloat16
-        output, lse = (_cpu_attention if fused else _chunked_attention)(query, keys)
-        ctx.save_for_backward(output[0].transpose(0, 1))
-        return lse[0].transpose(0, 1)  # (B, K)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (output,) = ctx.saved_tensors
-        return grad.unsqueeze(-1) * output, None
-
-
-def _cpu_attention(query, keys):
-    # (1, K, B, D), (1, K, V, D) -> output (1, K, B, D), log-sum-exp (1, K, B)
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, keys, keys, scale=1.0
-    )
-
-
-def _chunked_attention(query, keys, chunk: int = 512):
-    """The same in pieces of the queue; sums are kept in at least float32."""
-    dtype = torch.promote_types(query.dtype, torch.float32)
-    top = query.new_full(query.shape[:-1], -math.inf, dtype=dtype)  # running maximum
-    total = torch.zeros_like(top)  # (1, K, B)
-    output = torch.zeros_like(query, dtype=dtype)
-    for part in keys.split(chunk, dim=2):
-        logits = (query @ part.transpose(2, 3)).to(dtype)  # (1, K, B, chunk)
-        new_top = torch.maximum(top, logits.amax(dim=-1))
-        weights = logits.sub_(new_top.unsqueeze(-1)).exp_()
-        shrink = torch.exp(top - new_top)
-        total = total * shrink + weights.sum(dim=-1)
-        output = output * shrink.unsqueeze(-1) + weights.to(part.dtype) @ part
-        top = new_top
-    return output / total.unsqueeze(-1), top + torch.log(total)
-
-
 def log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
     """Log of the estimated normalisation constant (equation 9), fused.
 
@@ -198,7 +152,7 @@ def log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
     """
     if queue.dtype != torch.bfloat16:
         queue = queue.to(x.dtype)
-    return torch.logaddexp(positive, _QueueLogSumExp.apply(x, queue))
+    return torch.logaddexp(positive, log_sum_exp_over(queue, x))
 
 
 def plain_log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:

@@ -1,0 +1,314 @@
+"""Where the time of a training step goes: the step of `fit` against its bare networks.
+
+In one run, interleaved, with medians: the whole step as `fit` runs it, the networks
+alone (the same modules, shapes, precision and layout, forward and backward), each other
+part of the step alone, and the paper's pseudocode with the same networks.
+
+    python benchmarks/train_step.py --device cpu
+    python benchmarks/train_step.py --backbone resnet18 --image-size 32 --channels 3
+                                    --batch-size 64
+    python benchmarks/train_step.py --device cuda --backbone resnet34-maxpool
+                                    --image-size 32 --channels 3 --queue-size 16384
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import platform
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+from torchvision.transforms import v2
+
+from sk_mice import MiCEClustering
+from sk_mice._engine import objective
+from sk_mice._engine.model import gating_prototypes
+
+
+class Step:
+    """A step of training, whole and in parts, on random images.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+    """
+
+    def __init__(self, options):
+        side, n_batches = options.image_size, 8
+        shape = (options.batch_size * n_batches, side, side, options.channels)
+        self.X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+        estimator = MiCEClustering(
+            options.n_clusters,
+            backbone=options.backbone,
+            queue_size=options.queue_size,
+            batch_size=options.batch_size,
+            device=options.device,
+            precision=options.precision,
+        )
+        X = estimator._check_fit_X(self.X)
+        setup = estimator._setup(X, 1)
+        omega = gating_prototypes("auto", options.n_clusters, 128)
+        # A queue as long as asked for, however few images there are.
+        setup = dataclasses.replace(setup, queue_size=options.queue_size)
+        self.model = estimator._build(
+            setup, 0, n_experts=options.n_clusters, omega=omega, kappa=1.0
+        )
+        self.trainer = estimator._make_trainer(self.model, setup, 0, 1, "em")
+        self.device = setup.device
+        self.trainer.initialize()
+        self.trainer.on_train_begin(self.trainer, X=setup.samples)
+        self.trainer.history.new_epoch()
+        self.trainer.on_epoch_begin(self.trainer)
+        self.batches = self._endless(setup.samples)
+        self.batch = next(self.batches)
+        self.views = self.trainer.views(self.batch[0], 3, self.trainer.generator)
+        self._keep_embeddings()
+
+    def _endless(self, samples):
+        while True:
+            yield from self.trainer.get_iterator(samples, training=True)
+
+    def _keep_embeddings(self):
+        """Inputs of the objective, as leaves of its graph."""
+        model = self.model
+        with torch.no_grad():
+            self.v = model.teach(self.views[0])
+            f = model.student.expert_embeddings(model.student.backbone(self.views[1]))
+            g = model.student.gating_embeddings(model.student.backbone(self.views[2]))
+        self.f, self.g = f.float(), g.float()
+
+    # ------------------------------------------------------------------------ parts
+
+    def whole(self):
+        self.trainer.train_step(next(self.batches))
+
+    def networks(self):
+        """Student on two views, teacher on one, with their heads."""
+        with self.trainer._autocast(self.device):
+            self.model.teach(self.views[0])
+            features = self.model.student.backbone(self.views[1:].flatten(0, 1))
+            n_samples = len(self.views[0])
+            f = self.model.student.expert_embeddings(features[:n_samples])
+            g = self.model.student.gating_embeddings(features[n_samples:])
+        (f.sum() + g.sum()).backward()
+        self.model.zero_grad(set_to_none=True)
+
+    def make_views(self):
+        self.trainer.views(self.batch[0], 3, self.trainer.generator)
+
+    def objective(self):
+        f, g = self.f.clone().requires_grad_(), self.g.clone().requires_grad_()
+        joint = self.model._log_joint(f, self.v, g)
+        (-objective.elbo(joint).mean()).backward()
+
+    def optimizer(self):
+        for parameter in self.model.student.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self.trainer.optimizer_.step()
+        self.model.update_teacher(0.99)
+
+    def queue(self):
+        self.model.enqueue(self.v)
+
+    def data(self):
+        next(self.batches)
+
+
+class Paper:
+    """The paper's pseudocode (Algorithm 1): the same networks, all else as written."""
+
+    def __init__(self, step, options):
+        self.step, self.model = step, step.model
+        self.images = torch.from_numpy(step.X).permute(0, 3, 1, 2)
+        colour = [v2.ColorJitter(0.4, 0.4, 0.4, 0.4)]
+        if options.channels == 3:
+            colour.insert(0, v2.RandomGrayscale(0.2))
+        self.transform = v2.Compose(
+            [
+                v2.RandomResizedCrop(options.image_size, scale=(0.2, 1.0)),
+                *colour,
+                v2.RandomHorizontalFlip(),
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize([0.5] * options.channels, [0.25] * options.channels),
+            ]
+        )
+        self.queue = step.model.queue.float().clone()
+        self.optimizer = torch.optim.SGD(
+            [p for p in self.model.parameters() if p.requires_grad],
+            lr=1e-3,
+            momentum=0.9,
+            weight_decay=1e-4,
+        )
+
+    def whole(self):
+        model, step = self.model, self.step
+        n_samples = len(step.batch[0])
+        images = self.images[torch.randperm(len(self.images))[:n_samples]]
+        # The loader makes the three views of each image, one image after the other.
+        views = [
+            torch.stack([self.transform(image) for image in images]) for _ in range(3)
+        ]
+        views = [
+            view.to(step.device).contiguous(memory_format=torch.channels_last)
+            for view in views
+        ]
+        student = model.student
+        with step.trainer._autocast(step.device):
+            with torch.no_grad():
+                v = model.teach(views[0])
+            f = student.expert_embeddings(student.backbone(views[1]))
+            g = student.gating_embeddings(student.backbone(views[2]))
+        mu = F.normalize(model.expert_prototypes, dim=-1)
+        positive = torch.einsum("bkd,bkd->bk", v, f) + torch.einsum("bkd,kd->bk", v, mu)
+        queue = self.queue.detach().clone()
+        negative = torch.einsum("vkd,bkd->bkv", queue, f)
+        negative = negative + torch.einsum("vkd,kd->kv", queue, mu).unsqueeze(0)
+        logits = torch.cat([positive.unsqueeze(2), negative], dim=2) / model.tau
+        experts = torch.softmax(logits, dim=2)[:, :, 0]
+        gating = torch.softmax(g @ model.gating_prototypes.T / model.kappa, dim=1)
+        joint = experts * gating
+        q = (joint / joint.sum(dim=1, keepdim=True)).detach()
+        loss = -(q * (joint.log() - q.log())).sum(dim=1).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        with torch.no_grad():
+            pairs = zip(
+                model.teacher.parameters(),
+                [*student.backbone.parameters(), *student.experts.parameters()],
+                strict=True,
+            )
+            for slow, fast in pairs:
+                slow.mul_(0.99).add_(fast, alpha=0.01)
+            self.queue = torch.cat([v, self.queue])[: len(self.queue)]
+
+
+def seconds(part, device):
+    synchronise = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    synchronise()
+    start = time.perf_counter()
+    part()
+    synchronise()
+    return time.perf_counter() - start
+
+
+def ceiling(device, dtype):
+    """FLOP/s of a large matrix product, the best of several."""
+    size = 8192 if device.type == "cuda" else 2048
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    best = min(seconds(lambda: a @ a, device) for _ in range(7))
+    return 2 * size**3 / best
+
+
+def peak_memory(device):
+    """Bytes: of the device, or of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def measure(options):
+    torch.manual_seed(0)
+    step = Step(options)
+    paper = Paper(step, options)
+    parts = {
+        "whole step": step.whole,
+        "networks": step.networks,
+        "views": step.make_views,
+        "objective": step.objective,
+        "optimizer, teacher": step.optimizer,
+        "queue": step.queue,
+        "data": step.data,
+        "paper's pseudocode": paper.whole,
+    }
+    with FlopCounterMode(display=False) as counter:
+        step.networks()
+    for part in parts.values():  # warm up
+        seconds(part, step.device)
+    seconds(step.whole, step.device)
+    memory = peak_memory(step.device)
+    times = {name: [] for name in parts}
+    for _ in range(options.repeats):
+        for name, part in parts.items():
+            times[name].append(seconds(part, step.device))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    dtype = step.trainer.autocast_dtype or torch.float32
+    flops, best = counter.get_total_flops(), ceiling(step.device, dtype)
+    whole = medians["whole step"]
+    return {
+        "seconds": medians,
+        "ratio_to_networks": whole / medians["networks"],
+        "throughput_to_paper": medians["paper's pseudocode"] / whole,
+        "images_per_second": options.batch_size / whole,
+        "network_flops": flops,
+        "ceiling_flops_per_second": best,
+        "utilisation": flops / whole / best,
+        "peak_memory_bytes": memory,
+        "precision": str(dtype).removeprefix("torch."),
+    }
+
+
+def report(result):
+    for name, value in result["seconds"].items():
+        share = value / result["seconds"]["networks"]
+        print(f"{name:20s} {1e3 * value:9.2f} ms  {share:6.3f} of the networks")
+    print(f"step / networks      {result['ratio_to_networks']:.3f}")
+    print(f"throughput / paper's {result['throughput_to_paper']:.2f}")
+    print(f"images a second      {result['images_per_second']:.0f}")
+    best = f"{result['ceiling_flops_per_second'] / 1e12:.2f} TFLOP/s"
+    print(f"utilisation          {result['utilisation']:.3f} of {best}")
+    print(f"peak memory          {result['peak_memory_bytes'] / 2**20:.0f} MiB")
+
+
+def environment(device):
+    return {
+        "command": " ".join(["python", *sys.argv]),
+        "date": datetime.date.today().isoformat(),
+        "device": torch.cuda.get_device_name(device)
+        if device.startswith("cuda")
+        else f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "versions": {
+            "torch": torch.__version__,
+            "torchvision": torchvision.__version__,
+        },
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--backbone", default="resnet-small")
+    parser.add_argument("--image-size", type=int, default=28)
+    parser.add_argument("--channels", type=int, choices=[1, 3], default=1)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--n-clusters", type=int, default=10)
+    parser.add_argument("--queue-size", type=int, default=4096)
+    parser.add_argument("--precision", default="bfloat16")
+    parser.add_argument("--compile", default="auto")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="where to write the results")
+    parser.add_argument("--max-ratio", type=float, help="exit 1 above this ratio")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    result = measure(options)
+    report(result)
+    if options.json:
+        kept = environment(options.device) | result
+        options.json.write_text(json.dumps(kept, indent=1) + "\n")
+    ratio = result["ratio_to_networks"]
+    if options.max_ratio is not None and ratio > options.max_ratio:
+        sys.exit(f"step / networks = {ratio:.3f}, above {options.max_ratio}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The sum over the queue, log sum_i exp(q_i . x), as an attention.
+
+Shapes: B batch, K experts, D embedding, V queue. Every form takes a query (K, B, D)
+and keys = values (K, V, D) to the output (K, B, D) and the log-sum-exp (K, B); kernels
+have one dimension more, for parts of the queue.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["attention_in_pieces", "log_sum_exp_over", "split_attention"]
+
+
+def log_sum_exp_over(queue: Tensor, x: Tensor) -> Tensor:
+    """Log of the sum over i of exp(q_i . x), differentiable in x.
+
+    Parameters
+    ----------
+    queue : Tensor of shape (V, K, D)
+        Its type is that of the products.
+    x : Tensor of shape (B, K, D)
+
+    Returns
+    -------
+    Tensor of shape (B, K)
+    """
+    return _LogSumExp.apply(x, queue)
+
+
+class _LogSumExp(torch.autograd.Function):
+    """log sum_i exp(q_i . x) as the log-sum-exp of an attention over the queue.
+
+    With query x and keys = values = q, the attention's output is the gradient of its
+    log-sum-exp with respect to x, so the forward pass yields both and no (B, K, V)
+    tensor is kept.
+    """
+
+    @staticmethod
+    def forward(ctx, x, queue):
+        query, keys = x.to(queue.dtype).transpose(0, 1), queue.transpose(0, 1)
+        if not ctx.needs_input_grad[0]:
+            _, lse = attention_in_pieces(query, keys, with_output=False)
+            return lse.T
+        output, lse = _attention(query, keys)
+        ctx.save_for_backward(output.transpose(0, 1))
+        return lse.T
+
+    @staticmethod
+    def backward(ctx, grad):
+        (output,) = ctx.saved_tensors
+        return grad.unsqueeze(-1) * output, None
+
+
+def _attention(query, keys):
+    half = query.dtype == torch.bfloat16
+    if query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256:
+        return split_attention(_flash_kernel, query, keys)
+    if query.is_cuda and query.dtype == torch.float32:
+        return split_attention(_memory_efficient_kernel, query, keys)
+    # The CPU's kernel gains nothing from bfloat16; products in pieces a factor of 2.
+    if query.device.type == "cpu" and not half:
+        return split_attention(_cpu_kernel, query, keys, n_parts=1)
+    return attention_in_pieces(query, keys)
+
+
+def _flash_kernel(query, keys):
+    return torch.ops.aten._scaled_dot_product_flash_attention(
+        query, keys, keys, scale=1.0
+    )[:2]
+
+
+def _memory_efficient_kernel(query, keys):
+    output, lse = torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, keys, keys, None, True, scale=1.0
+    )[:2]
+    return output, lse[..., : query.shape[-2]]  # it is padded
+
+
+def _cpu_kernel(query, keys):
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, keys, keys, scale=1.0
+    )
+
+
+def split_attention(kernel, query, keys, n_parts: int = 8):
+    """Attention by a kernel that takes (parts, K, B or V, D).
+
+    B x K alone does not fill a GPU: kernels go through all keys of a query one after
+    the other. The queue's parts are made a batch, and their results put together.
+    """
+    n_parts = math.gcd(n_parts, keys.shape[1])
+    keys = keys.unflatten(1, (n_parts, -1)).transpose(0, 1)
+    output, lse = kernel(query.expand(n_parts, *query.shape), keys)
+    if n_parts == 1:
+        return output[0], lse[0]
+    total = torch.logsumexp(lse, dim=0)  # (K, B)
+    weights = torch.exp(lse - total).unsqueeze(-1)
+    return (weights * output).sum(dim=0), total
+
+
+# Logits that exist at a time: on a CPU what its cache holds, elsewhere some memory.
+_CPU_LOGITS, _LOGITS = 2**19, 2**26
+
+
+def attention_in_pieces(query, keys, *, with_output=True, piece=1024, n_values=None):
+    """The same in plain products, piece by piece of the queue and of the experts.
+
+    At most about `n_values` logits, or those of one expert with one piece, exist at a
+    time.
+    """
+    if n_values is None:
+        n_values = _CPU_LOGITS if query.device.type == "cpu" else _LOGITS
+    outputs, sums = [], []
+    n_experts = max(1, n_values // (query.shape[1] * piece))
+    for some, their in zip(query.split(n_experts), keys.split(n_experts), strict=True):
+        output, lse = _online_softmax(some, their.split(piece, dim=1), with_output)
+        outputs.append(output)
+        sums.append(lse)
+    return torch.cat(outputs) if with_output else None, torch.cat(sums)
+
+
+def _online_softmax(query, pieces, with_output):
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    top = query.new_full(query.shape[:-1], -math.inf, dtype=dtype)  # running maximum
+    total, output = torch.zeros_like(top), torch.zeros_like(query, dtype=dtype)
+    for keys in pieces:
+        logits = (query @ keys.transpose(1, 2)).to(dtype)
+        new_top = torch.maximum(top, logits.amax(dim=-1))
+        weights = logits.sub_(new_top.unsqueeze(-1)).exp_()
+        shrink = torch.exp(top - new_top)
+        total = total * shrink + weights.sum(dim=-1)
+        if with_output:
+            mean = weights.to(keys.dtype) @ keys
+            output = output * shrink.unsqueeze(-1) + mean
+        top = new_top
+    return output / total.unsqueeze(-1), top + torch.log(total)
