@@ -193,7 +193,7 @@ class ContrastiveEstimator(
     def _train(self, model, setup: Setup, seed: int, n_epochs: int, stage: str, **more):
         """Train the model in place; returns the history, a dict an epoch."""
         trainer = self._make_trainer(model, setup, seed, n_epochs, stage, **more)
-        trainer.fit(setup.samples, None)
+        trainer.train(setup.samples)
         model.eval()
         return [{"stage": stage} | row for row in trainer.history_rows()]
 

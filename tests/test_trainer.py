@@ -1,5 +1,7 @@
 """EM, step by step and epoch by epoch."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -44,7 +46,8 @@ def make_trainer(samples, **options):
 
 
 def test_history_says_what_an_epoch_did(samples):
-    trainer = make_trainer(samples, n_epochs=3).fit(samples, None)
+    trainer = make_trainer(samples, n_epochs=3)
+    trainer.train(samples)
     rows = trainer.history_rows()
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     for row in rows:
@@ -93,12 +96,12 @@ def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset
             buffer = net.optimizer_.state[mu]["momentum_buffer"]
             seen.append(buffer.abs().sum().item())
 
-    make_trainer(samples, callbacks=[Watch()]).fit(samples, None)
+    make_trainer(samples, callbacks=[Watch()]).train(samples)
     assert seen == [0.0, 0.0]
 
 
 def test_teacher_is_not_in_the_optimizer(samples):
-    trainer = make_trainer(samples).fit(samples, None)
+    trainer = make_trainer(samples).train(samples)
     module = trainer.module_
     held = {id(p) for group in trainer.optimizer_.param_groups for p in group["params"]}
     student = {id(p) for p in module.student.parameters()}
@@ -120,7 +123,7 @@ def test_responsibilities_are_held_at_first(samples):
         return value
 
     trainer.get_loss = spy
-    trainer.fit(samples, None)
+    trainer.train(samples)
     assert used == [True] * 6 + [False] * 3
 
 
@@ -134,7 +137,7 @@ def test_learning_rate_follows_progress(samples):
     def rate(progress):
         return 1e-3 * (1 + progress)
 
-    make_trainer(samples, rate=rate, callbacks=[Watch()]).fit(samples, None)
+    make_trainer(samples, rate=rate, callbacks=[Watch()]).train(samples)
     np.testing.assert_allclose(rates, [rate(step / 6) for step in range(6)])
 
 
@@ -144,7 +147,7 @@ def test_training_is_a_function_of_the_generators(samples):
     def trained():
         trainer = make_trainer(samples)
         torch.manual_seed(99)  # whatever the global generator does
-        trainer.fit(samples, None)
+        trainer.train(samples)
         return trainer.module_.state_dict()
 
     first, second = trained(), trained()
@@ -156,7 +159,7 @@ def test_training_is_a_function_of_the_generators(samples):
 def test_a_loss_that_is_not_finite_stops_training(samples):
     trainer = make_trainer(samples, rate=lambda progress: 1e30)
     with pytest.raises(FloatingPointError, match=r"epoch 1 .* lower `lr`"):
-        trainer.fit(samples, None)
+        trainer.train(samples)
 
 
 def test_networks_train_whatever_mode_they_come_in(samples):
@@ -169,7 +172,7 @@ def test_networks_train_whatever_mode_they_come_in(samples):
         def on_batch_end(self, net, **kwargs):
             modes.append(net.module_.training and net.module_.teacher.training)
 
-    make_trainer(samples, callbacks=[Watch()]).fit(samples, None)
+    make_trainer(samples, callbacks=[Watch()]).train(samples)
     assert modes
     assert all(modes)
 
@@ -183,9 +186,63 @@ def test_queue_begins_with_embeddings_of_the_samples(samples):
     trainer = make_trainer(samples, fill_queue=True, callbacks=[watch])
     noise = trainer.module.queue.clone()
     untrained = trainer.module.teacher.experts.weight.clone()
-    trainer.fit(samples, None)
+    trainer.train(samples)
     assert not (watch.queue == noise).any()
     torch.testing.assert_close(watch.queue.norm(dim=-1), torch.ones(32, K))
     # Embeddings of an untrained network have much in common, noise has not.
     assert watch.queue[:, 0].mean(0).norm() > 2 * noise[:, 0].mean(0).norm()
     assert not torch.equal(untrained, trainer.module_.teacher.experts.weight)
+
+
+def same(first, second):
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_run_goes_on_from_its_state_as_if_never_left(samples, epoch):
+    class Keep(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            if len(net.history) == epoch:
+                self.state = copy.deepcopy(net.state())
+
+    keep = Keep()
+    options = {"n_epochs": 3, "fill_queue": True, "rate": lambda p: 0.1 * (1 - p)}
+    whole = make_trainer(samples, callbacks=[keep], **options).train(samples)
+    rest = make_trainer(samples, **options).train(samples, keep.state)
+    assert same(whole.module_.state_dict(), rest.module_.state_dict())
+    for one, other in zip(whole.history_rows(), rest.history_rows(), strict=True):
+        assert one | {"seconds": 0} == other | {"seconds": 0}
+
+
+class StopAt(Callback):
+    """Raises in the second batch of an epoch, as Ctrl-C would."""
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch_end(self, net, **kwargs):
+        self.module = {k: v.clone() for k, v in net.module_.state_dict().items()}
+
+    def on_batch_end(self, net, **kwargs):
+        if len(net.history) == self.epoch and net.step_ == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_an_interrupted_run_goes_back_to_its_last_whole_epoch(samples, epoch):
+    stop = StopAt(epoch)
+    trainer = make_trainer(samples, n_epochs=4, callbacks=[stop])
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(samples)
+    assert trainer.rewind() == epoch - 1 == len(trainer.history)
+    if epoch > 1:
+        assert same(trainer.module_.state_dict(), stop.module)
+
+
+def test_a_callback_may_end_a_run_between_epochs(samples):
+    class Enough(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            raise KeyboardInterrupt
+
+    trainer = make_trainer(samples, callbacks=[Enough()]).train(samples)
+    assert len(trainer.history) == 1

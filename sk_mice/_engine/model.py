@@ -99,8 +99,10 @@ class ContrastiveMixture(nn.Module):
         self.teacher.gate = None
         self.teacher.requires_grad_(False)
         self.tau, self.kappa = tau, kappa
-        queue = torch.randn(queue_size, n_experts, embedding_dim)
-        self.register_buffer("queue", F.normalize(queue, dim=-1).to(queue_dtype))
+        queue = torch.empty(queue_size, n_experts, embedding_dim, dtype=queue_dtype)
+        for rows in queue.split(256):  # of many experts it is too large to hold twice
+            rows.copy_(F.normalize(torch.randn(rows.shape), dim=-1))
+        self.register_buffer("queue", queue)
         self.register_buffer("queue_index", torch.zeros((), dtype=torch.long))
         self.register_buffer("gating_prototypes", omega)
         self.expert_prototypes = None

@@ -181,6 +181,74 @@ class Trainer(NeuralNet):
             for row in self.history
         ]
 
+    # ---------------------------------------------------------------- the whole run
+
+    def train(self, samples, state: dict | None = None):
+        """Train to the last epoch, from the first or from an earlier run's state.
+
+        Parameters
+        ----------
+        samples : Samples
+        state : dict, default=None
+            From :meth:`state` after some epoch. What follows is, bit for bit, what
+            would have followed there.
+
+        Raises
+        ------
+        KeyboardInterrupt, FloatingPointError
+            Within an epoch, from the user or for an ELBO that is not finite;
+            :meth:`rewind` then leads back to the end of the last whole one.
+        """
+        self.initialize()
+        self._resumed = state
+        if state is not None:
+            self._load(state)
+        self.notify("on_train_begin", X=samples, y=None)
+        try:
+            self.fit_loop(samples, epochs=self.max_epochs - len(self.history))
+        except KeyboardInterrupt:
+            if not self.between_epochs_:
+                raise
+            # From a callback, as skorch's EarlyStopping does it: the run is over.
+        finally:
+            self.notify("on_train_end", X=samples, y=None)
+        return self
+
+    def state(self) -> dict:
+        """What a run needs to go on after a whole epoch: tensors and plain values."""
+        return {
+            "module": dict(self.module_.state_dict()),
+            "momentum": {
+                name: self.optimizer_.state[parameter]["momentum_buffer"]
+                for name, parameter in self.get_all_learnable_params()
+                if parameter in self.optimizer_.state
+            },
+            "generator": self.generator.get_state(),
+            "order_generator": self.order_generator.get_state(),
+            "labels": self.statistics_.labels,
+            "history": self.history_rows(),
+        }
+
+    def _load(self, state):
+        self.module_.load_state_dict(state["module"])
+        for name, parameter in self.get_all_learnable_params():
+            if name in state["momentum"]:
+                momentum = torch.empty_like(parameter).copy_(state["momentum"][name])
+                self.optimizer_.state[parameter]["momentum_buffer"] = momentum
+        self.generator.set_state(state["generator"])
+        self.order_generator.set_state(state["order_generator"])
+        for row in state["history"]:
+            self.history.new_epoch()
+            self._record(row)
+
+    def rewind(self) -> int:
+        """Put the model back to the end of the last whole epoch; returns its number."""
+        while len(self.history) > self.n_whole_epochs_:
+            self.history.pop()
+        if self.n_whole_epochs_:
+            self.module_.load_state_dict(self.last_epoch_)
+        return self.n_whole_epochs_
+
     # -------------------------------------------------------------------- one step
 
     def infer(self, x, **fit_params):
@@ -223,7 +291,11 @@ class Trainer(NeuralNet):
         _, n_experts, dim = self.module_.queue.shape
         device = self.module_.queue.device
         self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
-        if self.fill_queue:
+        self.between_epochs_, self.n_whole_epochs_ = False, 0
+        if self._resumed is not None:
+            self.statistics_.labels.copy_(self._resumed["labels"])
+            self._mark_epoch()
+        elif self.fill_queue:
             self._fill_queue(X)
 
     @torch.no_grad()
@@ -242,6 +314,7 @@ class Trainer(NeuralNet):
 
     def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
+        self.between_epochs_ = False
         self.module_.train()
         self.statistics_.reset()
         self.step_ = 0
@@ -258,9 +331,21 @@ class Trainer(NeuralNet):
         self._update_prototypes()
         figures["lr"] = self.optimizer_.param_groups[0]["lr"]
         figures["seconds"] = time.perf_counter() - self.started_
-        figures["train_loss"] = -figures["elbo"]
+        self._record(figures)
+        self._mark_epoch()
+
+    def _record(self, figures):
         for name, value in figures.items():
             self.history.record(name, value)
+        self.history.record("train_loss", -figures["elbo"])
+
+    def _mark_epoch(self):
+        """Remember the end of a whole epoch, to which `rewind` leads back."""
+        self.between_epochs_ = True
+        self.n_whole_epochs_ = len(self.history)
+        self.last_epoch_ = {
+            name: value.clone() for name, value in self.module_.state_dict().items()
+        }
 
     @torch.no_grad()
     def _update_prototypes(self):

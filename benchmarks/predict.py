@@ -1,0 +1,95 @@
+"""Throughput and memory of `predict` against the forward passes of its networks.
+
+The model is trained for one epoch on some of the images; interleaved, medians. Memory
+is the growth of the process's peak while it predicts, images excluded.
+
+    python benchmarks/predict.py
+    python benchmarks/predict.py --queue-size 16384
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from train_step import environment
+
+from sk_mice import MiCEClustering
+from sk_mice._contrastive import INFERENCE_BATCH
+
+
+def peak():
+    """Largest resident memory of the process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def networks(model, batches):
+    """Student and teacher of ready batches, nothing else."""
+    student = model.student
+    with torch.inference_mode():
+        for batch in batches:
+            model.teacher.experts(model.teacher.backbone(batch))
+            features = student.backbone(batch)
+            student.experts(features)
+            student.gate(features)
+
+
+def timed(part):
+    start = time.perf_counter()
+    part()
+    return time.perf_counter() - start
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=60_000)
+    parser.add_argument("--image-size", type=int, default=28)
+    parser.add_argument("--n-clusters", type=int, default=10)
+    parser.add_argument("--queue-size", type=int, default=4096)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="where to write the results")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    shape = (options.n, options.image_size, options.image_size)
+    X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    mice = MiCEClustering(
+        options.n_clusters,
+        init="random",
+        queue_size=options.queue_size,
+        max_epochs=1,
+        device="cpu",
+        random_state=0,
+    ).fit(X[: max(options.queue_size, 256)])
+    before = peak()
+    mice.predict(X)
+    memory = peak() - before
+    batch = torch.zeros(INFERENCE_BATCH, 1, *shape[1:])
+    batch = batch.contiguous(memory_format=torch.channels_last)
+    whole, rest = divmod(options.n, INFERENCE_BATCH)
+    batches = [batch] * whole + [batch[:rest]] * bool(rest)
+    times = {"predict": [], "networks": []}
+    for _ in range(options.repeats):
+        times["predict"].append(timed(lambda: mice.predict(X)))
+        times["networks"].append(timed(lambda: networks(mice._model, batches)))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    result = {
+        "seconds": medians,
+        "images_per_second": options.n / medians["predict"],
+        "throughput_to_networks": medians["networks"] / medians["predict"],
+        "memory_bytes": memory,
+    }
+    for name, value in result.items():
+        print(f"{name:24s} {value}")
+    if options.json:
+        options.json.write_text(
+            json.dumps(environment("cpu") | result, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
