@@ -1,8 +1,9 @@
-"""How well clusters agree with known classes: scores, matching and scorers.
+"""How good clusters are, with known classes and without: scores, matching, scorers.
 
 The scorers ``acc_scorer``, ``nmi_scorer`` and ``ari_scorer`` are called as
 ``scorer(estimator, X, y)`` and compare ``estimator.predict(X)``, on the held-out fold
-of a search, with the classes ``y``. `SCORERS` holds them by name:
+of a search, with the classes ``y``. `silhouette_scorer` and `stability_scorer` are
+called alike and need no classes. `SCORERS` holds the former three by name:
 
 >>> from sklearn.datasets import load_iris
 >>> from sklearn.model_selection import GridSearchCV
@@ -23,13 +24,18 @@ from contextlib import suppress
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
+from sklearn.base import clone
 from sklearn.metrics import (
     adjusted_rand_score,
     make_scorer,
     normalized_mutual_info_score,
 )
 from sklearn.metrics.cluster import contingency_matrix
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import normalize
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 __all__ = [
     "SCORERS",
@@ -38,6 +44,8 @@ __all__ = [
     "clustering_accuracy_score",
     "match_labels",
     "nmi_scorer",
+    "silhouette_scorer",
+    "stability_scorer",
 ]
 
 
@@ -211,3 +219,175 @@ ari_scorer = make_scorer(adjusted_rand_score)
 
 SCORERS = {"acc": acc_scorer, "nmi": nmi_scorer, "ari": ari_scorer}
 """Scorers by name, as ``cross_validate`` and ``GridSearchCV(scoring=...)`` take."""
+
+
+# ------------------------------------------------------------------ without classes
+
+
+def silhouette_scorer(estimator, X, y=None):
+    """Mean silhouette [1]_ of an estimator's clusters, by cosine distance.
+
+    Called like any scorer, as in ``GridSearchCV(..., scoring=silhouette_scorer)``; no
+    classes are needed.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted; `predict` gives the clusters, and `transform` the embeddings whose
+        distances are taken. Where `transform` gives distances to centres, as for
+        `SphericalKMeans` (what has `cluster_centers_` is taken for such), or is
+        missing, they are the estimator's input: in a pipeline, what its last step
+        gets.
+    X : array-like
+        Samples, as `predict` takes them.
+    y : Ignored
+        Present for the API's sake.
+
+    Returns
+    -------
+    score : float
+        From -1 to 1, large for clusters that are dense and apart. -1 if all samples
+        are in one cluster, which a search is thus kept from choosing. A cluster of one
+        sample counts 0.
+
+    See Also
+    --------
+    stability_scorer : Whether the clusters are found again.
+
+    Notes
+    -----
+    Models with other temperatures or other networks embed in other spaces, and a
+    space may be well separated into what nobody looks for: prefer it for comparing
+    numbers of clusters.
+
+    The mean cosine distance of a unit vector to a cluster is one minus its product
+    with the cluster's mean. So this is exact, and takes time and memory in proportion
+    to the number of samples, where the silhouette by any other distance needs all
+    pairs.
+
+    References
+    ----------
+    .. [1] Rousseeuw, "Silhouettes: a Graphical Aid to the Interpretation and
+       Validation of Cluster Analysis", Journal of Computational and Applied
+       Mathematics 20, 1987.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sk_mice import SphericalKMeans
+    >>> from sk_mice.metrics import silhouette_scorer
+    >>> X = load_iris().data
+    >>> for n_clusters in 2, 3:
+    ...     skm = SphericalKMeans(n_clusters, random_state=0).fit(X)
+    ...     print(f"{silhouette_scorer(skm, X):.2f}")
+    0.96
+    0.75
+    """
+    clusters, codes = np.unique(estimator.predict(X), return_inverse=True)
+    if len(clusters) < 2:
+        return -1.0
+    return float(_cosine_silhouettes(_space_of(estimator, X), codes).mean())
+
+
+def stability_scorer(estimator, X, y=None):
+    """Whether an estimator's clusters are found again: agreement with a refit on X.
+
+    Called like any scorer; no classes are needed. The estimator is fitted anew on X
+    from another seed, and both models' clusters of X are compared: the one transfers
+    its clusters to X, the other finds them there [1]_. With two folds, as in
+    ``GridSearchCV(..., scoring=stability_scorer, cv=2)``, these are models of two
+    halves of the data.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted; `predict` gives the clusters.
+    X : array-like
+        Samples, as `fit` takes them. On those that the estimator was fitted on, two
+        restarts are compared, which is a weaker test: a split that chance has put into
+        the sample is found again, too.
+    y : Ignored
+        Present for the API's sake.
+
+    Returns
+    -------
+    score : float
+        The adjusted Rand index of both partitions: 1 if they are the same, about 0 if
+        they agree as by chance. 0, too, if either has one cluster only, on which any
+        two models agree.
+
+    See Also
+    --------
+    silhouette_scorer : Whether the clusters are dense and apart; needs no fit.
+
+    Notes
+    -----
+    A call takes one more fit, on X: a search with two folds takes twice its time. One
+    call compares two fits. For a mean over more, repeat the folds
+    (``cv=RepeatedKFold(n_splits=2, n_repeats=5)``); all parameters named
+    `random_state` are set for the refit, so that the score itself is repeatable.
+
+    What is stable need not be what is looked for: few large clusters are often more
+    stable than the classes.
+
+    References
+    ----------
+    .. [1] Lange, Roth, Braun and Buhmann, "Stability-Based Validation of Clustering
+       Solutions", Neural Computation 16, 2004.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sk_mice import SphericalKMeans
+    >>> from sk_mice.metrics import stability_scorer
+    >>> X = load_iris().data
+    >>> for n_clusters in 2, 3, 8:
+    ...     skm = SphericalKMeans(n_clusters, random_state=0).fit(X[::2])
+    ...     print(f"{stability_scorer(skm, X[1::2]):.2f}")
+    1.00
+    1.00
+    0.70
+    """
+    refit = clone(estimator)
+    seeds = np.random.RandomState(0)
+    refit.set_params(
+        **{
+            name: seeds.randint(2**31 - 1)
+            for name in sorted(refit.get_params())
+            if name.split("__")[-1] == "random_state"
+        }
+    )
+    partitions = estimator.predict(X), refit.fit(X).predict(X)
+    if min(len(np.unique(labels)) for labels in partitions) < 2:
+        return 0.0
+    return float(adjusted_rand_score(*partitions))
+
+
+def _space_of(estimator, X):
+    """Where an estimator tells clusters apart: its embeddings, or what it is given."""
+    if isinstance(estimator, Pipeline):
+        if len(estimator) > 1:
+            X = estimator[:-1].transform(X)
+        estimator = estimator[-1]
+    if hasattr(estimator, "cluster_centers_") or not hasattr(estimator, "transform"):
+        return X
+    return estimator.transform(X)
+
+
+def _cosine_silhouettes(X, codes):
+    """Silhouette of each row by cosine distance, for codes from 0 on of two or more."""
+    X = normalize(check_array(X, accept_sparse="csr", dtype=np.float64))
+    rows = np.arange(X.shape[0])
+    members = csr_array((np.ones(len(rows)), (codes, rows)))  # (K, N)
+    sizes = np.bincount(codes)
+    # (N, K): sums of the distances to all members, with that of a row to itself, which
+    # is not 0 for a zero row.
+    totals = sizes - safe_sparse_dot(X, (members @ X).T, dense_output=True)
+    to_itself = 1 - row_norms(X, squared=True)
+    own = (totals[rows, codes] - to_itself) / np.maximum(sizes[codes] - 1, 1)
+    means = totals / sizes
+    means[rows, codes] = np.inf
+    other = means.min(axis=1)
+    largest = np.maximum(own, other)
+    alone = (sizes[codes] == 1) | (largest <= 0)  # or all rows have one direction
+    return np.where(alone, 0, (other - own) / np.where(alone, 1, largest))

@@ -6,10 +6,21 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
+from sklearn.decomposition import PCA
+from sklearn.metrics import (
+    adjusted_rand_score,
+    normalized_mutual_info_score,
+    silhouette_samples,
+    silhouette_score,
+)
 from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
 
+from sk_mice import SphericalKMeans
 from sk_mice.metrics import (
     SCORERS,
     acc_scorer,
@@ -17,7 +28,10 @@ from sk_mice.metrics import (
     clustering_accuracy_score,
     match_labels,
     nmi_scorer,
+    silhouette_scorer,
+    stability_scorer,
 )
+from sk_mice.metrics import _cosine_silhouettes as cosine_silhouettes
 
 labels = st.integers(0, 4)
 label_pairs = st.lists(st.tuples(labels, labels), min_size=1, max_size=40)
@@ -200,3 +214,149 @@ def test_scorers_can_be_pickled(signs):
     model = SignClusterer().fit(X)
     for scorer in SCORERS.values():
         assert pickle.loads(pickle.dumps(scorer))(model, X, y) == scorer(model, X, y)
+
+
+# ------------------------------------------------------------------ without classes
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """Four directions that are far apart, at any distance from the origin."""
+    X, y = make_blobs(120, 5, centers=5 * np.eye(5)[:4], random_state=0)
+    return X * np.random.default_rng(0).uniform(1, 9, (len(X), 1)), y
+
+
+class Embedder(ClusterMixin, BaseEstimator):
+    """Clusters known beforehand; `transform` gives what silhouettes are taken of."""
+
+    def __init__(self, labels, embeddings):
+        self.labels = labels
+        self.embeddings = embeddings
+
+    def predict(self, X):
+        return self.labels
+
+    def transform(self, X):
+        return self.embeddings
+
+
+@pytest.mark.parametrize("container", [np.asarray, csr_matrix, csr_array])
+def test_silhouettes_by_means_are_those_by_all_pairs(blobs, container):
+    X, y = blobs[0].copy(), blobs[1].copy()
+    X[:3] = 0  # at a distance of 1 from every other row
+    X[3:5] = X[5]
+    y[7] = 4  # alone
+    np.testing.assert_allclose(
+        cosine_silhouettes(container(X), y),
+        silhouette_samples(X, y, metric="cosine"),
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("container", [np.asarray, pd.DataFrame, np.float32])
+def test_silhouette_is_of_the_embeddings(blobs, container):
+    X, y = blobs
+    names = np.array(["a", "b", "c", "d"])[y]
+    score = silhouette_scorer(Embedder(names, container(X)), np.zeros((120, 2, 2, 1)))
+    expected = silhouette_score(X, y, metric="cosine")
+    assert score == pytest.approx(expected, rel=1e-4)
+    assert type(score) is float
+
+
+@pytest.mark.parametrize("cls", [SphericalKMeans, KMeans])
+def test_silhouette_of_k_means_is_of_its_input(blobs, cls):
+    # Its own `transform` gives distances to centres: another space with every K.
+    X, _ = blobs
+    model = cls(4, random_state=0).fit(X)
+    expected = silhouette_score(X, model.labels_, metric="cosine")
+    assert silhouette_scorer(model, X) == pytest.approx(expected)
+    alone = make_pipeline(cls(4, random_state=0)).fit(X)
+    assert silhouette_scorer(alone, X) == pytest.approx(expected)
+    pipeline = make_pipeline(PCA(2), cls(4, random_state=0)).fit(X)
+    expected = silhouette_score(
+        pipeline[0].transform(X), pipeline[-1].labels_, metric="cosine"
+    )
+    assert silhouette_scorer(pipeline, X) == pytest.approx(expected)
+
+
+def test_silhouette_where_it_has_no_meaning(blobs):
+    X, _ = blobs
+    one = np.zeros(len(X), dtype=int)
+    assert silhouette_scorer(Embedder(one, X), X) == -1  # worse than any partition
+    assert silhouette_scorer(Embedder(np.arange(len(X)), X), X) == 0
+    halves = one.copy()
+    halves[::2] = 1
+    assert silhouette_scorer(Embedder(halves, np.ones((len(X), 3))), X) == 0
+
+
+def test_silhouette_takes_no_pairs():
+    # The distances of all pairs would be 320 GB.
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=200_000)
+    X = np.eye(10, 16)[y] + 0.1 * rng.standard_normal((len(y), 16))
+    assert silhouette_scorer(Embedder(y, X), X) > 0.8
+
+
+class Lottery(ClusterMixin, BaseEstimator):
+    """Clusters drawn anew at each fit: nothing is found again."""
+
+    def __init__(self, n_clusters=3, random_state=None):
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+
+    def fit(self, X, y=None):
+        rng = np.random.default_rng(self.random_state)
+        self.cluster_of_ = rng.integers(self.n_clusters, size=1000)
+        return self
+
+    def predict(self, X):
+        return self.cluster_of_[(abs(X[:, 0]) * 1e6).astype(int) % 1000]
+
+
+def test_stability_compares_with_a_refit_from_another_seed(blobs):
+    X, _ = blobs
+    model = SphericalKMeans(4, random_state=0).fit(X[:60])
+    refit = SphericalKMeans(4, random_state=1).fit(X[60:])
+    expected = adjusted_rand_score(model.predict(X[60:]), refit.predict(X[60:]))
+    assert stability_scorer(model, X[60:]) == pytest.approx(expected) == 1
+    too_many = SphericalKMeans(12, random_state=0).fit(X[:60])
+    assert stability_scorer(too_many, X[60:]) < 0.8
+    # With the estimator's own seed the refit would be the same, on the same X.
+    for random_state in (None, 0):
+        lottery = Lottery(random_state=random_state).fit(X)
+        assert abs(stability_scorer(lottery, X)) < 0.1
+
+
+def test_stability_sets_the_seeds_of_all_steps_and_changes_nothing(blobs):
+    X, _ = blobs
+    pipeline = make_pipeline(PCA(3, random_state=0), Lottery(random_state=0)).fit(X)
+    before = pipeline.get_params(), pipeline.predict(X)
+    score = stability_scorer(pipeline, X)
+    assert abs(score) < 0.1
+    assert stability_scorer(pipeline, X) == score
+    assert str(pipeline.get_params()) == str(before[0])
+    np.testing.assert_array_equal(pipeline.predict(X), before[1])
+
+
+def test_one_cluster_is_not_stable(blobs):
+    X, _ = blobs
+    # Any two models agree on it, and a search would prefer it to everything.
+    assert stability_scorer(SphericalKMeans(1).fit(X), X) == 0
+
+
+@pytest.mark.parametrize("scorer", [silhouette_scorer, stability_scorer])
+def test_searches_find_the_number_of_clusters_without_classes(blobs, scorer):
+    X, y = blobs
+    search = GridSearchCV(
+        SphericalKMeans(n_init=5, random_state=0),
+        {"n_clusters": [1, 3, 4, 6]},
+        scoring=scorer,
+        cv=2,
+        error_score="raise",
+    ).fit(X)
+    assert search.best_params_ == {"n_clusters": 4}
+    both = SCORERS | {"unseen": pickle.loads(pickle.dumps(scorer))}
+    scores = cross_validate(
+        search.best_estimator_, X, y, scoring=both, cv=2, error_score="raise"
+    )
+    assert scores["test_unseen"].mean() == pytest.approx(search.best_score_)
