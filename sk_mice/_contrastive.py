@@ -195,6 +195,7 @@ class ContrastiveEstimator(
         trainer = self._make_trainer(model, setup, seed, n_epochs, stage, **more)
         trainer.train(setup.samples)
         model.eval()
+        model.round_queue()
         return [{"stage": stage} | row for row in trainer.history_rows()]
 
     def _make_trainer(self, model, setup, seed, n_epochs, stage, **more) -> Trainer:

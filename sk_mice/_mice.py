@@ -133,7 +133,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Mean adjusted Rand index between the partitions of the restarts, if `n_init` >
         1: how far they agree, which can be known without labels.
     init_labels_ : ndarray of shape (N,) or None
-        The partition that EM started from.
+        The partition that EM started from. Pickles and copies leave it out.
     history_ : list of dict
         For every epoch of the best restart: "stage", "epoch" (within the stage),
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
@@ -407,6 +407,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _keep(self, run: Run) -> None:
         super()._keep(run)
         self.init_labels_ = run.init_labels
+
+    def __getstate__(self):
+        """Leave out what grows with N and predicts nothing."""
+        state = super().__getstate__()
+        state.pop("init_labels_", None)
+        return state
 
     # ------------------------------------------------------------------- prediction
 

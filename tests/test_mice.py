@@ -2,7 +2,6 @@
 
 import copy
 import math
-import pickle
 import random
 
 import joblib
@@ -149,17 +148,6 @@ def test_grid_search_over_temperatures_on_a_read_only_memory_map(tmp_path):
     assert search.best_params_.keys() == {"tau", "kappa"}
     assert search.predict(X).shape == (len(X),)
     assert np.isfinite(search.cv_results_["mean_test_nmi"]).all()
-
-
-def test_joblib_and_pickle(tmp_path, fitted):
-    joblib.dump(fitted, tmp_path / "mice.joblib")
-    for loaded in (
-        joblib.load(tmp_path / "mice.joblib"),
-        pickle.loads(pickle.dumps(fitted)),
-    ):
-        np.testing.assert_array_equal(
-            loaded.predict_proba(IMAGES), fitted.predict_proba(IMAGES)
-        )
 
 
 # ------------------------------------------------------------------------ fitting

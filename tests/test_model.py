@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 
 import pytest
 import torch
@@ -200,6 +201,25 @@ def test_probing_a_backbone_leaves_it_alone():
     make_model(backbone=backbone)
     assert backbone.training
     assert_same_state(backbone, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_pickles_hold_the_queue_in_16_bits_and_give_its_type_back(dtype):
+    model = make_model(queue_size=2000)
+    model.queue = model.queue.to(dtype)
+    if dtype == torch.float64:
+        model.double()
+    before = model.queue.clone()
+    model.round_queue()
+    torch.testing.assert_close(model.queue, before, atol=5e-4, rtol=0)
+    dump = pickle.dumps(model)
+    assert model.queue.dtype == dtype
+    smaller = len(pickle.dumps(make_model(queue_size=1000)))
+    if dtype != torch.float64:  # whose weights are larger, too
+        assert len(dump) - smaller == pytest.approx(2 * 1000 * K * D, abs=500)
+    read = pickle.loads(dump)
+    assert read.queue.dtype == dtype
+    assert_same_state(read, state_of(model))
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("auto", True), ("repelled", False)])

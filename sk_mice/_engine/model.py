@@ -258,6 +258,28 @@ class ContrastiveMixture(nn.Module):
         self.queue.index_copy_(0, slots, v[-size:].to(self.queue.dtype))
         self.queue_index.add_(len(v)).remainder_(size)
 
+    # ------------------------------------------------------------------------ pickles
+
+    @torch.no_grad()
+    def round_queue(self) -> None:
+        """Round the queue to what pickles and copies keep, so that they infer alike."""
+        self.queue.copy_(_halved(self.queue))
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        state["_buffers"] = self._buffers | {"queue": _halved(self.queue)}
+        return state
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if self.queue.dtype == torch.float16:
+            self.queue = self.queue.to(self.student.experts.weight.dtype)
+
+
+def _halved(queue: Tensor) -> Tensor:
+    """The queue in 16 bits; for unit vectors float16 is closer than bfloat16."""
+    return queue if queue.dtype == torch.bfloat16 else queue.half()
+
 
 def _ridge(x: Tensor, y: Tensor, penalty: float = 1e-2) -> tuple[Tensor, Tensor]:
     """Weight (D, F) and bias (D,) of the ridge regression of y (N, D) on x (N, F).
