@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
@@ -12,6 +13,7 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -51,11 +53,15 @@ class Setup:
 
 @dataclass
 class Run:
-    """One trained model and how it came about."""
+    """One model and how it came about."""
 
     model: ContrastiveMixture
     history: list[dict] = field(default_factory=list)
     init_labels: np.ndarray | None = None
+    stopped_by: BaseException | None = None  # after some whole epochs
+
+
+STOPS = (KeyboardInterrupt, FloatingPointError)  # what leaves the last whole epoch
 
 
 class ContrastiveEstimator(
@@ -190,13 +196,24 @@ class ContrastiveEstimator(
             )
         return model.to(setup.device, memory_format=torch.channels_last)
 
-    def _train(self, model, setup: Setup, seed: int, n_epochs: int, stage: str, **more):
-        """Train the model in place; returns the history, a dict an epoch."""
+    def _train(self, run: Run, model, setup, seed, n_epochs, stage, **more) -> None:
+        """Train the model in place and add an entry an epoch to the run's history.
+
+        Whatever stops it on the way, the model is that of the last whole epoch.
+        """
         trainer = self._make_trainer(model, setup, seed, n_epochs, stage, **more)
-        trainer.train(setup.samples)
-        model.eval()
-        model.round_queue()
-        return [{"stage": stage} | row for row in trainer.history_rows()]
+        try:
+            trainer.train(setup.samples)
+        except BaseException:
+            trainer.rewind()
+            raise
+        finally:
+            model.eval()
+            model.round_queue()
+            before = sum(row["stage"] == stage for row in run.history)
+            for row in trainer.history_rows():
+                row["epoch"] += before
+                run.history.append({"stage": stage} | row)
 
     def _make_trainer(self, model, setup, seed, n_epochs, stage, **more) -> Trainer:
         return Trainer(
@@ -229,6 +246,18 @@ class ContrastiveEstimator(
         samples = Samples(X, self._format, self.device_)
         return infer(self._model, self._make_views(), samples, *wanted)
 
+    def _end(self, stopped_by) -> None:
+        """Say what stopped a fit, if anything did; the estimator is fitted."""
+        if stopped_by is None:
+            return
+        if not isinstance(stopped_by, KeyboardInterrupt):
+            raise stopped_by
+        warnings.warn(
+            f"`fit` was interrupted: the model is that of {self.n_iter_} whole epochs.",
+            ConvergenceWarning,
+            stacklevel=4,  # where `fit` was called
+        )
+
     def _keep(self, run: Run) -> None:
         self._model = run.model
         self.history_ = run.history
@@ -248,6 +277,10 @@ class ContrastiveEstimator(
     @property
     def _n_features_out(self):
         return self._model.queue.shape[2]
+
+    def __sklearn_is_fitted__(self):
+        """Whether there is a model: an interrupted `fit` leaves attributes, too."""
+        return hasattr(self, "_model")
 
     def __sklearn_tags__(self):
         """Describe the estimator to scikit-learn."""

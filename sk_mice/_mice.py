@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ._contrastive import (
     INFERENCE_BATCH,
+    STOPS,
     ContrastiveEstimator,
     Run,
     draw_seeds,
@@ -83,6 +84,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         starts EM at a partition of its features by spherical k-means.
     init_share : float, default=0.85
         Share of `max_epochs` that the first of the two stages takes.
+    n_rounds : int, default=2
+        Rounds of EM in the second. Each after the first starts at a partition anew, of
+        the features that EM has learned so far; the first is the longest.
     n_init : int, default=1
         Restarts from different seeds; the one with the best ELBO is kept.
     max_epochs : int, default=200
@@ -133,7 +137,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Mean adjusted Rand index between the partitions of the restarts, if `n_init` >
         1: how far they agree, which can be known without labels.
     init_labels_ : ndarray of shape (N,) or None
-        The partition that EM started from. Pickles and copies leave it out.
+        The partition that EM first started from. Pickles and copies leave it out.
     history_ : list of dict
         For every epoch of the best restart: "stage", "epoch" (within the stage),
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
@@ -190,6 +194,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "gating_prototypes": [StrOptions({"auto", "simplex", "repelled"})],
         "init": [StrOptions({"two-stage", "random"})],
         "init_share": [Interval(Real, 0, 1, closed="neither")],
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
     }
 
@@ -210,6 +215,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         crop_scale="auto",
         init="two-stage",
         init_share=0.85,
+        n_rounds=2,
         n_init=1,
         max_epochs=200,
         batch_size=256,
@@ -241,6 +247,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.crop_scale = crop_scale
         self.init = init
         self.init_share = init_share
+        self.n_rounds = n_rounds
         self.n_init = n_init
         self.max_epochs = max_epochs
         self.batch_size = batch_size
@@ -297,17 +304,23 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         )
         seeds = draw_seeds(self.random_state, 1 if self._continues else self.n_init)
         partitions = []
-        self.elbo_ = -np.inf
+        best = -np.inf
         with self._setup(X, len(seeds) * self.max_epochs) as setup:
             for seed in seeds:
                 run = self._run(setup, seed, omega, init_labels)
+                if run.stopped_by and partitions:
+                    break  # what restarts have come to an end are better known
                 (joint,) = infer(run.model, setup.views, setup.samples, "joint")
                 partitions.append(joint.argmax(axis=1))
                 elbo = _mean_log_evidence(joint)
-                if elbo > self.elbo_:  # the best restart is kept, as in a last E-step
+                if elbo > best:  # as in a last E-step
+                    best = elbo
                     self._keep(run)
                     self.elbo_, self.labels_ = elbo, partitions[-1]
+                if run.stopped_by:
+                    break
         self._summarise(partitions)
+        self._end(run.stopped_by)
         return self
 
     def _check_init_labels(self, labels, n_samples):
@@ -330,49 +343,73 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _run(self, setup, seed, omega, init_labels) -> Run:
         """One fit from one seed, in the stages that `init` asks for."""
         if self._continues:
-            model = self._copy_of_fitted_model(setup)
-            model.kappa = self.kappa
-            return Run(model, self._train(model, setup, seed, self.max_epochs, "em"))
-        model = self._build(
-            setup, seed, n_experts=self.n_clusters, omega=omega, kappa=self.kappa
-        )
-        history = []
-        if init_labels is None and self.init == "two-stage":
-            history, init_labels = self._first_stage(setup, seed, model)
-        n_epochs = self.max_epochs - len(history)
-        options = {"fill_queue": not history}
-        if init_labels is not None:
-            self._start_at(model, setup, init_labels)
-            options |= {
-                "held_labels": torch.from_numpy(init_labels),
-                "held_epochs": math.ceil(HELD_SHARE * n_epochs),
-            }
-        history += self._train(model, setup, seed + 1, n_epochs, "em", **options)
-        return Run(model, history, init_labels)
+            run = Run(self._copy_of_fitted_model(setup))
+            run.model.kappa = self.kappa
+        else:
+            model = self._build(
+                setup, seed, n_experts=self.n_clusters, omega=omega, kappa=self.kappa
+            )
+            run = Run(model, init_labels=init_labels)
+        try:
+            if self._continues:
+                self._train(run, run.model, setup, seed, self.max_epochs, "em")
+            elif init_labels is not None:
+                self._start_at(run.model, setup, init_labels)
+                self._em(run, setup, seed + 1, self.max_epochs, init_labels)
+            elif self.init == "two-stage":
+                self._two_stages(run, setup, seed)
+            else:
+                self._em(run, setup, seed + 1, self.max_epochs)
+        except STOPS as error:
+            if not run.history:
+                raise
+            run.stopped_by = error
+        return run
 
-    def _first_stage(self, setup, seed, model):
-        """MoCo, copied into the model, and a partition of its features.
+    def _two_stages(self, run, setup, seed) -> None:
+        """MoCo, copied into the model, then rounds of EM from partitions.
 
         MoCo is the special case A3 to A5 of the model (Theorem 3), so EM goes on from
-        it without a break. The backbone's features hold the classes better than the
-        embeddings, whose objective has no use for most of what tells classes apart.
+        it without a break.
         """
         n_epochs = round(self.init_share * self.max_epochs)
         n_epochs = min(n_epochs, self.max_epochs - 1)
         moco = self._build_moco(setup, seed)
-        history = []
-        if n_epochs:
-            history = self._train(moco, setup, seed, n_epochs, "moco", fill_queue=True)
-        model.start_from(moco)
-        kmeans = self._partition(moco, setup, seed)
-        return history, kmeans.labels_.astype(np.int64)
+        try:
+            if n_epochs:
+                self._train(run, moco, setup, seed, n_epochs, "moco", fill_queue=True)
+        finally:  # even if stopped, the model is to be one that can predict
+            run.model.start_from(moco)
+            run.init_labels = labels = self._partition(run.model, setup, seed)
+            self._start_at(run.model, setup, labels)
+        rounds = split_rounds(self.max_epochs - n_epochs, self.n_rounds)
+        for i, n_epochs in enumerate(rounds, start=1):
+            if i > 1:
+                labels = self._partition(run.model, setup, seed)
+                self._start_at(run.model, setup, labels)
+            self._em(run, setup, seed + i, n_epochs, labels)
 
-    def _partition(self, moco, setup, seed):
-        (features,) = infer(moco, setup.views, setup.samples, "features")
+    def _em(self, run, setup, seed, n_epochs, held_labels=None) -> None:
+        """EM, in the first tenth with responsibilities held at labels, if given."""
+        options = {"fill_queue": not run.history}
+        if held_labels is not None:
+            options |= {
+                "held_labels": torch.from_numpy(held_labels),
+                "held_epochs": math.ceil(HELD_SHARE * n_epochs),
+            }
+        self._train(run, run.model, setup, seed, n_epochs, "em", **options)
+
+    def _partition(self, model, setup, seed) -> np.ndarray:
+        """Cluster the backbone's features by spherical k-means.
+
+        They hold the classes better than the embeddings, whose objective has no use
+        for most of what tells classes apart.
+        """
+        (features,) = infer(model, setup.views, setup.samples, "features")
         kmeans = SphericalKMeans(
             self.n_clusters, n_init=KMEANS_RESTARTS, random_state=seed
         )
-        return kmeans.fit(features + TINY)
+        return kmeans.fit_predict(features + TINY).astype(np.int64)
 
     def _start_at(self, model, setup, labels):
         """Set the model's prototypes and gate to the partition."""
@@ -497,6 +534,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """Expert prototypes mu, ndarray of shape (K, D), unit norm."""
         check_is_fitted(self)
         return self._model.prototypes().detach().cpu().numpy()
+
+
+def split_rounds(n_epochs: int, n_rounds: int) -> list[int]:
+    """Epochs of each round of EM, the first the longest and none empty."""
+    n_rounds = min(n_rounds, n_epochs)
+    later = max(1, n_epochs // (n_rounds + 2))
+    return [n_epochs - (n_rounds - 1) * later] + [later] * (n_rounds - 1)
 
 
 def _mean_log_evidence(joint) -> float:

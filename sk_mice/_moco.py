@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.base import _fit_context
 
-from ._contrastive import ContrastiveEstimator, Run, draw_seeds
+from ._contrastive import STOPS, ContrastiveEstimator, Run, draw_seeds
 
 
 class MoCo(ContrastiveEstimator):
@@ -149,18 +149,26 @@ class MoCo(ContrastiveEstimator):
         (seed,) = draw_seeds(self.random_state, 1)
         with self._setup(X, self.max_epochs) as setup:
             if self._continues:
-                model = self._copy_of_fitted_model(setup)
+                run = Run(self._copy_of_fitted_model(setup))
             else:
-                model = self._build_moco(setup, seed)
-            history = self._train(
-                model,
-                setup,
-                seed,
-                self.max_epochs,
-                "moco",
-                fill_queue=not self._continues,
-            )
-        self._keep(Run(model, history))
+                run = Run(self._build_moco(setup, seed))
+            fill_queue = not self._continues
+            try:
+                self._train(
+                    run,
+                    run.model,
+                    setup,
+                    seed,
+                    self.max_epochs,
+                    "moco",
+                    fill_queue=fill_queue,
+                )
+            except STOPS as error:
+                if not run.history:
+                    raise
+                run.stopped_by = error
+        self._keep(run)
+        self._end(run.stopped_by)
         return self
 
     def transform(self, X):

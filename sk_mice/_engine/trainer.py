@@ -241,13 +241,10 @@ class Trainer(NeuralNet):
             self.history.new_epoch()
             self._record(row)
 
-    def rewind(self) -> int:
-        """Put the model back to the end of the last whole epoch; returns its number."""
-        while len(self.history) > self.n_whole_epochs_:
-            self.history.pop()
-        if self.n_whole_epochs_:
-            self.module_.load_state_dict(self.last_epoch_)
-        return self.n_whole_epochs_
+    def rewind(self) -> None:
+        """Put model and history back to the end of the last whole epoch."""
+        self.module_.load_state_dict(self.last_epoch_)
+        del self.history[self.n_whole_epochs_ :]
 
     # -------------------------------------------------------------------- one step
 
@@ -291,12 +288,11 @@ class Trainer(NeuralNet):
         _, n_experts, dim = self.module_.queue.shape
         device = self.module_.queue.device
         self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
-        self.between_epochs_, self.n_whole_epochs_ = False, 0
         if self._resumed is not None:
             self.statistics_.labels.copy_(self._resumed["labels"])
-            self._mark_epoch()
         elif self.fill_queue:
             self._fill_queue(X)
+        self._mark_epoch()
 
     @torch.no_grad()
     def _fill_queue(self, samples):
