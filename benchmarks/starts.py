@@ -7,26 +7,24 @@ than one of MiCE, their numbers of epochs differ. Labels are used for scores alo
     python benchmarks/starts.py --data fashion-mnist --epochs 50 --seeds 0 1 2
 """
 
-import argparse
-import datetime
-import json
-import platform
-import statistics
 import sys
-import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import sklearn
-import torch
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from _common import (
+    Budget,
+    common_parser,
+    limit_threads,
+    load,
+    print_table,
+    scores,
+    timed,
+    write_json,
+)
 from skorch.callbacks import Callback
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans, datasets
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice._contrastive import infer
 from sk_mice.metrics import clustering_accuracy_score
-
-RESULTS = Path(__file__).parent / "results"
 
 
 class Anneal(Callback):
@@ -50,26 +48,10 @@ class Anneal(Callback):
 class EmbeddingStart(MiCEClustering):
     """The two-stage start with k-means on the embeddings, as the baseline has it."""
 
-    def _partition(self, moco, setup, seed):
-        from sk_mice._contrastive import infer
-
-        (v,) = infer(moco, setup.views, setup.samples, "teacher")
+    def _partition(self, model, setup, seed):
+        (v,) = infer(model, setup.views, setup.samples, "teacher")
         kmeans = SphericalKMeans(self.n_clusters, n_init=20, random_state=seed)
-        return kmeans.fit(v[:, 0])
-
-
-@dataclass
-class Budget:
-    """What the default start spent: each case gets as much."""
-
-    epochs: int
-    moco_epoch: float = 1.0  # cost of an epoch of MoCo, in epochs of MiCE
-
-    def epochs_at(self, share):
-        """Epochs of MiCE that cost as much when `share` of them are MoCo's."""
-        default = MiCEClustering().init_share
-        cost = self.epochs * (default * self.moco_epoch + 1 - default)
-        return max(2, round(cost / (share * self.moco_epoch + 1 - share)))
+        return kmeans.fit_predict(v[:, 0]).astype(np.int64)  # all experts are alike
 
 
 def mice(cls=MiCEClustering, **options):
@@ -83,62 +65,38 @@ def mice(cls=MiCEClustering, **options):
 
 
 def default(X, budget, **common):
-    model = MiCEClustering(max_epochs=budget.epochs, **common).fit(X)
-    seconds = {
-        stage: statistics.median(
-            row["seconds"] for row in model.history_ if row["stage"] == stage
-        )
-        for stage in ("moco", "em")
-    }
-    budget.moco_epoch = seconds["moco"] / seconds["em"]
+    model = MiCEClustering(max_epochs=budget.epochs, **common)
+    budget.measure(*timed(model.fit, X))
     return model
 
 
-def baseline(what):
-    def fit(X, budget, n_clusters, **common):
-        moco = MoCo(max_epochs=budget.epochs_at(1.0), **common).fit(X)
-        embeddings = moco._infer(X, what)[0].reshape(len(X), -1)
-        kmeans = SphericalKMeans(
-            n_clusters, n_init=20, random_state=common["random_state"]
-        )
-        moco.labels_ = kmeans.fit_predict(embeddings)
-        return moco
-
-    return fit
+def baseline(X, budget, n_clusters, **common):
+    moco = MoCo(max_epochs=budget.epochs_at(1.0), **common).fit(X)
+    kmeans = SphericalKMeans(n_clusters, n_init=20, random_state=common["random_state"])
+    moco.labels_ = kmeans.fit_predict(moco.transform(X))
+    return moco
 
 
 CASES = {
     # First, as the others are given what it spends.
     "MiCE, two-stage (default)": default,
-    "baseline: MoCo, k-means on embeddings": baseline("teacher"),
-    "baseline: MoCo, k-means on features": baseline("features"),
+    "baseline: MoCo, k-means on embeddings": baseline,
     "MiCE, random": mice(init="random"),
     "MiCE, random, kappa annealed from 20": mice(
         init="random", callbacks=[Anneal(20.0)]
     ),
-    "MiCE, two-stage on embeddings": mice(EmbeddingStart),
+    "MiCE, two-stage, one round of EM": mice(n_rounds=1),
+    "MiCE, two-stage, three rounds": mice(n_rounds=3),
+    "MiCE, two-stage on embeddings": mice(EmbeddingStart, n_rounds=1),
     "MiCE, two-stage, half": mice(init_share=0.5),
     "MiCE, two-stage, three quarters": mice(init_share=0.75),
 }
 
 
-def load(name, n):
-    if name == "digits":
-        X, y, _ = datasets.load_digits()
-        return X, y, {"flip": False}
-    X, y, _ = datasets.load_fashion_mnist()
-    first = np.random.RandomState(0).permutation(len(X))[:n]
-    return X[first], y[first], {}
-
-
 def measure(fit, X, y, options):
-    start = time.perf_counter()
-    model = fit(X, **options)
-    seconds = time.perf_counter() - start
+    model, seconds = timed(lambda: fit(X, **options))
     row = {
-        "acc": clustering_accuracy_score(y, model.labels_),
-        "nmi": normalized_mutual_info_score(y, model.labels_),
-        "ari": adjusted_rand_score(y, model.labels_),
+        **scores(y, model.labels_),
         "epochs": model.n_iter_,
         "elbo": model.history_[-1]["elbo"],
         "seconds": seconds,
@@ -148,17 +106,12 @@ def measure(fit, X, y, options):
     return row
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", choices=["digits", "fashion-mnist"], default="digits")
-    parser.add_argument("--n", type=int, default=10_000, help="of Fashion-MNIST")
-    parser.add_argument("--epochs", type=int, default=200, help="of the default start")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--threads", type=int, default=1)
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    parser = common_parser(__doc__)
     parser.add_argument("--cases", nargs="*", default=[], help="parts of their names")
-    parser.add_argument("--json", type=Path, help="where to add the results")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    options = parser.parse_args(argv)
+    limit_threads(options.threads)
     X, y, common = load(options.data, options.n)
     wanted = [
         name
@@ -173,30 +126,9 @@ def main():
             row = measure(CASES[name], X, y, given)
             results[name].append({"seed": seed} | row)
             print(f"seed {seed}  {name:38s} acc {row['acc']:.4f}", row, flush=True)
-            report(results, options)
-
-
-def report(results, options):
-    print(f"\n{options.data}: accuracy over seeds, at equal time")
-    for name, rows in results.items():
-        if rows:
-            acc = [row["acc"] for row in rows]
-            print(
-                f"{name:38s} mean {statistics.mean(acc):.4f}  sd "
-                f"{statistics.stdev(acc) if len(acc) > 1 else 0:.4f}  worst "
-                f"{min(acc):.4f}  seconds "
-                f"{statistics.median(row['seconds'] for row in rows):.0f}"
-            )
-    if options.json:
-        kept = {
-            "command": " ".join(["python", *sys.argv]),
-            "date": datetime.date.today().isoformat(),
-            "machine": f"{platform.processor() or platform.machine()}, "
-            f"{options.threads} threads",
-            "versions": {"torch": torch.__version__, "sklearn": sklearn.__version__},
-            "results": results,
-        }
-        options.json.write_text(json.dumps(kept, indent=1) + "\n")
+            print_table(results, f"{options.data}, at equal time")
+            if options.json:
+                write_json(options.json, __file__, argv, results)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,22 @@ from 0 on, and the classes' names. The classes are for scores; no estimator need
 """
 
 import gzip
+import lzma
 import shutil
+import tarfile
 import zlib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 import numpy as np
 from sklearn import datasets as sklearn_datasets
 
-__all__ = ["load_digits", "load_fashion_mnist"]
+__all__ = ["load_cifar10_jpeg", "load_digits", "load_fashion_mnist"]
 
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 _IDX_PARTS = ("train", "t10k")  # in the order in which they are joined
+_JPEG_PARTS = ("train", "test")
 # What gzip and torchvision's reader say of bytes that are not what they should be.
 _NO_IDX = (
     gzip.BadGzipFile,
@@ -112,6 +115,93 @@ def load_fashion_mnist(root=None, *, download=False):
         raise FileNotFoundError(_not_found(folders))
     X, y = _read_idx_folder(folder)
     return X, y, list(FashionMNIST.classes)
+
+
+def load_cifar10_jpeg(path):
+    """CIFAR-10 [1]_ from an archive of JPEG files, training and test images joined.
+
+    The images of such an archive have been compressed anew: results on them compare
+    with one another, and not with those on CIFAR-10's own pixels.
+
+    Parameters
+    ----------
+    path : str or path-like
+        A tar archive, compressed in any way that :mod:`tarfile` reads, with the files
+        ``train/CLASS/NUMBER.jpg`` and ``test/CLASS/NUMBER.jpg``. Nothing is unpacked
+        to disk.
+
+    Returns
+    -------
+    X : ndarray of shape (60000, 32, 32, 3), uint8
+        The 50,000 training images, then the 10,000 test images, each in the order of
+        their classes' names and their numbers.
+    y : ndarray of shape (60000,), int64
+        Classes from 0 to 9.
+    names : list of str
+        Names of the classes, in alphabetical order.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no such archive, is damaged, or its images differ in size.
+
+    References
+    ----------
+    .. [1] Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
+
+    Examples
+    --------
+    Not run with the doctests, as the file need not be there:
+
+    >>> from sk_mice.datasets import load_cifar10_jpeg
+    >>> X, y, names = load_cifar10_jpeg("cifar10-jpeg.tar.xz")  # doctest: +SKIP
+    >>> X.shape, names[y[0]]  # doctest: +SKIP
+    ((60000, 32, 32, 3), 'airplane')
+    """
+    try:
+        with tarfile.open(path) as archive:
+            images = {
+                place: _decoded(archive.extractfile(member))
+                for member in archive
+                if (place := _jpeg_place(member))
+            }
+    except FileNotFoundError:
+        raise
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        reason = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ValueError(
+            f"{path} must be a tar archive of JPEG files; reading it gave {reason}."
+        ) from error
+    shapes = {image.shape for image in images.values()}
+    if len(shapes) != 1:
+        raise ValueError(
+            f"{path} must hold images train/CLASS/NUMBER.jpg and test/CLASS/NUMBER.jpg "
+            f"of one size; got {len(images)} such images of sizes "
+            f"{sorted(shape[:2] for shape in shapes)}."
+        )
+    places = sorted(images)
+    names, y = np.unique([label for _, label, _ in places], return_inverse=True)
+    X = np.stack([images[place] for place in places])
+    return X, y.astype(np.int64), names.tolist()
+
+
+def _jpeg_place(member):
+    """Part, class and file name of an image in the archive; None for other members."""
+    *parents, name = PurePosixPath(member.name).parts
+    if member.isfile() and len(parents) == 2 and name.endswith(".jpg"):
+        part, label = parents
+        if part in _JPEG_PARTS:
+            return _JPEG_PARTS.index(part), label, name
+    return None
+
+
+def _decoded(file) -> np.ndarray:
+    from PIL import Image
+
+    with Image.open(file) as image:
+        return np.asarray(image.convert("RGB"))
 
 
 def _fashion_mnist_folders(root) -> list[Path]:

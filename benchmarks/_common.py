@@ -1,0 +1,181 @@
+"""What the benchmarks share: data, scores, equal time, tables and files of results."""
+
+import argparse
+import datetime
+import json
+import platform
+import shlex
+import statistics
+import time
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from threadpoolctl import threadpool_limits
+
+import sk_mice
+from sk_mice import MiCEClustering, datasets
+from sk_mice.metrics import clustering_accuracy_score
+
+RESULTS = Path(__file__).parent / "results"
+N_CLASSES = 10  # of every data set here
+VERSIONS = ("torch", "scikit-learn", "skorch", "numpy", "clustpy")
+
+
+# ---------------------------------------------------------------------------- options
+
+
+def common_parser(doc, *, data=("digits", "fashion-mnist")):
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--data", choices=data, default="digits")
+    parser.add_argument(
+        "--n", type=int, default=10_000, help="images at most, a random choice"
+    )
+    parser.add_argument("--epochs", type=int, default=200, help="of MiCE")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="where to write the results")
+    return parser
+
+
+def limit_threads(n: int) -> None:
+    """Of torch, and of the libraries under NumPy and scikit-learn."""
+    torch.set_num_threads(n)
+    threadpool_limits(n)
+
+
+# ------------------------------------------------------------------------------- data
+
+
+def load(name, n, path=None):
+    """Images, classes and what MiCE and MoCo are told about such images."""
+    options = {}
+    if name == "digits":
+        X, y, _ = datasets.load_digits()
+        options = {"flip": False}
+    elif name == "fashion-mnist":
+        X, y, _ = datasets.load_fashion_mnist(path)
+    else:
+        X, y, _ = datasets.load_cifar10_jpeg(path)
+    if n < len(X):
+        first = np.random.RandomState(0).permutation(len(X))[:n]
+        X, y = X[first], y[first]
+    return X, y, options
+
+
+def scores(y, labels) -> dict:
+    return {
+        "acc": clustering_accuracy_score(y, labels),
+        "nmi": normalized_mutual_info_score(y, labels),
+        "ari": adjusted_rand_score(y, labels),
+    }
+
+
+# ------------------------------------------------------------------------- equal time
+
+
+def timed(function, *args):
+    """What the function returns, and the seconds that it takes."""
+    start = time.perf_counter()
+    value = function(*args)
+    return value, time.perf_counter() - start
+
+
+@dataclass
+class Budget:
+    """What a fit of MiCE spent: every other method gets as much.
+
+    An epoch of MoCo is cheaper than one of EM. How much so is measured within one fit,
+    as both its stages then meet the same load of the machine.
+    """
+
+    epochs: int  # of MiCE
+    seconds: float = field(default=0.0, init=False)
+    besides: float = field(default=0.0, init=False)  # of them, seconds between epochs
+    moco_seconds: float = field(default=1.0, init=False)  # of an epoch
+    em_seconds: float = field(default=1.0, init=False)
+
+    def measure(self, mice: MiCEClustering, seconds: float) -> None:
+        stages = {"moco": [], "em": []}
+        for row in mice.history_:
+            stages[row["stage"]].append(row["seconds"])
+        self.seconds = seconds
+        self.besides = seconds - sum(stages["moco"]) - sum(stages["em"])
+        self.em_seconds = statistics.median(stages["em"])
+        self.moco_seconds = statistics.median(stages["moco"] or stages["em"])
+
+    def epochs_at(self, moco_share: float) -> int:
+        """Epochs that cost as much if this share of them is MoCo's, the rest EM's."""
+        cost = self.epochs * self._epoch(MiCEClustering().init_share)
+        return max(2, round(cost / self._epoch(moco_share)))
+
+    def _epoch(self, moco_share: float) -> float:
+        return moco_share * self.moco_seconds + (1 - moco_share) * self.em_seconds
+
+
+# ---------------------------------------------------------------------------- results
+
+
+def spread(values) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def print_table(results: dict, title: str) -> None:
+    """Mean, standard deviation and worst over seeds; median seconds of a fit."""
+    names = ("acc", "nmi", "ari")
+    print(f"\n{title}")
+    head = "".join(f"{name.upper():>9}{'sd':>7}{'worst':>8}" for name in names)
+    print(f"{'':38}{head}{'seconds':>9}{'seeds':>7}")
+    for method, rows in results.items():
+        if rows:
+            line = f"{method:38}"
+            for name in names:
+                values = [row[name] for row in rows]
+                mean = statistics.mean(values)
+                line += f"{mean:9.4f}{spread(values):7.4f}{min(values):8.4f}"
+            seconds = statistics.median(row["seconds"] for row in rows)
+            print(f"{line}{seconds:9.1f}{len(rows):7}")
+    print(flush=True)
+
+
+def write_json(path: Path, script: str, argv, results: dict, **more) -> None:
+    """Results with all that is needed to read and to repeat them."""
+    # Files that are named lie elsewhere on another machine.
+    words = [Path(word).name if Path(word).is_absolute() else word for word in argv]
+    kept = {
+        "command": shlex.join(["python", f"benchmarks/{Path(script).name}", *words]),
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "versions": versions(),
+        **more,
+        "results": results,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def machine() -> str:
+    parts = [processor(), f"{torch.get_num_threads()} threads"]
+    if torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    models = {line.split(":")[1].strip() for line in lines if "model name" in line}
+    return ", ".join(sorted(models)) or platform.processor() or platform.machine()
+
+
+def versions() -> dict:
+    found = {"python": platform.python_version(), "sk-mice": sk_mice.__version__}
+    for name in VERSIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # it was not used either
+            continue
+    return found

@@ -1,0 +1,211 @@
+"""MiCE and what it is compared with, at equal training time.
+
+MiCE is fitted first, and each other method gets the epochs that fit into the seconds
+it took; k-means on pixels needs none. MoCo is trained once for both of its k-means: on
+the embeddings, which is the paper's two-stage baseline, and on the backbone's features.
+ClustPy's methods run if it is installed, on the pixels, with its own network. Labels
+are used for scores alone.
+
+    python benchmarks/compare.py --data digits
+    python benchmarks/compare.py --data fashion-mnist --epochs 50 --seeds 0 1 2
+    python benchmarks/compare.py --data digits --unbalanced --k-factor 1.5
+    python benchmarks/compare.py --data cifar10-jpeg --path cifar10-jpeg.tar.xz
+"""
+
+import importlib.util
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from _common import (
+    N_CLASSES,
+    RESULTS,
+    Budget,
+    common_parser,
+    limit_threads,
+    load,
+    print_table,
+    scores,
+    timed,
+    write_json,
+)
+from sklearn.cluster import KMeans
+
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+
+KMEANS_RESTARTS = 20  # as many as MiCE's own start has
+SMALLEST_CLASS = 0.1  # beside the largest, with --unbalanced
+# Epochs of pretraining and clustering, in ClustPy's own proportion: they give the
+# seconds of an epoch and those that a fit takes besides.
+PROBES = ((2, 3), (8, 12))
+
+
+@dataclass(frozen=True)
+class Task:
+    X: np.ndarray
+    n_clusters: int
+    seed: int
+    options: dict  # for MiCE and MoCo
+
+    @property
+    def pixels(self):
+        """Rows with values from 0 to 1."""
+        rows = self.X.reshape(len(self.X), -1).astype(np.float32)
+        return rows / rows.max()
+
+    def kmeans(self, rows, cls=SphericalKMeans):
+        kmeans = cls(self.n_clusters, n_init=KMEANS_RESTARTS, random_state=self.seed)
+        return kmeans.fit_predict(rows)
+
+
+# Each method yields, one or more times, a name, labels, seconds and further figures.
+
+
+def mice(task, budget):
+    model = MiCEClustering(
+        task.n_clusters,
+        max_epochs=budget.epochs,
+        random_state=task.seed,
+        **task.options,
+    )
+    _, seconds = timed(model.fit, task.X)
+    budget.measure(model, seconds)
+    figures = {"epochs": model.n_iter_, "elbo": model.elbo_}
+    yield "MiCE", model.labels_, seconds, figures
+
+
+def moco(task, budget):
+    # MiCE's own k-means, too, is time that the baseline may train in.
+    epochs = budget.epochs_at(1.0) + round(budget.besides / budget.moco_seconds)
+    model = MoCo(max_epochs=epochs, random_state=task.seed, **task.options)
+    _, training = timed(model.fit, task.X)
+    for what, name in (("teacher", "embeddings"), ("features", "features")):
+        labels, seconds = timed(
+            lambda what=what: task.kmeans(
+                model._infer(task.X, what)[0].reshape(len(task.X), -1)
+            )
+        )
+        figures = {"epochs": model.n_iter_}
+        yield f"MoCo, k-means on {name}", labels, training + seconds, figures
+
+
+def kmeans(task, budget):
+    labels, seconds = timed(task.kmeans, task.pixels, KMeans)
+    yield "k-means on pixels", labels, seconds, {}
+
+
+def clustpy(name):
+    cost = {}  # in seconds, measured once
+
+    def fit(task, budget):
+        from clustpy import deep
+
+        def model(epochs):
+            return getattr(deep, name)(
+                task.n_clusters,
+                pretrain_epochs=epochs[0],
+                clustering_epochs=epochs[1],
+                random_state=task.seed,
+            )
+
+        X = task.pixels
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            if not cost:
+                few, more = (timed(model(probe).fit, X)[1] for probe in PROBES)
+                epoch = (more - few) / (sum(PROBES[1]) - sum(PROBES[0]))
+                cost["epoch"] = max(epoch, 1e-3)
+                cost["besides"] = max(0, few - sum(PROBES[0]) * epoch)
+            total = (budget.seconds - cost["besides"]) / cost["epoch"]
+            epochs = [max(1, round(share * total)) for share in (0.4, 0.6)]
+            fitted, seconds = timed(model(epochs).fit, X)
+        yield f"ClustPy's {name}", fitted.labels_, seconds, {"epochs": sum(epochs)}
+
+    return fit
+
+
+METHODS = {
+    "mice": mice,  # first, as the others are given what it spends
+    "moco": moco,
+    "k-means": kmeans,
+    "idec": clustpy("IDEC"),
+    "dec": clustpy("DEC"),
+    "dcn": clustpy("DCN"),
+}
+CLUSTPY = ("idec", "dec", "dcn")
+
+
+def unbalanced(X, y):
+    """Leave of the classes, cut to one size, shares from 1 to 0.1 in equal ratios."""
+    n_classes = y.max() + 1
+    largest = np.bincount(y).min()
+    shares = SMALLEST_CLASS ** (np.arange(n_classes) / (n_classes - 1))
+    kept = np.concatenate(
+        [
+            np.flatnonzero(y == label)[: round(share * largest)]
+            for label, share in enumerate(shares)
+        ]
+    )
+    kept.sort()
+    return X[kept], y[kept]
+
+
+def parse(argv):
+    parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
+    parser.add_argument("--path", type=Path, help="of the data, where it needs one")
+    parser.add_argument(
+        "--unbalanced", action="store_true", help="classes from 1 to 0.1"
+    )
+    parser.add_argument(
+        "--k-factor", type=float, default=1.0, help="clusters for each class"
+    )
+    parser.add_argument(
+        "--cases", nargs="*", choices=METHODS, default=list(METHODS), help="beside MiCE"
+    )
+    options = parser.parse_args(argv)
+    if options.data == "cifar10-jpeg" and options.path is None:
+        parser.error("--data cifar10-jpeg needs --path, the archive")
+    if importlib.util.find_spec("clustpy") is None:
+        print("ClustPy is not installed: without IDEC, DEC and DCN")
+        options.cases = [name for name in options.cases if name not in CLUSTPY]
+    return options
+
+
+def default_path(options, n):
+    parts = ["compare", options.data, str(n)]
+    parts += ["unbalanced"] if options.unbalanced else []
+    parts += [f"k{options.k_factor:g}"] if options.k_factor != 1 else []
+    return RESULTS / ("_".join(parts).replace("-", "_") + ".json")
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse(argv)
+    limit_threads(options.threads)
+    X, y, told = load(options.data, options.n, options.path)
+    if options.unbalanced:
+        X, y = unbalanced(X, y)
+    n_clusters = round(options.k_factor * N_CLASSES)
+    path = options.json or default_path(options, len(X))
+    title = f"{options.data}, {len(X):,} images, {n_clusters} clusters, equal time"
+    results = {}
+    for seed in options.seeds:
+        task = Task(X, n_clusters, seed, told)
+        budget = Budget(options.epochs)
+        # Interleaved by seed, so that noise of the machine falls on all.
+        for key, method in METHODS.items():
+            if key != "mice" and key not in options.cases:
+                continue
+            for name, labels, seconds, figures in method(task, budget):
+                row = {"seed": seed, **scores(y, labels), "seconds": seconds, **figures}
+                results.setdefault(name, []).append(row)
+                print(f"seed {seed}  {name:32} {row}", flush=True)
+        print_table(results, title)
+        figures = {"data": options.data, "n": len(X), "n_clusters": n_clusters}
+        write_json(path, __file__, argv, results, **figures)
+
+
+if __name__ == "__main__":
+    main()

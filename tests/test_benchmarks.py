@@ -1,0 +1,135 @@
+"""The benchmarks run, here for two epochs on a few images."""
+
+import importlib
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from test_datasets import cifar_files, write_archive
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SCORES = {"acc", "nmi", "ari"}
+
+# Two epochs are too few to keep every cluster in use.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Imports a benchmark, which does not change the threads of the tests."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+    def load(name):
+        module = importlib.import_module(name)
+        monkeypatch.setattr(module, "limit_threads", lambda n: None)
+        return module
+
+    return load
+
+
+def run(module, path, *argv):
+    module.main([*map(str, argv), "--epochs", "2", "--json", str(path)])
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_compare(benchmark, tmp_path, capsys):
+    compare = benchmark("compare")
+    kept = run(
+        compare,
+        tmp_path / "digits.json",
+        *("--data", "digits", "--n", "60", "--seeds", "0", "1"),
+        *("--cases", "moco", "k-means"),
+    )
+    names = [
+        "MiCE",
+        "MoCo, k-means on embeddings",
+        "MoCo, k-means on features",
+        "k-means on pixels",
+    ]
+    assert list(kept["results"]) == names
+    for rows in kept["results"].values():
+        assert [row["seed"] for row in rows] == [0, 1]
+        for row in rows:
+            assert row.keys() >= SCORES
+            assert row["seconds"] > 0
+    assert kept["n"] == 60
+    assert kept["versions"].keys() >= {"python", "torch", "scikit-learn"}
+    assert kept["machine"]
+    # The folder of the results is this machine's own.
+    assert kept["command"].endswith("--epochs 2 --json digits.json")
+    last_table = capsys.readouterr().out.split("equal time")[-1]
+    assert all(name in last_table for name in names)
+
+
+def test_compare_on_cifar_with_clustpy(benchmark, tmp_path, monkeypatch):
+    fits = []
+
+    class Stub(KMeans):
+        """Takes ClustPy's parameters, and notes them."""
+
+        def __init__(self, n_clusters, *, random_state, **epochs):
+            super().__init__(n_clusters, random_state=random_state)
+            fits.append(epochs)
+
+    clustpy = types.ModuleType("clustpy")
+    clustpy.deep = types.SimpleNamespace(DCN=Stub)
+    clustpy.__spec__ = importlib.machinery.ModuleSpec("clustpy", None)
+    monkeypatch.setitem(sys.modules, "clustpy", clustpy)
+    compare = benchmark("compare")
+    archive = write_archive(tmp_path / "cifar.tar.xz", cifar_files((9, 2)))
+    kept = run(
+        compare,
+        tmp_path / "cifar.json",
+        *("--data", "cifar10-jpeg", "--path", archive, "--seeds", "0"),
+        *("--k-factor", "0.5", "--cases", "dcn"),
+    )
+    assert list(kept["results"]) == ["MiCE", "ClustPy's DCN"]
+    assert (kept["n"], kept["n_clusters"]) == (33, 5)
+    assert str(tmp_path) not in kept["command"]
+    assert len(fits) == 3  # two probes
+    assert fits[-1].keys() == {"pretrain_epochs", "clustering_epochs"}
+
+
+def test_unbalanced_classes(benchmark):
+    y = load_digits().target
+    X = np.arange(len(y))
+    kept, labels = benchmark("compare").unbalanced(X, y)
+    np.testing.assert_array_equal(y[kept], labels)
+    sizes = np.bincount(labels)
+    assert sizes[0] == np.bincount(y).min()
+    assert sizes[-1] == round(0.1 * sizes[0])
+    np.testing.assert_allclose(sizes[1:] / sizes[:-1], 0.1 ** (1 / 9), rtol=0.05)
+
+
+def test_budget_is_what_mice_spent(benchmark):
+    benchmark("compare")
+    from _common import Budget
+
+    def mice(*stages):
+        rows = [{"stage": stage, "seconds": seconds} for stage, seconds in stages]
+        return types.SimpleNamespace(history_=rows)
+
+    budget = Budget(100)
+    budget.measure(mice(*85 * [("moco", 1.0)], *15 * [("em", 4.0)]), 150.0)
+    assert (budget.seconds, budget.besides) == (150, 5)
+    assert budget.epochs_at(1.0) == 85 + 15 * 4
+    assert budget.epochs_at(0.0) == round((85 + 15 * 4) / 4)
+    assert budget.epochs_at(0.85) == 100
+    only_em = Budget(1)
+    only_em.measure(mice(("em", 4.0)), 4.0)
+    assert only_em.epochs_at(0.85) == 2  # one is too few to say anything
+
+
+def test_starts(benchmark, tmp_path):
+    kept = run(
+        benchmark("starts"),
+        tmp_path / "starts.json",
+        *("--n", "60", "--seeds", "0", "--cases", "k-means on"),
+    )
+    assert len(kept["results"]) == 3
+    assert all(rows[0].keys() >= SCORES for rows in kept["results"].values())
