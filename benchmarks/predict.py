@@ -8,15 +8,15 @@ is the growth of the process's peak while it predicts, images excluded.
 """
 
 import argparse
-import json
 import resource
 import statistics
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from train_step import environment
+from _common import limit_threads, write_json
 
 from sk_mice import MiCEClustering
 from sk_mice._contrastive import INFERENCE_BATCH
@@ -44,7 +44,8 @@ def timed(part):
     return time.perf_counter() - start
 
 
-def main():
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=60_000)
     parser.add_argument("--image-size", type=int, default=28)
@@ -53,8 +54,8 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, help="where to write the results")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    options = parser.parse_args(argv)
+    limit_threads(options.threads)
     shape = (options.n, options.image_size, options.image_size)
     X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     mice = MiCEClustering(
@@ -86,9 +87,7 @@ def main():
     for name, value in result.items():
         print(f"{name:24s} {value}")
     if options.json:
-        options.json.write_text(
-            json.dumps(environment("cpu") | result, indent=1) + "\n"
-        )
+        write_json(options.json, __file__, argv, result)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,6 @@ part of the step alone, and the paper's pseudocode with the same networks.
 
 import argparse
 import dataclasses
-import datetime
-import json
-import platform
 import resource
 import statistics
 import sys
@@ -24,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torchvision
+from _common import limit_threads, write_json
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
@@ -269,21 +266,8 @@ def report(result):
     print(f"peak memory          {result['peak_memory_bytes'] / 2**20:.0f} MiB")
 
 
-def environment(device):
-    return {
-        "command": " ".join(["python", *sys.argv]),
-        "date": datetime.date.today().isoformat(),
-        "device": torch.cuda.get_device_name(device)
-        if device.startswith("cuda")
-        else f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "versions": {
-            "torch": torch.__version__,
-            "torchvision": torchvision.__version__,
-        },
-    }
-
-
-def main():
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--backbone", default="resnet-small")
@@ -293,18 +277,16 @@ def main():
     parser.add_argument("--n-clusters", type=int, default=10)
     parser.add_argument("--queue-size", type=int, default=4096)
     parser.add_argument("--precision", default="bfloat16")
-    parser.add_argument("--compile", default="auto")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", type=Path, help="where to write the results")
     parser.add_argument("--max-ratio", type=float, help="exit 1 above this ratio")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    options = parser.parse_args(argv)
+    limit_threads(options.threads)
     result = measure(options)
     report(result)
     if options.json:
-        kept = environment(options.device) | result
-        options.json.write_text(json.dumps(kept, indent=1) + "\n")
+        write_json(options.json, __file__, argv, result)
     ratio = result["ratio_to_networks"]
     if options.max_ratio is not None and ratio > options.max_ratio:
         sys.exit(f"step / networks = {ratio:.3f}, above {options.max_ratio}")

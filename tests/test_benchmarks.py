@@ -133,3 +133,26 @@ def test_starts(benchmark, tmp_path):
     )
     assert len(kept["results"]) == 3
     assert all(rows[0].keys() >= SCORES for rows in kept["results"].values())
+
+
+def test_train_step(benchmark, tmp_path, capsys):
+    path = tmp_path / "step.json"
+    options = ("--batch-size", "16", "--image-size", "16", "--queue-size", "64")
+    argv = [*options, "--n-clusters", "3", "--repeats", "1", "--json", str(path)]
+    module = benchmark("train_step")
+    module.main(argv)
+    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert set(kept["seconds"]) > {"whole step", "networks", "paper's pseudocode"}
+    assert kept["ratio_to_networks"] > 0
+    assert kept["network_flops"] > 0
+    with pytest.raises(SystemExit, match=r"above 0\.001"):
+        module.main([*argv, "--max-ratio", "0.001"])
+
+
+def test_predict(benchmark, tmp_path, capsys):
+    path = tmp_path / "predict.json"
+    options = ("--n", "1100", "--image-size", "16", "--queue-size", "64")
+    benchmark("predict").main([*options, "--repeats", "1", "--json", str(path)])
+    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert kept["throughput_to_networks"] > 0
+    assert kept["memory_bytes"] >= 0

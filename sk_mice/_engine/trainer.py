@@ -200,10 +200,11 @@ class Trainer(NeuralNet):
             :meth:`rewind` then leads back to the end of the last whole one.
         """
         self.initialize()
-        self._resumed = state
         if state is not None:
             self._load(state)
         self.notify("on_train_begin", X=samples, y=None)
+        if state is not None:
+            self.statistics_.labels.copy_(state["labels"])
         try:
             self.fit_loop(samples, epochs=self.max_epochs - len(self.history))
         except KeyboardInterrupt:
@@ -288,9 +289,7 @@ class Trainer(NeuralNet):
         _, n_experts, dim = self.module_.queue.shape
         device = self.module_.queue.device
         self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
-        if self._resumed is not None:
-            self.statistics_.labels.copy_(self._resumed["labels"])
-        elif self.fill_queue:
+        if self.fill_queue and not self.history:
             self._fill_queue(X)
         self._mark_epoch()
 
