@@ -1,7 +1,8 @@
-"""Benchmark images as arrays.
+"""Images as arrays: benchmark sets, and a folder of one's own.
 
-Every loader returns ``(X, y, names)``: the images as they are stored, the class of each
-from 0 on, and the classes' names. The classes are for scores; no estimator needs them.
+Every loader returns ``(X, y, names)``: the images, the class of each from 0 on, and the
+classes' names; `load_image_folder` adds the files' names. The classes are for scores;
+no estimator needs them.
 """
 
 import gzip
@@ -15,7 +16,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from sklearn import datasets as sklearn_datasets
 
-__all__ = ["load_cifar10_jpeg", "load_digits", "load_fashion_mnist"]
+from ._image_folder import load_image_folder
+
+__all__ = [
+    "load_cifar10_jpeg",
+    "load_digits",
+    "load_fashion_mnist",
+    "load_image_folder",
+]
 
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")

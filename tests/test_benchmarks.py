@@ -131,7 +131,7 @@ def test_starts(benchmark, tmp_path):
         tmp_path / "starts.json",
         *("--n", "60", "--seeds", "0", "--cases", "k-means on"),
     )
-    assert len(kept["results"]) == 3
+    assert len(kept["results"]) == 2
     assert all(rows[0].keys() >= SCORES for rows in kept["results"].values())
 
 
