@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import datasets, metrics
+    from ._files import load, save
     from ._mice import MiCEClustering
     from ._moco import MoCo
     from ._spherical_kmeans import SphericalKMeans
@@ -21,21 +22,25 @@ __all__ = [
     "SphericalKMeans",
     "__version__",
     "datasets",
+    "load",
     "metrics",
+    "save",
 ]
 
-# Each class and the module that it is loaded from.
-_CLASSES = {
+# Each class and function, and the module that it is loaded from.
+_OBJECTS = {
     "MiCEClustering": "._mice",
     "MoCo": "._moco",
     "SphericalKMeans": "._spherical_kmeans",
+    "load": "._files",
+    "save": "._files",
 }
 _MODULES = ("datasets", "metrics")
 
 
 def __getattr__(name):
-    if name in _CLASSES:
-        value = getattr(importlib.import_module(_CLASSES[name], __name__), name)
+    if name in _OBJECTS:
+        value = getattr(importlib.import_module(_OBJECTS[name], __name__), name)
     elif name in _MODULES:
         value = importlib.import_module(f".{name}", __name__)
     else:
@@ -50,5 +55,5 @@ def __dir__():
 
 # SPEC 1's switch for finding broken imports early.
 if os.environ.get("EAGER_IMPORT"):
-    for _name in (*_CLASSES, *_MODULES):
+    for _name in (*_OBJECTS, *_MODULES):
         __getattr__(_name)

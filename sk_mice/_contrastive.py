@@ -19,7 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm.auto import tqdm
 
-from ._engine.backbones import build_backbone
+from ._engine.backbones import backbone_name, build_backbone
 from ._engine.model import ContrastiveMixture
 from ._engine.samples import SampleFormat, Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
@@ -193,6 +193,7 @@ class ContrastiveEstimator(
                 tau=self.tau,
                 kappa=kappa,
                 queue_dtype=setup.queue_dtype,
+                backbone_name=backbone_name(self.backbone, shape, device=setup.device),
             )
         return model.to(setup.device, memory_format=torch.channels_last)
 

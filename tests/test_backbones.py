@@ -6,7 +6,9 @@ from torch import nn
 
 from sk_mice._engine.backbones import (
     BACKBONES,
+    MLP,
     SmallResNet,
+    backbone_name,
     build_backbone,
     feature_count,
 )
@@ -112,3 +114,27 @@ def test_narrow_networks_train_on_several_threads():
 def test_every_listed_name_is_built():
     for name in BACKBONES:
         assert isinstance(build_backbone(name, (3, 32, 32), device=CPU), nn.Module)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "device", "name"),
+    [
+        ("auto", (5,), "cuda", "mlp"),
+        ("auto", (1, 16, 16), "cpu", "resnet-small"),
+        ("auto", (1, 16, 16), "cuda", "resnet18"),
+        ("resnet34-maxpool", (1, 16, 16), "cpu", "resnet34-maxpool"),
+        (nn.Linear(1, 1), (1,), "cpu", None),
+        (MLP, (1,), "cpu", None),
+    ],
+)
+def test_the_name_says_what_was_built(backbone, shape, device, name):
+    assert backbone_name(backbone, shape, device=torch.device(device)) == name
+
+
+def test_a_module_is_probed_where_it_lies():
+    # On "meta" there are shapes and no values.
+    module = MLP(5).to("meta")
+    with torch.device("cpu"):
+        assert feature_count(module, (5,)) == 256
+    with torch.device("meta"):
+        assert feature_count(nn.Flatten(), (1, 4, 4)) == 16

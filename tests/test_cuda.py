@@ -1,14 +1,16 @@
 """What must hold on a GPU as it does on a CPU."""
 
+import json
 import pickle
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
-from sk_mice import MiCEClustering
+from sk_mice import MiCEClustering, load, save
 from sk_mice._engine.objective import expert_log_prob, plain_log_partition
 
 pytestmark = [
@@ -67,6 +69,20 @@ def test_global_generators_are_left_alone():
 def test_a_pickle_holds_no_cuda_tensor():
     mice = MiCEClustering(4, device="cuda", max_epochs=2, random_state=0).fit(IMAGES)
     loaded = pickle.loads(pickle.dumps(mice))
+    assert loaded.device_.type == "cpu"
+    np.testing.assert_allclose(
+        loaded.predict_proba(IMAGES), mice.predict_proba(IMAGES), atol=1e-3
+    )
+
+
+def test_a_saved_model_is_on_the_cpu(tmp_path):
+    # "auto" is another backbone on a GPU, and has to be the same one when loaded.
+    mice = MiCEClustering(4, device="cuda", max_epochs=2, random_state=0).fit(IMAGES)
+    save(mice, tmp_path / "mice")
+    with safe_open(tmp_path / "mice", "pt") as file:
+        document = json.loads(file.metadata()["sk_mice"])
+    assert document["network"]["backbone"] == "resnet18"
+    loaded = load(tmp_path / "mice")
     assert loaded.device_.type == "cpu"
     np.testing.assert_allclose(
         loaded.predict_proba(IMAGES), mice.predict_proba(IMAGES), atol=1e-3

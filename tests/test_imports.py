@@ -85,6 +85,7 @@ MAY_IMPORT = {
     "metrics": set(),
     "datasets": {"_image_folder"},
     "_image_folder": set(),
+    "_plain": set(),
     "_spherical_kmeans": {"_cosine_kmeans", "_cosine_rows"},
     "_cosine_kmeans": {"_cosine_rows"},
     "_cosine_rows": set(),
@@ -94,7 +95,10 @@ MAY_IMPORT = {
     "_engine.views": {"_engine.randaugment"},  # a part of views, in its own file
     "_engine.backbones": set(),
     "_engine.schedule": set(),
+    "_engine.atomic": set(),
+    "_engine.container": {"_engine.atomic"},
     "_engine.model": {"_engine.objective", "_engine.backbones"},
+    "_engine.parts": {"_engine.model", "_engine.backbones"},
     "_engine.trainer": {
         "_engine.model",
         "_engine.objective",

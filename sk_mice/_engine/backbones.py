@@ -3,12 +3,20 @@
 import copy
 import math
 import re
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["BACKBONES", "MLP", "SmallResNet", "build_backbone", "feature_count"]
+__all__ = [
+    "BACKBONES",
+    "MLP",
+    "SmallResNet",
+    "backbone_name",
+    "build_backbone",
+    "feature_count",
+]
 
 CIFAR_STEM_UP_TO = 64  # pixels; above, torchvision's ImageNet stem is kept
 
@@ -159,8 +167,7 @@ def build_backbone(backbone, shape, *, device) -> nn.Module:
         return copy.deepcopy(backbone)
     if not isinstance(backbone, str):
         return _from_factory(backbone)
-    if backbone == "auto":
-        backbone = _choose(shape, device)
+    backbone = backbone_name(backbone, shape, device=device)
     name = _NAME.fullmatch(backbone)
     if name is None:
         names = ", ".join(
@@ -183,7 +190,12 @@ def build_backbone(backbone, shape, *, device) -> nn.Module:
     return _torchvision_resnet(name["resnet"], shape, bool(name["max_pool"]))
 
 
-def _choose(shape, device) -> str:
+def backbone_name(backbone, shape, *, device) -> str | None:
+    """The name of what `build_backbone` builds; None of the user's own."""
+    if not isinstance(backbone, str):
+        return None
+    if backbone != "auto":
+        return backbone
     if len(shape) != 3:
         return "mlp"
     return "resnet-small" if device.type == "cpu" else "resnet18"
@@ -210,11 +222,11 @@ def feature_count(backbone: nn.Module, shape) -> int:
     """
     was_training = backbone.training
     backbone.eval()  # a probe must not touch batch-norm statistics
-    reference = next(backbone.parameters(), torch.empty(0))
-    probe = torch.zeros(2, *shape, device=reference.device)
+    tensors = chain(backbone.parameters(), backbone.buffers())
+    device = next((tensor.device for tensor in tensors), torch.device("cpu"))
     try:
-        with torch.no_grad():
-            features = backbone(probe)
+        with torch.no_grad(), device:  # also what the module makes lies there
+            features = backbone(torch.zeros(2, *shape))
     except (RuntimeError, TypeError, IndexError) as error:
         name = type(backbone).__name__
         raise ValueError(

@@ -66,6 +66,8 @@ class ContrastiveMixture(nn.Module):
         Temperatures of experts and gate.
     queue_dtype : torch.dtype, default=torch.float32
         Type of the queue, and of the products with it.
+    backbone_name : str or None
+        The name by which `build_backbone` makes such a backbone, if it has one.
 
     Attributes
     ----------
@@ -88,8 +90,10 @@ class ContrastiveMixture(nn.Module):
         tau,
         kappa,
         queue_dtype=torch.float32,
+        backbone_name=None,
     ):
         super().__init__()
+        self.backbone_name = backbone_name
         n_features = feature_count(backbone, shape)
         gated = omega is not None
         self.student = _Encoder(
