@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from test_datasets import cifar_files, write_archive
+
+from sk_mice._engine import objective
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCORES = {"acc", "nmi", "ari"}
@@ -156,3 +159,47 @@ def test_predict(benchmark, tmp_path, capsys):
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert kept["throughput_to_networks"] > 0
     assert kept["memory_bytes"] >= 0
+
+
+# ----------------------------------------------------------------- the choice of K
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0])
+@pytest.mark.parametrize("kappa", [0.5, 1.0])
+def test_elbo_of_perfect_clusters_is_that_of_the_objective(benchmark, tau, kappa):
+    K, D, V = 4, 6, 20
+    z, others = torch.arange(V) % K, torch.arange(K)
+    omega = objective.simplex_centres(K, D).double()
+    mu = torch.nn.functional.normalize(torch.randn(K, D, dtype=torch.float64), dim=1)
+    own = (z[:, None] == others).unsqueeze(-1)  # (V, K, 1)
+    v = torch.where(own, mu, -mu)
+    joint = objective.log_joint(
+        objective.gating_log_prob(omega[z], omega, kappa),
+        objective.expert_log_prob(v, v, mu, v, tau),
+    )
+    expected = benchmark("choose_k").perfect_elbo(K, tau, kappa, V)
+    np.testing.assert_allclose(objective.log_evidence(joint), expected)
+
+
+def test_elbo_of_perfect_clusters_chooses_k_by_the_temperatures(benchmark):
+    choose_k = benchmark("choose_k")
+    assert choose_k.best_of_perfect(tau=1.0, kappa=1.0) == 11
+    assert choose_k.best_of_perfect(tau=0.5, kappa=1.0) > 11
+    many = [
+        choose_k.perfect_elbo(K, queue_size=1e9) + np.log(1e9) for K in range(1, 30)
+    ]
+    assert np.argmax(many) + 1 == 11
+    assert many[10] == pytest.approx(choose_k.perfect_elbo(11))
+
+
+def test_choose_k(benchmark, tmp_path, capsys):
+    kept = run(
+        benchmark("choose_k"),
+        tmp_path / "k.json",
+        *("--n", "200", "--classes", "3", "--clusters", "2", "3", "--seeds", "0"),
+    )
+    rows = kept["results"]
+    assert [(row["classes"], row["K"]) for row in rows] == [(3, 2), (3, 3)]
+    for row in rows:
+        assert row.keys() >= SCORES | {"elbo", "silhouette", "stability"}
+    assert "stability chooses K =" in capsys.readouterr().out

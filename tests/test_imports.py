@@ -89,7 +89,8 @@ MAY_IMPORT = {
     "_spherical_kmeans": {"_cosine_kmeans", "_cosine_rows"},
     "_cosine_kmeans": {"_cosine_rows"},
     "_cosine_rows": set(),
-    "_engine.objective": set(),
+    "_engine.attention": set(),
+    "_engine.objective": {"_engine.attention"},
     "_engine.samples": set(),
     "_engine.randaugment": set(),
     "_engine.views": {"_engine.randaugment"},  # a part of views, in its own file

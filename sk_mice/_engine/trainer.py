@@ -2,6 +2,7 @@
 
 import math
 import time
+from itertools import chain
 
 import torch
 from skorch import NeuralNet
@@ -244,8 +245,13 @@ class Trainer(NeuralNet):
 
     def rewind(self) -> None:
         """Put model and history back to the end of the last whole epoch."""
-        self.module_.load_state_dict(self.last_epoch_)
+        with torch.no_grad():
+            for tensor, kept in zip(self._tensors(), self.last_epoch_, strict=True):
+                tensor.copy_(kept)
         del self.history[self.n_whole_epochs_ :]
+
+    def _tensors(self):
+        return chain(self.module_.parameters(), self.module_.buffers())
 
     # -------------------------------------------------------------------- one step
 
@@ -338,9 +344,7 @@ class Trainer(NeuralNet):
         """Remember the end of a whole epoch, to which `rewind` leads back."""
         self.between_epochs_ = True
         self.n_whole_epochs_ = len(self.history)
-        self.last_epoch_ = {
-            name: value.clone() for name, value in self.module_.state_dict().items()
-        }
+        self.last_epoch_ = [tensor.detach().clone() for tensor in self._tensors()]
 
     @torch.no_grad()
     def _update_prototypes(self):
