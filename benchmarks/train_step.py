@@ -27,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
 
 from sk_mice import MiCEClustering
+from sk_mice._contrastive import Progress
 from sk_mice._engine import objective
 from sk_mice._engine.model import gating_prototypes
 
@@ -52,7 +53,7 @@ class Step:
             precision=options.precision,
         )
         X = estimator._check_fit_X(self.X)
-        setup = estimator._setup(X, 1)
+        setup = estimator._setup(X, Progress([0]))
         omega = gating_prototypes("auto", options.n_clusters, 128)
         # A queue as long as asked for, however few images there are.
         setup = dataclasses.replace(setup, queue_size=options.queue_size)

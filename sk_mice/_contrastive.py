@@ -2,8 +2,10 @@
 
 import copy
 import math
+import os
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -19,6 +21,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm.auto import tqdm
 
+from ._checkpoint import Checkpoint, SaveProgress, fingerprint
 from ._engine.backbones import backbone_name, build_backbone
 from ._engine.model import ContrastiveMixture
 from ._engine.samples import SampleFormat, Samples, infer_format
@@ -41,6 +44,8 @@ class Setup:
     queue_size: int
     queue_dtype: torch.dtype
     bar: object  # tqdm, over all epochs of the fit
+    progress: "Progress"
+    checkpoint: Checkpoint | None
 
     def __enter__(self):
         """Close the progress bar whatever happens."""
@@ -53,15 +58,53 @@ class Setup:
 
 @dataclass
 class Run:
-    """One model and how it came about."""
+    """One model and how it comes about."""
 
     model: ContrastiveMixture
-    history: list[dict] = field(default_factory=list)
     init_labels: np.ndarray | None = None
-    stopped_by: BaseException | None = None  # after some whole epochs
+    history: list[dict] = field(default_factory=list)
+    two_stage: bool = False
+    labels: np.ndarray | None = None  # that the stage of now starts from
+    stage: int = 0  # how many have come to their end
+    state: dict | None = None  # of the trainer, if a stage goes on from a checkpoint
+
+    def facts(self) -> dict:
+        """All but the model."""
+        names = ("history", "init_labels", "labels", "stage")
+        return {name: getattr(self, name) for name in names}
 
 
-STOPS = (KeyboardInterrupt, FloatingPointError)  # what leaves the last whole epoch
+@dataclass
+class Progress:
+    """How far the restarts of a fit have come."""
+
+    seeds: list[int]
+    partitions: list[np.ndarray] = field(default_factory=list)  # one a whole restart
+    best: Run | None = None  # of the whole ones
+    elbo: float = -math.inf  # the best one's
+    labels: np.ndarray | None = None  # the best one's partition
+    stopped_by: BaseException | None = None
+
+    def done(self, run: Run, elbo: float, partition) -> None:
+        """Add a restart; the one with the best ELBO is kept, as in a last E-step."""
+        self.partitions.append(partition)
+        if elbo > self.elbo:
+            self.best, self.elbo, self.labels = run, elbo, partition
+
+    def record(self, run: Run | None = None, trainer: Trainer | None = None) -> dict:
+        """What a checkpoint keeps: this, and the run of now after a whole epoch."""
+        kept = {"seeds": self.seeds, "partitions": self.partitions, "run": None}
+        kept |= {"elbo": self.elbo, "labels": self.labels, "best": None}
+        if self.best is not None:
+            weights = dict(self.best.model.state_dict())
+            kept["best"] = self.best.facts() | {"weights": weights}
+        if run is not None:
+            kept["run"] = run.facts() | {"state": trainer.state()}
+        return kept
+
+
+# What leaves the model of the last whole epoch. The last is of checkpoints.
+STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
 
 
 class ContrastiveEstimator(
@@ -91,6 +134,8 @@ class ContrastiveEstimator(
         "device": [str, torch.device],
         "precision": [StrOptions({"auto", "float32", "bfloat16"})],
         "callbacks": [list, tuple, None],
+        "checkpoint": [str, os.PathLike, None],
+        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
         "random_state": ["random_state"],
@@ -137,7 +182,7 @@ class ContrastiveEstimator(
     def _continues(self) -> bool:
         return self.warm_start and hasattr(self, "_model")
 
-    def _setup(self, X, n_epochs: int) -> Setup:
+    def _setup(self, X, progress: Progress, checkpoint=None) -> Setup:
         check_schedule(self.schedule)
         device = resolve_device(self.device)
         autocast_dtype = resolve_precision(self.precision, device, self._format)
@@ -151,12 +196,24 @@ class ContrastiveEstimator(
             queue_size=min(self.queue_size, len(X)),
             queue_dtype=queue_dtype or torch.float32,
             bar=tqdm(
-                total=n_epochs,
+                total=len(progress.seeds) * self.max_epochs,
                 desc=type(self).__name__,
                 unit="epoch",
                 disable=not self.verbose,
             ),
+            progress=progress,
+            checkpoint=checkpoint,
         )
+
+    def _open_checkpoint(self, X, *more):
+        """The checkpoint that is asked for, and what it knows of this fit."""
+        if self.checkpoint is None:
+            return None, None
+        if self._continues:
+            more = (*more, dict(self._model.state_dict()))
+        name = fingerprint(self, X, *more)
+        checkpoint = Checkpoint(self.checkpoint, self.checkpoint_every, name)
+        return checkpoint, checkpoint.load()
 
     def _make_views(self):
         fmt = self._format
@@ -173,6 +230,60 @@ class ContrastiveEstimator(
         )
 
     # -------------------------------------------------------------------- training
+
+    def _fit_restarts(self, X, n_restarts: int, init_labels=None) -> Progress:
+        """Run from each seed, or go on where a checkpoint ends; keep the best."""
+        checkpoint, saved = self._open_checkpoint(X, init_labels)
+        seeds = saved["seeds"] if saved else draw_seeds(self.random_state, n_restarts)
+        progress = Progress(seeds)
+        run = None
+        with self._setup(X, progress, checkpoint) as setup:
+            if saved is not None:
+                run = self._take_up(setup, saved, init_labels)
+            for seed in seeds[len(progress.partitions) :]:
+                run = run or self._begin(setup, seed, init_labels)
+                try:
+                    self._run(run, setup, seed)
+                    progress.done(run, *self._judge(run, setup))
+                    if checkpoint is not None:
+                        checkpoint.save(progress.record())
+                except STOPS as error:
+                    progress.stopped_by = error
+                    if progress.best is None:
+                        if not run.history:
+                            raise
+                        progress.done(run, *self._judge(run, setup))
+                    break
+                run = None
+        self._keep(progress.best)
+        return progress
+
+    def _take_up(self, setup: Setup, saved: dict, init_labels) -> Run | None:
+        """Put what a checkpoint kept into the progress; returns the run of then."""
+        progress = setup.progress
+        progress.partitions, progress.elbo = saved["partitions"], saved["elbo"]
+        progress.labels = saved["labels"]
+        if saved["best"] is not None:
+            weights = saved["best"].pop("weights")
+            seed = progress.seeds[0]  # of weights that are replaced
+            progress.best = Run(**vars(self._begin(setup, seed)) | saved["best"])
+            progress.best.model.load_state_dict(weights)
+            progress.best.model.eval()
+        run = None
+        n_epochs = len(progress.partitions) * self.max_epochs
+        if saved["run"] is not None:
+            seed = progress.seeds[len(progress.partitions)]
+            run = self._begin(setup, seed, init_labels)
+            run = Run(**vars(run) | saved["run"])
+            n_epochs += len(run.history)
+        setup.bar.update(n_epochs)
+        if self.verbose:
+            n_epochs += len(run.state["history"]) if run else 0
+            tqdm.write(
+                f"{type(self).__name__} goes on after {n_epochs} epochs, from "
+                f"{str(setup.checkpoint.path)!r}."
+            )
+        return run
 
     def _build_moco(self, setup: Setup, seed: int) -> ContrastiveMixture:
         """MiCE under Assumptions A3 to A5: one expert, no gate, no prototypes."""
@@ -203,18 +314,26 @@ class ContrastiveEstimator(
         Whatever stops it on the way, the model is that of the last whole epoch.
         """
         trainer = self._make_trainer(model, setup, seed, n_epochs, stage, **more)
+        if setup.checkpoint is not None:
+            trainer.callbacks.append(
+                SaveProgress(setup.checkpoint, partial(setup.progress.record, run))
+            )
+        if run.state is not None:
+            setup.bar.update(len(run.state["history"]))
         try:
-            trainer.train(setup.samples)
+            trainer.train(setup.samples, run.state)
         except BaseException:
             trainer.rewind()
             raise
         finally:
+            run.state = None
             model.eval()
             model.round_queue()
             before = sum(row["stage"] == stage for row in run.history)
             for row in trainer.history_rows():
                 row["epoch"] += before
                 run.history.append({"stage": stage} | row)
+        run.stage += 1
 
     def _make_trainer(self, model, setup, seed, n_epochs, stage, **more) -> Trainer:
         return Trainer(

@@ -15,10 +15,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ._contrastive import (
     INFERENCE_BATCH,
-    STOPS,
     ContrastiveEstimator,
     Run,
-    draw_seeds,
     infer,
 )
 from ._engine import objective
@@ -116,6 +114,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Of the networks while they train; the objective and predictions are computed in
         float32. "auto" takes bfloat16 for images where the hardware has it.
     callbacks : list of skorch callbacks, default=None
+    checkpoint : str or path-like, default=None
+        A folder for the progress of the fit; files in it are named after parameters
+        and data. `fit` with the same parameters and data goes on from there, bit for
+        bit as if it had never been cut off, and returns at once if it was done.
+    checkpoint_every : int, default=1
+        Epochs between two checkpoints.
     warm_start : bool, default=False
         Whether `fit` goes on from the fitted model (teacher, heads, queue and
         prototypes) with EM for another `max_epochs`.
@@ -229,6 +233,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         device="auto",
         precision="auto",
         callbacks=None,
+        checkpoint=None,
+        checkpoint_every=1,
         warm_start=False,
         verbose=0,
         random_state=None,
@@ -261,6 +267,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.device = device
         self.precision = precision
         self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -299,28 +307,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 f"{self.n_clusters}."
             )
         init_labels = self._check_init_labels(init_labels, len(X))
-        omega = gating_prototypes(
-            self.gating_prototypes, self.n_clusters, self.embedding_dim
-        )
-        seeds = draw_seeds(self.random_state, 1 if self._continues else self.n_init)
-        partitions = []
-        best = -np.inf
-        with self._setup(X, len(seeds) * self.max_epochs) as setup:
-            for seed in seeds:
-                run = self._run(setup, seed, omega, init_labels)
-                if run.stopped_by and partitions:
-                    break  # what restarts have come to an end are better known
-                (joint,) = infer(run.model, setup.views, setup.samples, "joint")
-                partitions.append(joint.argmax(axis=1))
-                elbo = _mean_log_evidence(joint)
-                if elbo > best:  # as in a last E-step
-                    best = elbo
-                    self._keep(run)
-                    self.elbo_, self.labels_ = elbo, partitions[-1]
-                if run.stopped_by:
-                    break
-        self._summarise(partitions)
-        self._end(run.stopped_by)
+        n_restarts = 1 if self._continues else self.n_init
+        progress = self._fit_restarts(X, n_restarts, init_labels)
+        self.elbo_, self.labels_ = progress.elbo, progress.labels
+        self._summarise(progress.partitions)
+        self._end(progress.stopped_by)
         return self
 
     def _check_init_labels(self, labels, n_samples):
@@ -340,31 +331,35 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             )
         return labels.astype(np.int64)
 
-    def _run(self, setup, seed, omega, init_labels) -> Run:
-        """One fit from one seed, in the stages that `init` asks for."""
+    def _begin(self, setup, seed, init_labels=None) -> Run:
         if self._continues:
             run = Run(self._copy_of_fitted_model(setup))
             run.model.kappa = self.kappa
+            return run
+        omega = gating_prototypes(
+            self.gating_prototypes, self.n_clusters, self.embedding_dim
+        )
+        model = self._build(
+            setup, seed, n_experts=self.n_clusters, omega=omega, kappa=self.kappa
+        )
+        two_stage = init_labels is None and self.init == "two-stage"
+        return Run(model, init_labels, labels=init_labels, two_stage=two_stage)
+
+    def _run(self, run, setup, seed) -> None:
+        """The stages that `init` asks for, or what is left of them."""
+        if self._continues:
+            self._train(run, run.model, setup, seed, self.max_epochs, "em")
+        elif run.two_stage:
+            self._two_stages(run, setup, seed)
         else:
-            model = self._build(
-                setup, seed, n_experts=self.n_clusters, omega=omega, kappa=self.kappa
-            )
-            run = Run(model, init_labels=init_labels)
-        try:
-            if self._continues:
-                self._train(run, run.model, setup, seed, self.max_epochs, "em")
-            elif init_labels is not None:
-                self._start_at(run.model, setup, init_labels)
-                self._em(run, setup, seed + 1, self.max_epochs, init_labels)
-            elif self.init == "two-stage":
-                self._two_stages(run, setup, seed)
-            else:
-                self._em(run, setup, seed + 1, self.max_epochs)
-        except STOPS as error:
-            if not run.history:
-                raise
-            run.stopped_by = error
-        return run
+            if run.labels is not None and run.state is None:
+                self._start_at(run.model, setup, run.labels)
+            self._em(run, setup, seed + 1, self.max_epochs)
+
+    def _judge(self, run, setup):
+        """Mean ELBO and hard assignments of the training samples."""
+        (joint,) = infer(run.model, setup.views, setup.samples, "joint")
+        return _mean_log_evidence(joint), joint.argmax(axis=1)
 
     def _two_stages(self, run, setup, seed) -> None:
         """MoCo, copied into the model, then rounds of EM from partitions.
@@ -374,27 +369,36 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """
         n_epochs = round(self.init_share * self.max_epochs)
         n_epochs = min(n_epochs, self.max_epochs - 1)
-        moco = self._build_moco(setup, seed)
-        try:
-            if n_epochs:
-                self._train(run, moco, setup, seed, n_epochs, "moco", fill_queue=True)
-        finally:  # even if stopped, the model is to be one that can predict
-            run.model.start_from(moco)
-            run.init_labels = labels = self._partition(run.model, setup, seed)
-            self._start_at(run.model, setup, labels)
+        if run.stage == 0:
+            moco = self._build_moco(setup, seed)
+            new = {"fill_queue": True}
+            try:
+                if n_epochs:
+                    self._train(run, moco, setup, seed, n_epochs, "moco", **new)
+            finally:  # even if stopped, the model is to be one that can predict
+                run.model.start_from(moco)
+                self._start_anew(run, setup, seed)
+                run.init_labels = run.labels
+            run.stage = 1
         rounds = split_rounds(self.max_epochs - n_epochs, self.n_rounds)
         for i, n_epochs in enumerate(rounds, start=1):
-            if i > 1:
-                labels = self._partition(run.model, setup, seed)
-                self._start_at(run.model, setup, labels)
-            self._em(run, setup, seed + i, n_epochs, labels)
+            if i < run.stage:
+                continue
+            if i > 1 and run.state is None:
+                self._start_anew(run, setup, seed)
+            self._em(run, setup, seed + i, n_epochs)
 
-    def _em(self, run, setup, seed, n_epochs, held_labels=None) -> None:
+    def _start_anew(self, run, setup, seed) -> None:
+        """Set the model to a partition of the features that it has now."""
+        run.labels = self._partition(run.model, setup, seed)
+        self._start_at(run.model, setup, run.labels)
+
+    def _em(self, run, setup, seed, n_epochs) -> None:
         """EM, in the first tenth with responsibilities held at labels, if given."""
         options = {"fill_queue": not run.history}
-        if held_labels is not None:
+        if run.labels is not None:
             options |= {
-                "held_labels": torch.from_numpy(held_labels),
+                "held_labels": torch.from_numpy(run.labels),
                 "held_epochs": math.ceil(HELD_SHARE * n_epochs),
             }
         self._train(run, run.model, setup, seed, n_epochs, "em", **options)

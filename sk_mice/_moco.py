@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.base import _fit_context
 
-from ._contrastive import STOPS, ContrastiveEstimator, Run, draw_seeds
+from ._contrastive import ContrastiveEstimator, Run
 
 
 class MoCo(ContrastiveEstimator):
@@ -39,6 +39,8 @@ class MoCo(ContrastiveEstimator):
     device : str or torch.device, default="auto"
     precision : {"auto", "float32", "bfloat16"}, default="auto"
     callbacks : list of skorch callbacks, default=None
+    checkpoint : str or path-like, default=None
+    checkpoint_every : int, default=1
     warm_start : bool, default=False
     verbose : int, default=0
     random_state : int, RandomState instance or None, default=None
@@ -101,6 +103,8 @@ class MoCo(ContrastiveEstimator):
         device="auto",
         precision="auto",
         callbacks=None,
+        checkpoint=None,
+        checkpoint_every=1,
         warm_start=False,
         verbose=0,
         random_state=None,
@@ -126,6 +130,8 @@ class MoCo(ContrastiveEstimator):
         self.device = device
         self.precision = precision
         self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -145,31 +151,21 @@ class MoCo(ContrastiveEstimator):
         -------
         self
         """
-        X = self._check_fit_X(X)
-        (seed,) = draw_seeds(self.random_state, 1)
-        with self._setup(X, self.max_epochs) as setup:
-            if self._continues:
-                run = Run(self._copy_of_fitted_model(setup))
-            else:
-                run = Run(self._build_moco(setup, seed))
-            fill_queue = not self._continues
-            try:
-                self._train(
-                    run,
-                    run.model,
-                    setup,
-                    seed,
-                    self.max_epochs,
-                    "moco",
-                    fill_queue=fill_queue,
-                )
-            except STOPS as error:
-                if not run.history:
-                    raise
-                run.stopped_by = error
-        self._keep(run)
-        self._end(run.stopped_by)
+        progress = self._fit_restarts(self._check_fit_X(X), 1)
+        self._end(progress.stopped_by)
         return self
+
+    def _begin(self, setup, seed, init_labels=None) -> Run:
+        if self._continues:
+            return Run(self._copy_of_fitted_model(setup))
+        return Run(self._build_moco(setup, seed))
+
+    def _run(self, run, setup, seed) -> None:
+        new = {"fill_queue": not self._continues}
+        self._train(run, run.model, setup, seed, self.max_epochs, "moco", **new)
+
+    def _judge(self, run, setup):
+        return 0.0, None  # there is one run only
 
     def transform(self, X):
         """Embed samples with the teacher.

@@ -18,11 +18,12 @@ def to_plain(value, name: str, tensors: dict):
     Parameters
     ----------
     value : object
-        None, a bool, number, string, device, array, or a list, tuple or dict of such.
+        None, a bool, number, string, device, array, tensor, or a list, tuple or dict of
+        such.
     name : str
         Begins the names of the tensors that `value` needs.
     tensors : dict
-        Gets the arrays.
+        Gets the arrays and tensors.
 
     Raises
     ------
@@ -37,6 +38,9 @@ def to_plain(value, name: str, tensors: dict):
         return value if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, torch.device):
         return {"device": str(value)}
+    if isinstance(value, torch.Tensor):
+        tensors[name] = value.detach().cpu().contiguous().clone()
+        return {"tensor": name}
     if isinstance(value, list | tuple):
         items = [to_plain(v, f"{name}.{i}", tensors) for i, v in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -85,6 +89,8 @@ def from_plain(value, tensors: dict):
         return {name: from_plain(item, tensors) for name, item in content.items()}
     if kind == "tuple":
         return tuple(from_plain(item, tensors) for item in content)
+    if kind == "tensor":
+        return tensors.pop(content)
     if kind == "array":
         return tensors.pop(content).numpy()
     if kind == "strings":

@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo
+from sk_mice._contrastive import Progress
 from sk_mice._engine.backbones import SmallResNet
 from sk_mice.metrics import clustering_accuracy_score
 
@@ -88,7 +89,7 @@ def test_backbone_can_be_passed_on(fitted):
     moco.fit(IMAGES)
     assert type(moco.backbone_) is type(fitted.backbone_)
     again = clone(tiny(backbone=moco.backbone_, init="random", max_epochs=1))
-    setup = again._setup(again._check_fit_X(IMAGES), 1)
+    setup = again._setup(again._check_fit_X(IMAGES), Progress([0]))
     model = again._build(setup, 0, n_experts=1, omega=None, kappa=math.inf)
     for a, b in zip(
         model.student.backbone.parameters(), moco.backbone_.parameters(), strict=True
