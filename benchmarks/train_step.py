@@ -27,9 +27,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
 
 from sk_mice import MiCEClustering
-from sk_mice._contrastive import Progress
 from sk_mice._engine import objective
 from sk_mice._engine.model import gating_prototypes
+from sk_mice._progress import Progress
 
 
 class Step:

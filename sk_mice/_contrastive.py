@@ -4,7 +4,7 @@ import copy
 import math
 import os
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 
@@ -28,6 +28,7 @@ from ._engine.samples import SampleFormat, Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
 from ._engine.trainer import ProgressBar, Trainer
 from ._engine.views import make_views
+from ._progress import Progress, Run
 
 INFERENCE_BATCH = 1024
 
@@ -44,7 +45,7 @@ class Setup:
     queue_size: int
     queue_dtype: torch.dtype
     bar: object  # tqdm, over all epochs of the fit
-    progress: "Progress"
+    progress: Progress
     checkpoint: Checkpoint | None
 
     def __enter__(self):
@@ -54,53 +55,6 @@ class Setup:
     def __exit__(self, *error):
         """Close the progress bar."""
         self.bar.close()
-
-
-@dataclass
-class Run:
-    """One model and how it comes about."""
-
-    model: ContrastiveMixture
-    init_labels: np.ndarray | None = None
-    history: list[dict] = field(default_factory=list)
-    two_stage: bool = False
-    labels: np.ndarray | None = None  # that the stage of now starts from
-    stage: int = 0  # how many have come to their end
-    state: dict | None = None  # of the trainer, if a stage goes on from a checkpoint
-
-    def facts(self) -> dict:
-        """All but the model."""
-        names = ("history", "init_labels", "labels", "stage")
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass
-class Progress:
-    """How far the restarts of a fit have come."""
-
-    seeds: list[int]
-    partitions: list[np.ndarray] = field(default_factory=list)  # one a whole restart
-    best: Run | None = None  # of the whole ones
-    elbo: float = -math.inf  # the best one's
-    labels: np.ndarray | None = None  # the best one's partition
-    stopped_by: BaseException | None = None
-
-    def done(self, run: Run, elbo: float, partition) -> None:
-        """Add a restart; the one with the best ELBO is kept, as in a last E-step."""
-        self.partitions.append(partition)
-        if elbo > self.elbo:
-            self.best, self.elbo, self.labels = run, elbo, partition
-
-    def record(self, run: Run | None = None, trainer: Trainer | None = None) -> dict:
-        """What a checkpoint keeps: this, and the run of now after a whole epoch."""
-        kept = {"seeds": self.seeds, "partitions": self.partitions, "run": None}
-        kept |= {"elbo": self.elbo, "labels": self.labels, "best": None}
-        if self.best is not None:
-            weights = dict(self.best.model.state_dict())
-            kept["best"] = self.best.facts() | {"weights": weights}
-        if run is not None:
-            kept["run"] = run.facts() | {"state": trainer.state()}
-        return kept
 
 
 # What leaves the model of the last whole epoch. The last is of checkpoints.

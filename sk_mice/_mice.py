@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ._contrastive import (
     INFERENCE_BATCH,
     ContrastiveEstimator,
-    Run,
     infer,
 )
 from ._engine import objective
 from ._engine.model import gating_prototypes
+from ._progress import Run
 from ._spherical_kmeans import SphericalKMeans
 
 KMEANS_RESTARTS = 20  # of the first stage's partition; they cost next to nothing

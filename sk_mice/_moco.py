@@ -3,7 +3,8 @@
 import numpy as np
 from sklearn.base import _fit_context
 
-from ._contrastive import ContrastiveEstimator, Run
+from ._contrastive import ContrastiveEstimator
+from ._progress import Run
 
 
 class MoCo(ContrastiveEstimator):

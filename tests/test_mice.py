@@ -16,8 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice._contrastive import Progress
 from sk_mice._engine.backbones import SmallResNet
+from sk_mice._progress import Progress
 from sk_mice.metrics import clustering_accuracy_score
 
 # The fits here are too short to separate anything: a cluster may well be empty.
