@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sk_mice._engine.samples import Samples, infer_format
+from sk_mice._engine.samples import Samples, batches_per_epoch, infer_format
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -194,6 +194,15 @@ def test_an_epoch_holds_every_sample_once_in_even_batches(n_samples):
     assert max(sizes) - min(sizes) <= 1
     assert max(sizes) <= 256
     assert len(sizes) == -(-n_samples // 256)
+
+
+@pytest.mark.parametrize("n_samples", range(2, 30))
+@pytest.mark.parametrize("batch_size", [2, 3, 4, 7, 100])
+def test_no_batch_holds_one_sample(n_samples, batch_size):
+    n = batches_per_epoch(n_samples, batch_size)
+    sizes = [len(part) for part in torch.arange(n_samples).tensor_split(n)]
+    assert min(sizes) >= 2
+    assert max(sizes) <= max(batch_size, 3)
 
 
 def test_order_follows_the_generator():

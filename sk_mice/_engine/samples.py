@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-__all__ = ["SampleFormat", "Samples", "infer_format"]
+__all__ = ["SampleFormat", "Samples", "batches_per_epoch", "infer_format"]
 
 CHANNELS = (1, 3, 4)
 RESIDENT_SHARE = 0.5  # of the device's free memory that X may take
@@ -272,11 +272,16 @@ class Samples(Dataset):
             yield self[indices]
 
     def shuffled(self, batch_size: int, generator: torch.Generator):
-        """One epoch: every sample once, as pairs of batch and indices.
-
-        Batches are of equal size to within one, so that none is too small for batch
-        normalisation.
-        """
+        """One epoch: every sample once, as pairs of batch and indices."""
         order = torch.randperm(len(self), generator=generator)
-        for indices in order.tensor_split(-(-len(self) // batch_size)):
+        for indices in order.tensor_split(batches_per_epoch(len(self), batch_size)):
             yield self[indices], indices
+
+
+def batches_per_epoch(n_samples: int, batch_size: int) -> int:
+    """How many batches of equal size to within one.
+
+    None holds a single sample, which batch normalisation cannot take: with a
+    `batch_size` of 2 and an odd number of samples one holds three.
+    """
+    return min(-(-n_samples // batch_size), n_samples // 2)

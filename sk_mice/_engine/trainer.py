@@ -10,6 +10,7 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from . import objective
+from .samples import batches_per_epoch
 
 __all__ = ["ProgressBar", "Trainer"]
 
@@ -156,7 +157,7 @@ class Trainer(NeuralNet):
                 yield name, parameter
 
     def get_iterator(self, dataset, training=False):
-        self.n_steps_ = -(-len(dataset) // self.batch_size)
+        self.n_steps_ = batches_per_epoch(len(dataset), self.batch_size)
         return _Epochs(dataset, self.batch_size, self.order_generator)
 
     def _set_training(self, training=True):
