@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
+from skorch.callbacks import Callback
 from tqdm.auto import tqdm
 
 from ._checkpoint import Checkpoint, SaveProgress, fingerprint
@@ -31,6 +32,9 @@ from ._engine.views import make_views
 from ._progress import Progress, Run
 
 INFERENCE_BATCH = 1024
+# Beyond these, what is computed with them soon leaves the range of float32.
+SMALLEST_TEMPERATURE = 1e-3
+LARGEST_RATE = 1e6
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class ContrastiveEstimator(
     _parameter_constraints: dict = {
         "backbone": "no_validation",  # build_backbone says what fits the samples
         "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "tau": [Interval(Real, 0, np.inf, closed="neither")],
+        "tau": [Interval(Real, SMALLEST_TEMPERATURE, np.inf, closed="left")],
         "queue_size": [Interval(Integral, 1, None, closed="left")],
         "queue_precision": [StrOptions({"auto", "float32", "bfloat16"})],
         "teacher_momentum": [Interval(Real, 0, 1, closed="left")],
@@ -78,8 +82,8 @@ class ContrastiveEstimator(
         "crop_scale": "no_validation",
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 2, None, closed="left")],
-        "lr": [Interval(Real, 0, np.inf, closed="neither")],
-        "weight_decay": [Interval(Real, 0, np.inf, closed="left")],
+        "lr": [Interval(Real, 0, LARGEST_RATE, closed="right")],
+        "weight_decay": [Interval(Real, 0, LARGEST_RATE, closed="both")],
         "schedule": "no_validation",  # check_schedule takes callables, too
         "warmup": [Interval(Real, 0, 1, closed="left")],
         "image_shape": [tuple, list, None],
@@ -113,6 +117,8 @@ class ContrastiveEstimator(
         least = 2 if reset else 1
         if isinstance(X, list | tuple):  # perhaps of images
             X = np.asarray(X)
+        if isinstance(X, torch.Tensor):
+            X = X.detach()
         if getattr(X, "ndim", 0) <= 2:
             X = validate_data(self, X, reset=reset, ensure_min_samples=least)
         else:
@@ -136,14 +142,27 @@ class ContrastiveEstimator(
     def _continues(self) -> bool:
         return self.warm_start and hasattr(self, "_model")
 
+    def _check_continuation(self, n_experts: int) -> None:
+        """A warm start keeps the model, and so its shape."""
+        asked = (n_experts, self.embedding_dim)
+        if self._continues and asked != tuple(self._model.queue.shape[1:]):
+            raise ValueError(
+                "`n_clusters` and `embedding_dim` must be those of the fitted model, "
+                f"{tuple(self._model.queue.shape[1:])}, for a warm start; got {asked}."
+            )
+
     def _setup(self, X, progress: Progress, checkpoint=None) -> Setup:
         check_schedule(self.schedule)
+        check_callbacks(self.callbacks)
         device = resolve_device(self.device)
         autocast_dtype = resolve_precision(self.precision, device, self._format)
         queue_dtype = getattr(torch, self.queue_precision, autocast_dtype)
+        samples, views = Samples(X, self._format, device), self._make_views()
+        if callable(self.augmentation):
+            check_views(views, samples)
         return Setup(
-            samples=Samples(X, self._format, device),
-            views=self._make_views(),
+            samples=samples,
+            views=views,
             device=device,
             autocast_dtype=autocast_dtype,
             batch_size=min(self.batch_size, len(X)),
@@ -392,6 +411,26 @@ def infer(model, views, samples: Samples, *wanted) -> list[np.ndarray]:
         known = model.infer(views.plain(batch), *wanted)
         parts.append([value.cpu() for value in known])
     return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
+
+
+# ---------------------------------------------------------- what is not data, checked
+
+
+def check_callbacks(callbacks) -> None:
+    """Raise TypeError unless each is a skorch callback, with a name or without."""
+    for item in callbacks or ():
+        named = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+        callback = item[1] if named else item
+        kind = callback if isinstance(callback, type) else type(callback)
+        if not issubclass(kind, Callback):
+            raise TypeError(f"`callbacks` must be skorch callbacks; got {item!r}.")
+
+
+def check_views(views, samples: Samples) -> None:
+    """Call a user's augmentation before training, which may last hours, does."""
+    generator = torch.Generator(samples.device).manual_seed(0)
+    if not views(samples[torch.arange(2)], 2, generator).isfinite().all():
+        raise ValueError("`augmentation` must return finite values.")
 
 
 # ------------------------------------------------------- what "auto" and names mean

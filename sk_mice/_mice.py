@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ._contrastive import (
     INFERENCE_BATCH,
+    SMALLEST_TEMPERATURE,
     ContrastiveEstimator,
     infer,
 )
@@ -50,9 +51,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     embedding_dim : int, default=128
         D, the dimension of all embeddings.
     tau : float, default=1.0
-        Temperature of the experts (equation 6).
+        Temperature of the experts (equation 6), at least 0.001.
     kappa : float, default=1.0
-        Temperature of the gating function (equation 4). ``math.inf`` makes the gate
+        That of the gating function (equation 4), at least 0.001. ``math.inf`` makes it
         uniform (Assumption A3); `transform` is then untrained.
     gating_prototypes : {"auto", "simplex", "repelled"}, default="auto"
         Fixed prototypes of the gate. "simplex" are the centres of Algorithm 2, which
@@ -194,7 +195,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     _parameter_constraints: dict = {
         **ContrastiveEstimator._parameter_constraints,
         "n_clusters": [Interval(Integral, 1, None, closed="left")],
-        "kappa": [Interval(Real, 0, None, closed="right")],
+        "kappa": [Interval(Real, SMALLEST_TEMPERATURE, None, closed="both")],
         "gating_prototypes": [StrOptions({"auto", "simplex", "repelled"})],
         "init": [StrOptions({"two-stage", "random"})],
         "init_share": [Interval(Real, 0, 1, closed="neither")],
@@ -300,6 +301,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ValueError, TypeError
             If X or a parameter is invalid, before training.
         """
+        self._check_continuation(self.n_clusters)
         X = self._check_fit_X(X)
         if self.n_clusters > len(X):
             raise ValueError(
@@ -318,16 +320,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         if labels is None:
             return None
         labels = column_or_1d(labels)
-        if (
-            len(labels) != n_samples
-            or not np.issubdtype(labels.dtype, np.integer)
-            or labels.min() < 0
-            or labels.max() >= self.n_clusters
-        ):
+        right = len(labels) == n_samples and np.issubdtype(labels.dtype, np.integer)
+        if not (right and labels.min() >= 0 and labels.max() < self.n_clusters):
+            span = f" from {labels.min()} to {labels.max()}" if right else ""
             raise ValueError(
                 f"`init_labels` must be {n_samples} integers from 0 to n_clusters - 1 "
-                f"= {self.n_clusters - 1}; got {len(labels)} of {labels.dtype} from "
-                f"{labels.min()} to {labels.max()}."
+                f"= {self.n_clusters - 1}; got {len(labels)} of {labels.dtype}{span}."
             )
         return labels.astype(np.int64)
 

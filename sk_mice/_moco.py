@@ -152,6 +152,7 @@ class MoCo(ContrastiveEstimator):
         -------
         self
         """
+        self._check_continuation(n_experts=1)
         progress = self._fit_restarts(self._check_fit_X(X), 1)
         self._end(progress.stopped_by)
         return self

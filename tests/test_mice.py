@@ -358,6 +358,18 @@ def test_a_list_of_images_is_an_array_of_them(fitted):
     )
 
 
+def test_a_tensor_that_needs_its_gradient():
+    X = torch.rand(20, 5, requires_grad=True)
+    labels = tiny_vectors(max_epochs=1).fit_predict(X)
+    assert labels.shape == (20,)
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_no_batch_holds_one_sample(n):
+    # Batch normalisation of vectors cannot take it.
+    tiny_vectors(2, batch_size=2, max_epochs=2).fit(RNG.random((n, 4)))
+
+
 def test_one_cluster():
     estimator = tiny(1).fit(IMAGES)
     assert (estimator.labels_ == 0).all()
@@ -415,7 +427,26 @@ def test_blobs_are_found():
         ({"max_epochs": 0}, IMAGES, r"'max_epochs' parameter"),
         ({"init": "k-means"}, IMAGES, r"'init' parameter"),
         ({"init_share": 1.0}, IMAGES, r"'init_share' parameter"),
+        ({"tau": 1e-4}, IMAGES, r"'tau' parameter"),
+        ({"kappa": 1e-4}, IMAGES, r"'kappa' parameter"),
         ({"lr": 0}, IMAGES, r"'lr' parameter"),
+        ({"lr": 1e7}, IMAGES, r"'lr' parameter"),
+        ({"weight_decay": 1e7}, IMAGES, r"'weight_decay' parameter"),
+        (
+            {"schedule": lambda progress: -1},
+            IMAGES,
+            r"`schedule` must map .* \[-1.0, -1.0, -1.0\]",
+        ),
+        (
+            {"augmentation": lambda stack, generator: stack[:1]},
+            IMAGES,
+            r"`augmentation` must return a tensor with the batch",
+        ),
+        (
+            {"augmentation": lambda stack, generator: stack * math.nan},
+            IMAGES,
+            r"`augmentation` must return finite values",
+        ),
         ({"precision": "float16"}, IMAGES, r"'precision' parameter"),
         ({"queue_precision": 16}, IMAGES, r"'queue_precision' parameter"),
     ],
@@ -431,12 +462,36 @@ def test_refusals_before_training(parameters, X, message, monkeypatch):
 
 @pytest.mark.parametrize(
     "labels",
-    [CLASSES[:-1], CLASSES + 1, CLASSES - 1, CLASSES + 0.5, np.zeros((160, 2))],
-    ids=["too few", "too large", "negative", "float", "two-dimensional"],
+    [
+        *(CLASSES[:-1], CLASSES + 1, CLASSES - 1, CLASSES + 0.5, np.zeros((160, 2))),
+        *([], ["a"] * 160, [None] * 160, [2**70] * 160),
+    ],
+    ids=[
+        *("too few", "too large", "negative", "float", "two-dimensional"),
+        *("empty", "strings", "objects", "huge"),
+    ],
 )
 def test_init_labels_are_checked(labels):
     with pytest.raises(ValueError, match=r"init_labels|1d array"):
         tiny().fit(IMAGES, init_labels=labels)
+
+
+@pytest.mark.parametrize("callbacks", [[1], ["lr"], [None], [("name", 5)], [dict]])
+def test_callbacks_are_checked(callbacks):
+    with pytest.raises(TypeError, match=r"`callbacks` must be skorch callbacks; got"):
+        tiny(callbacks=callbacks).fit(IMAGES)
+
+
+def test_callbacks_may_be_classes_and_have_names():
+    tiny(callbacks=[Callback, ("named", Callback())], max_epochs=1).fit(IMAGES)
+
+
+def test_a_warm_start_keeps_the_shape_of_the_model(fitted):
+    estimator = copy.deepcopy(fitted).set_params(warm_start=True)
+    with pytest.raises(ValueError, match=r"fitted model, \(4, 16\).* got \(5, 16\)"):
+        estimator.set_params(n_clusters=5).fit(IMAGES)
+    with pytest.raises(ValueError, match=r"fitted model, \(4, 16\).* got \(4, 8\)"):
+        estimator.set_params(n_clusters=4, embedding_dim=8).fit(IMAGES)
 
 
 @pytest.mark.parametrize(

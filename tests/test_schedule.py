@@ -41,3 +41,21 @@ def test_warmup_rises_and_never_rests_at_zero(schedule):
 def test_refusals(schedule):
     with pytest.raises(ValueError, match="`schedule` must be one of"):
         check_schedule(schedule)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        *(lambda progress: -1.0, lambda progress: math.nan, lambda progress: math.inf),
+        *(lambda progress: "fast", lambda progress: None, lambda: 1.0),
+        lambda progress: 0.5 - progress,  # turns negative on the way
+    ],
+)
+def test_callables_are_tried(schedule):
+    with pytest.raises(ValueError, match="`schedule` must map progress from 0 to 1"):
+        check_schedule(schedule)
+
+
+def test_what_a_callable_raises_is_its_own():
+    with pytest.raises(ZeroDivisionError):
+        check_schedule(lambda progress: 1 / 0)

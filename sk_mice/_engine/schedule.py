@@ -11,7 +11,10 @@ SCHEDULES = ("cosine", "step", "constant")
 
 def check_schedule(schedule) -> None:
     """Raise ValueError unless `schedule` is a name, milestones or a callable."""
-    if callable(schedule) or (isinstance(schedule, str) and schedule in SCHEDULES):
+    if callable(schedule):
+        _check_factors(schedule)
+        return
+    if isinstance(schedule, str) and schedule in SCHEDULES:
         return
     if not isinstance(schedule, str):
         try:
@@ -24,6 +27,19 @@ def check_schedule(schedule) -> None:
         f"`schedule` must be one of {', '.join(SCHEDULES)}, milestones between 0 and 1 "
         f"as shares of the run, or a callable of progress; got {schedule!r}."
     )
+
+
+def _check_factors(schedule) -> None:
+    try:
+        factors = [float(schedule(progress)) for progress in (0.0, 0.5, 1.0)]
+        valid = all(0 <= factor < math.inf for factor in factors)
+    except (TypeError, ValueError) as error:
+        factors, valid = error, False
+    if not valid:
+        raise ValueError(
+            "`schedule` must map progress from 0 to 1 to factors of 0 and more; at 0, "
+            f"0.5 and 1 it gave {factors}."
+        )
 
 
 def learning_rate(lr: float, schedule, warmup: float) -> Callable[[float], float]:
