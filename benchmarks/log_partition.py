@@ -4,9 +4,11 @@ The three are measured interleaved in one run, so that noise of the machine fall
 all alike; the table shows medians and their ratio to the paper's pseudocode.
 
     python benchmarks/log_partition.py
+    python benchmarks/log_partition.py --memory --n-clusters 1000 --queue-size 4096
 """
 
 import argparse
+import resource
 import statistics
 import time
 
@@ -49,6 +51,35 @@ def seconds(form, f, v, mu, queue):
     return time.perf_counter() - start
 
 
+def peak_memory():
+    """Largest resident memory of the process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def report_memory(options):
+    """Peak of one evaluation with all that it needs, relative to the queue's size."""
+    size = (options.n_clusters, options.embedding_dim)
+    before = peak_memory()
+    dtype = torch.bfloat16 if options.bfloat16 else torch.float32
+    queue = torch.empty(options.queue_size, *size, dtype=dtype)
+    for rows in queue.split(64):
+        rows.copy_(F.normalize(torch.randn(rows.shape), dim=-1))
+    f, v = (
+        F.normalize(torch.randn(options.batch_size, *size), dim=-1) for _ in range(2)
+    )
+    mu = F.normalize(torch.randn(size), dim=-1)
+    times = [
+        seconds(FORMS["fused (attention)"], f, v, mu, queue)
+        for _ in range(options.repeats)
+    ]
+    queue_bytes = queue.numel() * queue.element_size()
+    grown = peak_memory() - before
+    print(f"queue {queue_bytes / 2**20:.0f} MiB ({dtype})")
+    print(f"peak  {grown / 2**20:.0f} MiB, {grown / queue_bytes:.2f} of the queue")
+    per_expert = statistics.median(times) / options.n_clusters
+    print(f"time per expert {1e3 * per_expert:.3f} ms")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n-clusters", type=int, default=10)
@@ -57,9 +88,14 @@ def main():
     parser.add_argument("--embedding-dim", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory", action="store_true", help="of the fused form")
+    parser.add_argument("--bfloat16", action="store_true", help="queue, with --memory")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
+    if options.memory:
+        report_memory(options)
+        return
     size = (options.n_clusters, options.embedding_dim)
     f, v = F.normalize(torch.randn(2, options.batch_size, *size), dim=-1)
     queue = F.normalize(torch.randn(options.queue_size, *size), dim=-1)
