@@ -17,12 +17,22 @@ import numpy as np
 from sklearn import datasets as sklearn_datasets
 
 from ._image_folder import load_image_folder
+from ._paper_sets import (
+    load_cifar10,
+    load_cifar100_20,
+    load_imagenet_dog,
+    load_stl10,
+)
 
 __all__ = [
+    "load_cifar10",
     "load_cifar10_jpeg",
+    "load_cifar100_20",
     "load_digits",
     "load_fashion_mnist",
     "load_image_folder",
+    "load_imagenet_dog",
+    "load_stl10",
 ]
 
 # Where Debian's package dataset-fashion-mnist puts its files.
