@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import datasets, metrics
+    from . import datasets, metrics, recipes
     from ._files import load, save
     from ._mice import MiCEClustering
     from ._moco import MoCo
@@ -24,6 +24,7 @@ __all__ = [
     "datasets",
     "load",
     "metrics",
+    "recipes",
     "save",
 ]
 
@@ -35,7 +36,7 @@ _OBJECTS = {
     "load": "._files",
     "save": "._files",
 }
-_MODULES = ("datasets", "metrics")
+_MODULES = ("datasets", "metrics", "recipes")
 
 
 def __getattr__(name):

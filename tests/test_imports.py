@@ -86,6 +86,7 @@ MAY_IMPORT = {
     "datasets": {"_image_folder", "_paper_sets"},
     "_image_folder": set(),
     "_paper_sets": {"_image_folder"},
+    "recipes": set(),
     "_plain": set(),
     "_spherical_kmeans": {"_cosine_kmeans", "_cosine_rows"},
     "_cosine_kmeans": {"_cosine_rows"},
@@ -110,6 +111,7 @@ MAY_IMPORT = {
 }
 NO_TORCH = {
     "metrics",
+    "recipes",
     "_image_folder",
     "_spherical_kmeans",
     "_cosine_kmeans",
