@@ -262,7 +262,7 @@ class ContrastiveEstimator(
         """MiCE under Assumptions A3 to A5: one expert, no gate, no prototypes."""
         return self._build(setup, seed, n_experts=1, omega=None, kappa=math.inf)
 
-    def _build(self, setup: Setup, seed: int, *, n_experts, omega, kappa):
+    def _build(self, setup: Setup, seed: int, *, n_experts, omega, kappa, **more):
         """A model with fresh weights, a function of the seed alone."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # no other device's
@@ -278,6 +278,7 @@ class ContrastiveEstimator(
                 kappa=kappa,
                 queue_dtype=setup.queue_dtype,
                 backbone_name=backbone_name(self.backbone, shape, device=setup.device),
+                **more,
             )
         return model.to(setup.device, memory_format=torch.channels_last)
 

@@ -55,10 +55,22 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     kappa : float, default=1.0
         That of the gating function (equation 4), at least 0.001. ``math.inf`` makes it
         uniform (Assumption A3); `transform` is then untrained.
-    gating_prototypes : {"auto", "simplex", "repelled"}, default="auto"
-        Fixed prototypes of the gate. "simplex" are the centres of Algorithm 2, which
-        need K <= D + 1; "repelled" are unit vectors spread by repulsion; "auto" takes
-        the former where they exist.
+    gating_prototypes : {"auto", "simplex", "repelled", "uniform"}, default="auto"
+        Prototypes of the gate. "simplex" are the centres of Algorithm 2, which need K
+        <= D + 1; "repelled" are unit vectors spread by repulsion; "auto" takes the
+        former where they exist. "uniform" are drawn at random (Table 3 (c)).
+    train_gating_prototypes : bool, default=False
+        Whether the gating prototypes, fixed otherwise, follow the gradient as well
+        (Table 3 (d)).
+    expert_prototypes : str or None, default="both"
+        How the prototypes of the experts learn: by the "gradient" of every step, by the
+        "analytical" update at each epoch's end (equation 13), or by "both". "passes"
+        has the gradient and, in place of equation 13, up to 20 passes over the data in
+        which nothing else is trained, until they settle (appendix). None leaves them
+        out (Assumption A5).
+    expert_heads : {"own", "shared"}, default="own"
+        Whether each expert has an output layer of its own, or all share one
+        (Assumption A4).
     queue_size : int, default=16384
         V, teacher embeddings kept as negatives; at most N are.
     queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
@@ -148,11 +160,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
         (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
         with another label than in the epoch before), "cluster_sizes", "lr" (at the
-        last step) and "seconds".
+        last step) and "seconds"; with "passes" also "prototype_passes".
     n_iter_ : int
         Epochs trained.
-    gating_prototypes_, expert_prototypes_ : ndarray of shape (K, D)
+    gating_prototypes_ : ndarray of shape (K, D)
         Unit vectors.
+    expert_prototypes_ : ndarray of shape (K, D) or None
+        Unit vectors; None if `expert_prototypes` was None.
     backbone_ : nn.Module
         The trained encoder; can be another estimator's `backbone`.
     device_ : torch.device
@@ -196,7 +210,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         **ContrastiveEstimator._parameter_constraints,
         "n_clusters": [Interval(Integral, 1, None, closed="left")],
         "kappa": [Interval(Real, SMALLEST_TEMPERATURE, None, closed="both")],
-        "gating_prototypes": [StrOptions({"auto", "simplex", "repelled"})],
+        "gating_prototypes": [StrOptions({"auto", "simplex", "repelled", "uniform"})],
+        "train_gating_prototypes": ["boolean"],
+        "expert_prototypes": [
+            StrOptions({"both", "analytical", "gradient", "passes"}),
+            None,
+        ],
+        "expert_heads": [StrOptions({"own", "shared"})],
         "init": [StrOptions({"two-stage", "random"})],
         "init_share": [Interval(Real, 0, 1, closed="neither")],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
@@ -212,6 +232,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         tau=1.0,
         kappa=1.0,
         gating_prototypes="auto",
+        train_gating_prototypes=False,
+        expert_prototypes="both",
+        expert_heads="own",
         queue_size=16384,
         queue_precision="auto",
         teacher_momentum=0.99,
@@ -246,6 +269,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.tau = tau
         self.kappa = kappa
         self.gating_prototypes = gating_prototypes
+        self.train_gating_prototypes = train_gating_prototypes
+        self.expert_prototypes = expert_prototypes
+        self.expert_heads = expert_heads
         self.queue_size = queue_size
         self.queue_precision = queue_precision
         self.teacher_momentum = teacher_momentum
@@ -309,6 +335,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 f"{self.n_clusters}."
             )
         init_labels = self._check_init_labels(init_labels, len(X))
+        self._check_parts()
         n_restarts = 1 if self._continues else self.n_init
         progress = self._fit_restarts(X, n_restarts, init_labels)
         self.elbo_, self.labels_ = progress.elbo, progress.labels
@@ -329,16 +356,49 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             )
         return labels.astype(np.int64)
 
+    def _check_parts(self):
+        """Refuse models without clusters, and parts that a warm start lacks."""
+        shared, class_level = self._shared_head, self.expert_prototypes is not None
+        if shared and not class_level:
+            raise ValueError(
+                '`expert_heads` must be "own" if `expert_prototypes` is None, as all '
+                "experts are the same otherwise (Assumptions A4 and A5) and nothing "
+                'tells clusters apart; got "shared". `MoCo` is that model.'
+            )
+        if self.train_gating_prototypes and math.isinf(self.kappa):
+            raise ValueError(
+                "`train_gating_prototypes` must be False if `kappa` is infinite: the "
+                "gate is uniform wherever its prototypes are; got True."
+            )
+        if self._continues:
+            was = (self._model.shared_head, self._model.class_level)
+            if was != (shared, class_level):
+                raise ValueError(
+                    "`expert_heads`, and whether `expert_prototypes` is None, must be "
+                    "as in the fit that `warm_start` goes on from; got "
+                    f"{self.expert_heads!r} and {self.expert_prototypes!r}."
+                )
+
+    @property
+    def _shared_head(self):
+        return self.expert_heads == "shared" and self.n_clusters > 1
+
     def _begin(self, setup, seed, init_labels=None) -> Run:
         if self._continues:
             run = Run(self._copy_of_fitted_model(setup))
             run.model.kappa = self.kappa
             return run
         omega = gating_prototypes(
-            self.gating_prototypes, self.n_clusters, self.embedding_dim
+            self.gating_prototypes, self.n_clusters, self.embedding_dim, seed
         )
         model = self._build(
-            setup, seed, n_experts=self.n_clusters, omega=omega, kappa=self.kappa
+            setup,
+            seed,
+            n_experts=self.n_clusters,
+            omega=omega,
+            kappa=self.kappa,
+            class_level=self.expert_prototypes is not None,
+            shared_head=self._shared_head,
         )
         two_stage = init_labels is None and self.init == "two-stage"
         return Run(model, init_labels, labels=init_labels, two_stage=two_stage)
@@ -346,7 +406,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _run(self, run, setup, seed) -> None:
         """The stages that `init` asks for, or what is left of them."""
         if self._continues:
-            self._train(run, run.model, setup, seed, self.max_epochs, "em")
+            options = self._prototype_options()
+            self._train(run, run.model, setup, seed, self.max_epochs, "em", **options)
         elif run.two_stage:
             self._two_stages(run, setup, seed)
         else:
@@ -393,13 +454,19 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _em(self, run, setup, seed, n_epochs) -> None:
         """EM, in the first tenth with responsibilities held at labels, if given."""
-        options = {"fill_queue": not run.history}
+        options = {"fill_queue": not run.history} | self._prototype_options()
         if run.labels is not None:
             options |= {
                 "held_labels": torch.from_numpy(run.labels),
                 "held_epochs": math.ceil(HELD_SHARE * n_epochs),
             }
         self._train(run, run.model, setup, seed, n_epochs, "em", **options)
+
+    def _prototype_options(self) -> dict:
+        return {
+            "prototype_update": self.expert_prototypes,
+            "train_gating_prototypes": self.train_gating_prototypes,
+        }
 
     def _partition(self, model, setup, seed) -> np.ndarray:
         """Cluster the backbone's features by spherical k-means.
@@ -529,13 +596,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def gating_prototypes_(self):
         """Gating prototypes omega, ndarray of shape (K, D), unit norm."""
         check_is_fitted(self)
-        return self._model.gating_prototypes.cpu().numpy()
+        return self._model.gating_prototypes.detach().cpu().numpy()
 
     @property
     def expert_prototypes_(self):
-        """Expert prototypes mu, ndarray of shape (K, D), unit norm."""
+        """Expert prototypes mu, ndarray of shape (K, D), unit norm; None without."""
         check_is_fitted(self)
-        return self._model.prototypes().detach().cpu().numpy()
+        mu = self._model.prototypes()
+        return None if mu is None else mu.detach().cpu().numpy()
 
 
 def split_rounds(n_epochs: int, n_rounds: int) -> list[int]:

@@ -98,6 +98,7 @@ MAY_IMPORT = {
     "_engine.views": {"_engine.randaugment"},  # a part of views, in its own file
     "_engine.backbones": set(),
     "_engine.schedule": set(),
+    "_engine.passes": set(),
     "_engine.atomic": set(),
     "_engine.container": {"_engine.atomic"},
     "_engine.model": {"_engine.objective", "_engine.backbones"},
@@ -105,6 +106,7 @@ MAY_IMPORT = {
     "_engine.trainer": {
         "_engine.model",
         "_engine.objective",
+        "_engine.passes",
         "_engine.views",
         "_engine.samples",
     },

@@ -15,7 +15,9 @@ from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 K, D, V, N_FEATURES = 3, 8, 10, 5
 
 
-def make_model(n_experts=K, *, gated=True, kappa=1.0, queue_size=V, backbone=None):
+def make_model(
+    n_experts=K, *, gated=True, kappa=1.0, queue_size=V, backbone=None, **more
+):
     torch.manual_seed(0)
     omega = gating_prototypes("auto", n_experts, D) if gated else None
     return ContrastiveMixture(
@@ -27,6 +29,7 @@ def make_model(n_experts=K, *, gated=True, kappa=1.0, queue_size=V, backbone=Non
         omega=omega,
         tau=1.0,
         kappa=kappa,
+        **more,
     )
 
 
@@ -61,7 +64,7 @@ def test_teacher_gets_no_gradient_and_everything_else_does():
     assert not v.requires_grad
     joint.sum().backward()
     for name, parameter in model.named_parameters():
-        if name.startswith("teacher"):
+        if name.startswith("teacher") or name == "gating_prototypes":
             assert parameter.grad is None, name
         else:
             assert parameter.grad is not None, name
@@ -166,6 +169,42 @@ def test_start_from_a_single_expert_is_that_expert_many_times():
     torch.testing.assert_close(joint + math.log(K), expected.expand(-1, K))
 
 
+def test_experts_with_one_head_have_one_embedding():
+    model = make_model(shared_head=True)
+    assert model.shared_head
+    joint, v = model(torch.randn(3, 6, N_FEATURES))
+    assert v.shape == (6, K, D)
+    assert torch.equal(v, v[:, :1].expand(-1, K, -1))
+    assert joint.std(dim=1).min() > 0  # prototypes and gate still tell them apart
+    joint.sum().backward()
+    assert model.student.experts.weight.shape == (D, 16)
+    assert model.student.experts.weight.grad.abs().sum() > 0
+    single = make_model(n_experts=1, gated=False)
+    model.start_from(single)
+    assert torch.equal(model.student.experts.weight, single.student.experts.weight)
+
+
+def test_under_a3_to_a5_every_expert_is_moco():
+    # Theorems 2 and 3: the joint probability is InfoNCE's, shared out evenly.
+    model = make_model(kappa=math.inf, shared_head=True, class_level=False)
+    assert model.prototypes() is None
+    model.queue.copy_(model.queue[:, :1].clone().expand_as(model.queue))
+    f, v, g = model.embed(torch.randn(2, 6, N_FEATURES))
+    assert g is None
+    expected = objective.info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
+    joint = model.log_joint(f, v, g)
+    torch.testing.assert_close(joint + math.log(K), expected[:, None].expand(-1, K))
+
+
+def test_without_prototypes_a_partition_sets_the_gate_alone():
+    model = make_model(class_level=False).eval()
+    labels, x = torch.arange(60) % K, torch.randn(60, N_FEATURES)
+    before = model.student.gate.weight.clone()
+    v, features = model.infer(x, "teacher", "features")
+    model.set_partition(labels, features, objective.class_sums(v, labels))
+    assert not torch.equal(before, model.student.gate.weight)
+
+
 def test_partition_sets_prototypes_and_gate():
     model = make_model().eval()
     labels = torch.arange(60) % K
@@ -231,3 +270,11 @@ def test_gating_prototypes_by_name(kind, expected):
     assert gating_prototypes("auto", 9, 6).shape == (9, 6)
     with pytest.raises(ValueError, match="simplex"):
         gating_prototypes("simplex", 9, 6)
+
+
+def test_uniform_gating_prototypes_are_unit_vectors_of_the_seed():
+    first, again, other = (gating_prototypes("uniform", 9, 6, s) for s in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    torch.testing.assert_close(first.norm(dim=1), torch.ones(9))
+    assert first.min() < 0 < first.max()

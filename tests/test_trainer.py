@@ -7,6 +7,7 @@ import pytest
 import torch
 from skorch.callbacks import Callback
 
+import sk_mice._engine.trainer
 from sk_mice._engine import objective
 from sk_mice._engine.backbones import MLP
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
@@ -98,6 +99,86 @@ def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset
 
     make_trainer(samples, callbacks=[Watch()]).train(samples)
     assert seen == [0.0, 0.0]
+
+
+class EveryStep(Callback):
+    """Keeps copies of both sets of prototypes."""
+
+    def __init__(self):
+        self.mu, self.omega = [], []
+
+    def on_batch_end(self, net, **kwargs):
+        self.mu.append(net.module_.expert_prototypes.detach().clone())
+        self.omega.append(net.module_.gating_prototypes.detach().clone())
+
+
+def test_analytical_update_alone_leaves_prototypes_to_the_epochs_end(samples):
+    steps = EveryStep()  # three an epoch
+    trainer = make_trainer(
+        samples, prototype_update="analytical", callbacks=[steps]
+    ).train(samples)
+    assert torch.equal(steps.mu[0], steps.mu[2])
+    assert not torch.equal(steps.mu[2], steps.mu[3])
+    assert torch.equal(steps.mu[3], steps.mu[5])
+    mu = trainer.module_.expert_prototypes.detach()
+    sums = trainer.statistics_.class_sums
+    torch.testing.assert_close(mu, objective.prototype_update(sums, mu))
+
+
+def test_gradient_alone_goes_on_over_the_epochs_end(samples):
+    steps, at_end = EveryStep(), []
+
+    class Watch(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            mu = net.module_.expert_prototypes
+            at_end.append(mu.detach().clone())
+            assert net.optimizer_.state[mu]["momentum_buffer"].abs().sum() > 0
+
+    callbacks = [steps, Watch()]
+    make_trainer(samples, prototype_update="gradient", callbacks=callbacks).train(
+        samples
+    )
+    assert torch.equal(at_end[0], steps.mu[2])
+    assert torch.equal(at_end[1], steps.mu[5])
+    assert not torch.equal(steps.mu[0], steps.mu[1])
+
+
+def test_passes_train_the_prototypes_and_nothing_else(samples, monkeypatch):
+    before, elbos = [], []
+
+    class Watch(EveryStep):
+        def on_batch_end(self, net, **kwargs):
+            if net.step_ == net.n_steps_:
+                before.append(
+                    {k: v.clone() for k, v in net.module_.state_dict().items()}
+                )
+
+    def watched(mu, batches, loss, **sgd):
+        elbos.append(-torch.stack([loss(batch) for batch in batches]).mean().item())
+        n_passes = until_settled(mu, batches, loss, **sgd)
+        elbos.append(-torch.stack([loss(batch) for batch in batches]).mean().item())
+        return n_passes
+
+    until_settled = sk_mice._engine.trainer.until_settled
+    monkeypatch.setattr("sk_mice._engine.trainer.until_settled", watched)
+    options = {"n_epochs": 1, "prototype_update": "passes", "callbacks": [Watch()]}
+    trainer = make_trainer(samples, **options).train(samples)
+    for name, value in trainer.module_.state_dict().items():
+        assert torch.equal(value, before[0][name]) == (name != "expert_prototypes")
+    assert elbos[1] > elbos[0]
+    assert 1 <= trainer.history_rows()[0]["prototype_passes"] <= 20
+    assert all(p.grad is None for p in trainer.module_.teacher.parameters())
+
+
+def test_gating_prototypes_are_fixed_unless_they_are_to_be_trained(samples):
+    for trained in (False, True):
+        steps = EveryStep()
+        make_trainer(samples, train_gating_prototypes=trained, callbacks=[steps]).train(
+            samples
+        )
+        assert torch.equal(steps.omega[0], steps.omega[-1]) != trained
+        for omega in steps.omega:
+            torch.testing.assert_close(omega.norm(dim=1), torch.ones(K))
 
 
 def test_teacher_is_not_in_the_optimizer(samples):
@@ -198,8 +279,9 @@ def same(first, second):
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.parametrize("update", ["both", "analytical", "gradient", "passes"])
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_a_run_goes_on_from_its_state_as_if_never_left(samples, epoch):
+def test_a_run_goes_on_from_its_state_as_if_never_left(samples, epoch, update):
     class Keep(Callback):
         def on_epoch_end(self, net, **kwargs):
             if len(net.history) == epoch:
@@ -207,6 +289,7 @@ def test_a_run_goes_on_from_its_state_as_if_never_left(samples, epoch):
 
     keep = Keep()
     options = {"n_epochs": 3, "fill_queue": True, "rate": lambda p: 0.1 * (1 - p)}
+    options |= {"prototype_update": update, "train_gating_prototypes": True}
     whole = make_trainer(samples, callbacks=[keep], **options).train(samples)
     rest = make_trainer(samples, **options).train(samples, keep.state)
     assert same(whole.module_.state_dict(), rest.module_.state_dict())

@@ -17,19 +17,24 @@ __all__ = ["ContrastiveMixture", "gating_prototypes"]
 
 
 class _Encoder(nn.Module):
-    """A backbone with one linear head for all experts and perhaps one for the gate."""
+    """A backbone with a linear layer for the experts and perhaps one for the gate.
 
-    def __init__(self, backbone, n_features, n_experts, dim, *, gated):
+    The experts' has a head for each, or one that all share (Assumption A4).
+    """
+
+    def __init__(self, backbone, n_features, n_experts, dim, *, shared_head, gated):
         super().__init__()
         self.backbone = backbone
         self.n_experts = n_experts
-        self.experts = nn.Linear(n_features, n_experts * dim)
+        self.n_heads = 1 if shared_head else n_experts
+        self.experts = nn.Linear(n_features, self.n_heads * dim)
         self.gate = nn.Linear(n_features, dim) if gated else None
 
     def expert_embeddings(self, features: Tensor) -> Tensor:
         """(B, F) -> (B, K, D), unit norm, at least float32."""
-        f = self.experts(features).unflatten(1, (self.n_experts, -1))
-        return F.normalize(_at_least_float32(f), dim=-1)
+        f = self.experts(features).unflatten(1, (self.n_heads, -1))
+        f = F.normalize(_at_least_float32(f), dim=-1)
+        return f.expand(-1, self.n_experts, -1)
 
     def gating_embeddings(self, features: Tensor) -> Tensor:
         """(B, F) -> (B, D), unit norm, at least float32."""
@@ -60,10 +65,14 @@ class ContrastiveMixture(nn.Module):
     queue_size : int
         V.
     omega : Tensor of shape (K, D) or None
-        Gating prototypes, fixed. None leaves out the gate and the expert prototypes
+        Gating prototypes. None leaves out the gate and the expert prototypes
         (Assumptions A3 and A5).
     tau, kappa : float
         Temperatures of experts and gate.
+    class_level : bool, default=True
+        Whether a model with a gate has expert prototypes, too (without: A5).
+    shared_head : bool, default=False
+        Whether all experts share one head (A4).
     queue_dtype : torch.dtype, default=torch.float32
         Type of the queue, and of the products with it.
     backbone_name : str or None
@@ -75,7 +84,8 @@ class ContrastiveMixture(nn.Module):
         Earlier teacher embeddings, at first random unit vectors.
     expert_prototypes : Parameter of shape (K, D) or None
         Normalised where they are used.
-    gating_prototypes : Tensor of shape (K, D) or None
+    gating_prototypes : Parameter of shape (K, D) or None
+        Unit vectors. Fixed, unless a trainer is told to train them.
     """
 
     def __init__(
@@ -89,6 +99,8 @@ class ContrastiveMixture(nn.Module):
         omega,
         tau,
         kappa,
+        class_level=True,
+        shared_head=False,
         queue_dtype=torch.float32,
         backbone_name=None,
     ):
@@ -97,7 +109,12 @@ class ContrastiveMixture(nn.Module):
         n_features = feature_count(backbone, shape)
         gated = omega is not None
         self.student = _Encoder(
-            backbone, n_features, n_experts, embedding_dim, gated=gated
+            backbone,
+            n_features,
+            n_experts,
+            embedding_dim,
+            shared_head=shared_head,
+            gated=gated,
         )
         self.teacher = copy.deepcopy(self.student)
         self.teacher.gate = None
@@ -108,9 +125,10 @@ class ContrastiveMixture(nn.Module):
             rows.copy_(F.normalize(torch.randn(rows.shape), dim=-1))
         self.register_buffer("queue", queue)
         self.register_buffer("queue_index", torch.zeros((), dtype=torch.long))
-        self.register_buffer("gating_prototypes", omega)
-        self.expert_prototypes = None
+        self.gating_prototypes = self.expert_prototypes = None
         if gated:
+            self.gating_prototypes = nn.Parameter(omega, requires_grad=False)
+        if gated and class_level:
             mu = F.normalize(torch.randn(n_experts, embedding_dim), dim=-1)
             self.expert_prototypes = nn.Parameter(mu)
 
@@ -122,6 +140,16 @@ class ContrastiveMixture(nn.Module):
     @property
     def _gate_learns(self) -> bool:
         return self.gating_prototypes is not None and math.isfinite(self.kappa)
+
+    @property
+    def shared_head(self) -> bool:
+        """Whether the experts share one head (Assumption A4)."""
+        return self.student.n_heads < self.student.n_experts
+
+    @property
+    def class_level(self) -> bool:
+        """Whether the experts have prototypes (without: Assumption A5)."""
+        return self.expert_prototypes is not None
 
     def prototypes(self) -> Tensor | None:
         """Expert prototypes mu (K, D) as unit vectors."""
@@ -144,6 +172,11 @@ class ContrastiveMixture(nn.Module):
         v : Tensor of shape (B, K, D)
             The teacher's embeddings, without gradient.
         """
+        f, v, g = self.embed(views)
+        return self.log_joint(f, v, g), v
+
+    def embed(self, views: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Embeddings f (B, K, D), v (B, K, D) and g (B, D) of one step's views."""
         v = self.teach(views[0])
         # One pass over both of the student's views: one set of kernels, one backward.
         features = self.student.backbone(views[1:].flatten(0, 1))
@@ -151,7 +184,7 @@ class ContrastiveMixture(nn.Module):
         g = None
         if self._gate_learns:
             g = self.student.gating_embeddings(features[len(v) :])
-        return self._log_joint(f, v, g), v
+        return f, v, g
 
     @torch.no_grad()
     def teach(self, x: Tensor) -> Tensor:
@@ -185,10 +218,11 @@ class ContrastiveMixture(nn.Module):
             known["gating"] = g = self.student.gating_embeddings(features)
         if "joint" in wanted:
             f = self.student.expert_embeddings(features)
-            known["joint"] = self._log_joint(f, v, g)
+            known["joint"] = self.log_joint(f, v, g)
         return [known[name] for name in wanted]
 
-    def _log_joint(self, f, v, g):
+    def log_joint(self, f: Tensor, v: Tensor, g: Tensor | None) -> Tensor:
+        """Log p(y, z | x), (B, K), from what :meth:`embed` returns."""
         with torch.autocast(f.device.type, enabled=False):
             experts = objective.expert_log_prob(
                 f, v, self.prototypes(), self.queue, self.tau
@@ -215,8 +249,8 @@ class ContrastiveMixture(nn.Module):
             (self.teacher, single.teacher),
         ):
             mine.backbone.load_state_dict(other.backbone.state_dict())
-            mine.experts.weight.copy_(other.experts.weight.repeat(mine.n_experts, 1))
-            mine.experts.bias.copy_(other.experts.bias.repeat(mine.n_experts))
+            mine.experts.weight.copy_(other.experts.weight.repeat(mine.n_heads, 1))
+            mine.experts.bias.copy_(other.experts.bias.repeat(mine.n_heads))
         self.queue.copy_(single.queue.expand_as(self.queue))
         self.queue_index.copy_(single.queue_index)
 
@@ -237,7 +271,8 @@ class ContrastiveMixture(nn.Module):
             From :func:`objective.class_sums`.
         """
         mu = self.expert_prototypes
-        mu.copy_(objective.prototype_update(sums, mu))
+        if mu is not None:
+            mu.copy_(objective.prototype_update(sums, mu))
         weight, bias = _ridge(features, self.gating_prototypes[labels])
         self.student.gate.weight.copy_(weight)
         self.student.gate.bias.copy_(bias)
@@ -252,6 +287,11 @@ class ContrastiveMixture(nn.Module):
             *self.student.experts.parameters(),
         ]
         torch._foreach_lerp_(list(self.teacher.parameters()), student, 1 - momentum)
+
+    @torch.no_grad()
+    def project_gating_prototypes(self) -> None:
+        """Bring gating prototypes that a step has moved back to unit norm."""
+        self.gating_prototypes.copy_(F.normalize(self.gating_prototypes, dim=1))
 
     @torch.no_grad()
     def enqueue(self, v: Tensor) -> None:
@@ -300,16 +340,23 @@ def _ridge(x: Tensor, y: Tensor, penalty: float = 1e-2) -> tuple[Tensor, Tensor]
     return weight, y_mean - weight @ x_mean
 
 
-def gating_prototypes(kind: str, n_clusters: int, dim: int) -> Tensor:
+def gating_prototypes(kind: str, n_clusters: int, dim: int, seed: int = 0) -> Tensor:
     """Gating prototypes omega by name, (K, D).
 
     Parameters
     ----------
-    kind : {"auto", "simplex", "repelled"}
+    kind : {"auto", "simplex", "repelled", "uniform"}
         "simplex" are the centres of Algorithm 2, which need K <= D + 1; "repelled"
         are unit vectors spread by repulsion; "auto" takes the former where they exist.
+        "uniform" are drawn from a cube and projected onto the sphere (Table 3 (c)).
     n_clusters, dim : int
+    seed : int
+        Of what is drawn.
     """
+    if kind == "uniform":
+        generator = torch.Generator().manual_seed(seed)
+        omega = 2 * torch.rand(n_clusters, dim, generator=generator) - 1
+        return F.normalize(omega, dim=1)
     if kind == "simplex" or (kind == "auto" and n_clusters <= dim + 1):
         return objective.simplex_centres(n_clusters, dim)
     return objective.repelled_directions(n_clusters, dim)

@@ -19,7 +19,8 @@ def take_apart(model: ContrastiveMixture):
     tensors : dict of str to Tensor
         Copies, on the CPU.
     figures : dict
-        "backbone", its name or None, and "tau" and "kappa".
+        "backbone", its name or None, "tau" and "kappa", and what the model has:
+        "class_level" and "shared_head".
 
     Raises
     ------
@@ -31,7 +32,12 @@ def take_apart(model: ContrastiveMixture):
         if not isinstance(value, torch.Tensor):
             raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
     tensors = {name: v.cpu().contiguous().clone() for name, v in state.items()}
-    figures = {"tau": model.tau, "kappa": model.kappa}
+    figures = {
+        "tau": model.tau,
+        "kappa": model.kappa,
+        "class_level": model.class_level,
+        "shared_head": model.shared_head,
+    }
     return tensors, {"backbone": model.backbone_name} | figures
 
 
@@ -75,6 +81,9 @@ def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixtur
                 omega=omega if omega is None else torch.empty(n_experts, dim),
                 tau=tau,
                 kappa=kappa,
+                # Files of the first days are of models with all of it.
+                class_level=figures.get("class_level", True),
+                shared_head=figures.get("shared_head", False),
                 backbone_name=name,
             )
 

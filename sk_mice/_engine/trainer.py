@@ -10,6 +10,7 @@ from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from . import objective
+from .passes import until_settled
 from .samples import batches_per_epoch
 
 __all__ = ["ProgressBar", "Trainer"]
@@ -76,7 +77,7 @@ class Trainer(NeuralNet):
 
     The E-step is the exact normalised posterior of each batch; the M-step is one step
     of SGD on the ELBO, followed by the teacher's average and the queue, and at the
-    epoch's end by the analytical update of the expert prototypes (equation 13).
+    epoch's end by the update of the expert prototypes (equation 13).
 
     Parameters
     ----------
@@ -93,6 +94,10 @@ class Trainer(NeuralNet):
     weight_decay : float
     teacher_momentum : float
         m of the teacher's moving average.
+    prototype_update : {"both", "analytical", "gradient", "passes"}
+        How expert prototypes are learned, if there are any; see `MiCEClustering`.
+    train_gating_prototypes : bool
+        Whether the gating prototypes are trained, too, if there are any.
     held_labels : Tensor of shape (N,) or None
         Responsibilities (hard) that replace the E-step in the first `held_epochs`.
     held_epochs : int
@@ -116,6 +121,8 @@ class Trainer(NeuralNet):
         momentum=0.9,
         weight_decay=1e-4,
         teacher_momentum=0.999,
+        prototype_update="both",
+        train_gating_prototypes=False,
         held_labels=None,
         held_epochs=0,
         fill_queue=False,
@@ -129,6 +136,8 @@ class Trainer(NeuralNet):
         self.order_generator = order_generator
         self.rate = rate
         self.teacher_momentum = teacher_momentum
+        self.prototype_update = prototype_update
+        self.train_gating_prototypes = train_gating_prototypes
         self.held_labels = held_labels
         self.held_epochs = held_epochs
         self.fill_queue = fill_queue
@@ -153,7 +162,7 @@ class Trainer(NeuralNet):
 
     def get_all_learnable_params(self):
         for name, parameter in super().get_all_learnable_params():
-            if parameter.requires_grad:  # all but the teacher's
+            if parameter.requires_grad:  # not the teacher's, nor fixed prototypes
                 yield name, parameter
 
     def get_iterator(self, dataset, training=False):
@@ -201,6 +210,7 @@ class Trainer(NeuralNet):
             Within an epoch, from the user or for an ELBO that is not finite;
             :meth:`rewind` then leads back to the end of the last whole one.
         """
+        self._fix_prototypes()
         self.initialize()
         if state is not None:
             self._load(state)
@@ -216,6 +226,14 @@ class Trainer(NeuralNet):
         finally:
             self.notify("on_train_end", X=samples, y=None)
         return self
+
+    def _fix_prototypes(self):
+        """Which of the prototypes the gradient moves."""
+        mu, omega = self.module.expert_prototypes, self.module.gating_prototypes
+        if mu is not None:
+            mu.requires_grad_(self.prototype_update != "analytical")
+        if omega is not None:
+            omega.requires_grad_(self.train_gating_prototypes)
 
     def state(self) -> dict:
         """What a run needs to go on after a whole epoch: tensors and plain values."""
@@ -278,6 +296,8 @@ class Trainer(NeuralNet):
         step = super().train_step(batch, **fit_params)
         joint, v = step["y_pred"]
         self.module_.update_teacher(self.teacher_momentum)
+        if self.train_gating_prototypes:
+            self.module_.project_gating_prototypes()
         self.module_.enqueue(v)
         self.statistics_.add(batch[1], joint.detach(), -step["loss"].detach(), v)
         self.step_ += 1
@@ -330,7 +350,7 @@ class Trainer(NeuralNet):
                 f"The ELBO is not finite in epoch {len(self.history)} of this stage. "
                 "Try a lower `lr`, a longer `warmup` or higher temperatures."
             )
-        self._update_prototypes()
+        figures |= self._update_prototypes(dataset_train)
         figures["lr"] = self.optimizer_.param_groups[0]["lr"]
         figures["seconds"] = time.perf_counter() - self.started_
         self._record(figures)
@@ -347,15 +367,38 @@ class Trainer(NeuralNet):
         self.n_whole_epochs_ = len(self.history)
         self.last_epoch_ = [tensor.detach().clone() for tensor in self._tensors()]
 
-    @torch.no_grad()
-    def _update_prototypes(self):
-        mu = self.module_.expert_prototypes
-        if mu is None:
-            return
-        mu.copy_(objective.prototype_update(self.statistics_.class_sums, mu))
-        momentum = self.optimizer_.state[mu].get("momentum_buffer")
+    def _update_prototypes(self, samples) -> dict:
+        """What happens to the expert prototypes after an epoch; figures of that."""
+        mu, figures = self.module_.expert_prototypes, {}
+        if mu is None or self.prototype_update == "gradient":
+            return figures
+        if self.prototype_update == "passes":
+            figures["prototype_passes"] = self._pass_over_prototypes(samples, mu)
+        else:
+            with torch.no_grad():
+                sums = self.statistics_.class_sums
+                mu.copy_(objective.prototype_update(sums, mu))
+        momentum = self.optimizer_.state.get(mu, {}).get("momentum_buffer")
         if momentum is not None:  # it belongs to the prototypes that were replaced
             momentum.zero_()
+        return figures
+
+    def _pass_over_prototypes(self, samples, mu) -> int:
+        self.module_.eval()  # leaves the networks' statistics alone
+
+        def loss(batch):
+            x, indices = batch
+            views = self.views(x, self.module_.n_views, self.generator)
+            with torch.no_grad(), self._autocast(x.device):
+                f, v, g = self.module_.embed(views)
+            return self.get_loss((self.module_.log_joint(f, v, g), v), indices)
+
+        options = ("lr", "momentum", "weight_decay")
+        sgd = {name: self.optimizer_.param_groups[0][name] for name in options}
+        batches = self.get_iterator(samples, training=True)
+        n_passes = until_settled(mu, batches, loss, **sgd)
+        self.module_.train()
+        return n_passes
 
 
 class _Epochs:
