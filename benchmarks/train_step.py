@@ -105,7 +105,7 @@ class Step:
 
     def objective(self):
         f, g = self.f.clone().requires_grad_(), self.g.clone().requires_grad_()
-        joint = self.model._log_joint(f, self.v, g)
+        joint = self.model.log_joint(f, self.v, g)
         (-objective.elbo(joint).mean()).backward()
 
     def optimizer(self):
