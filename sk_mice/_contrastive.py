@@ -4,6 +4,7 @@ import copy
 import math
 import os
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
@@ -59,6 +60,18 @@ class Setup:
     def __exit__(self, *error):
         """Close the progress bar."""
         self.bar.close()
+
+
+@contextmanager
+def unchanged_on_error(estimator):
+    """Leave an estimator as it was, fitted or not, if a fit fails."""
+    before = vars(estimator).copy()
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 # What leaves the model of the last whole epoch. The last is of checkpoints.
@@ -412,6 +425,17 @@ def infer(model, views, samples: Samples, *wanted) -> list[np.ndarray]:
         known = model.infer(views.plain(batch), *wanted)
         parts.append([value.cpu() for value in known])
     return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
+
+
+def infer_finite(model, setup: Setup, what: str) -> np.ndarray:
+    """One thing of the training samples, or FloatingPointError."""
+    (value,) = infer(model, setup.views, setup.samples, what)
+    if not np.isfinite(value).all():
+        raise FloatingPointError(
+            "What the model infers is not finite. Try a lower `lr`, a longer `warmup` "
+            "or higher temperatures."
+        )
+    return value
 
 
 # ---------------------------------------------------------- what is not data, checked

@@ -17,7 +17,8 @@ from ._contrastive import (
     INFERENCE_BATCH,
     SMALLEST_TEMPERATURE,
     ContrastiveEstimator,
-    infer,
+    infer_finite,
+    unchanged_on_error,
 )
 from ._engine import objective
 from ._engine.model import gating_prototypes
@@ -326,7 +327,24 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         ValueError, TypeError
             If X or a parameter is invalid, before training.
+        FloatingPointError
+            If training diverges; says when, and what to try.
+        OSError
+            If a checkpoint cannot be read or written; names the file.
+
+        Notes
+        -----
+        After a FloatingPointError or an OSError the estimator is fitted as at the end
+        of the last whole epoch; so it is, with a warning, after an interruption. A fit
+        that fails otherwise, or before, leaves the estimator as it was.
         """
+        with unchanged_on_error(self):
+            progress = self._fit(X, init_labels)
+        self._warn_of_empty_clusters()
+        self._end(progress.stopped_by)
+        return self
+
+    def _fit(self, X, init_labels):
         self._check_continuation(self.n_clusters)
         X = self._check_fit_X(X)
         if self.n_clusters > len(X):
@@ -340,8 +358,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         progress = self._fit_restarts(X, n_restarts, init_labels)
         self.elbo_, self.labels_ = progress.elbo, progress.labels
         self._summarise(progress.partitions)
-        self._end(progress.stopped_by)
-        return self
+        return progress
 
     def _check_init_labels(self, labels, n_samples):
         if labels is None:
@@ -417,7 +434,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _judge(self, run, setup):
         """Mean ELBO and hard assignments of the training samples."""
-        (joint,) = infer(run.model, setup.views, setup.samples, "joint")
+        joint = infer_finite(run.model, setup, "joint")
         return _mean_log_evidence(joint), joint.argmax(axis=1)
 
     def _two_stages(self, run, setup, seed) -> None:
@@ -474,7 +491,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         They hold the classes better than the embeddings, whose objective has no use
         for most of what tells classes apart.
         """
-        (features,) = infer(model, setup.views, setup.samples, "features")
+        features = infer_finite(model, setup, "features")
         kmeans = SphericalKMeans(
             self.n_clusters, n_init=KMEANS_RESTARTS, random_state=seed
         )
@@ -493,13 +510,15 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         model.set_partition(labels, torch.cat(features), sums)
 
     def _summarise(self, partitions) -> None:
-        """Attributes that follow from the fit, and the warning for empty clusters."""
+        """Attributes that follow from all restarts and the best of them."""
         if len(partitions) > 1:
             scores = [adjusted_rand_score(a, b) for a, b in combinations(partitions, 2)]
             self.stability_ = float(np.mean(scores))
         else:
             self.__dict__.pop("stability_", None)
         self.cluster_sizes_ = np.bincount(self.labels_, minlength=self.n_clusters)
+
+    def _warn_of_empty_clusters(self) -> None:
         n_empty = int((self.cluster_sizes_ == 0).sum())
         if n_empty:
             warnings.warn(

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.base import _fit_context
 
-from ._contrastive import ContrastiveEstimator
+from ._contrastive import ContrastiveEstimator, unchanged_on_error
 from ._progress import Run
 
 
@@ -151,9 +151,15 @@ class MoCo(ContrastiveEstimator):
         Returns
         -------
         self
+
+        Raises
+        ------
+        ValueError, TypeError, FloatingPointError, OSError
+            As :meth:`MiCEClustering.fit`.
         """
-        self._check_continuation(n_experts=1)
-        progress = self._fit_restarts(self._check_fit_X(X), 1)
+        with unchanged_on_error(self):
+            self._check_continuation(n_experts=1)
+            progress = self._fit_restarts(self._check_fit_X(X), 1)
         self._end(progress.stopped_by)
         return self
 

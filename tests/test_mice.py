@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -302,6 +303,107 @@ def test_empty_clusters_are_counted_and_keep_their_prototypes():
         estimator = tiny(init="random", max_epochs=2).fit(X)
     norms = np.linalg.norm(estimator.expert_prototypes_, axis=1)
     np.testing.assert_allclose(norms, 1, rtol=1e-5)
+
+
+# -------------------------------------------------------------------- fits that fail
+
+
+def too_fast_at_last(progress):
+    return 1.0 if progress < 0.7 else 1e30
+
+
+DIVERGING = {"schedule": too_fast_at_last, "warmup": 0.0, "precision": "float32"}
+
+
+def assert_fitted(estimator):
+    np.testing.assert_array_equal(estimator.labels_, estimator.predict(IMAGES))
+    assert estimator.elbo_ == pytest.approx(estimator.score(IMAGES))
+    assert np.isfinite(estimator.predict_proba(IMAGES)).all()
+    for value in state_of(estimator).values():
+        assert value.isfinite().all()
+
+
+@pytest.mark.parametrize("cls", [MiCEClustering, MoCo])
+def test_a_fit_that_diverges_leaves_the_last_finite_state(cls):
+    estimator = tiny(init="random", max_epochs=10, **DIVERGING)
+    if cls is MoCo:
+        known = MoCo().get_params()
+        given = estimator.get_params().items()
+        estimator = MoCo(**{k: v for k, v in given if k in known})
+    with pytest.raises(FloatingPointError, match=r"in epoch 8 .* Try a lower `lr`"):
+        estimator.fit(IMAGES)
+    assert estimator.n_iter_ == len(estimator.history_) == 7
+    assert np.isfinite([row["elbo"] for row in estimator.history_]).all()
+    assert np.isfinite(estimator.transform(IMAGES)).all()
+    if cls is MiCEClustering:
+        assert_fitted(estimator)
+
+
+def test_a_restart_that_diverges_costs_no_other():
+    rates = iter([1.0] * 3 + [1e-3] * 10**4)  # three are asked for before training
+    started = []
+
+    class Watch(Callback):
+        def on_train_begin(self, net, **kwargs):
+            started.append(net)
+            if len(started) == 3:  # the first stage of the second restart
+                net.module_.student.experts.weight.data.fill_(math.nan)
+
+    estimator = tiny(n_init=3, callbacks=[Watch()], schedule=lambda p: next(rates))
+    with pytest.raises(FloatingPointError, match="in epoch 1 of this stage"):
+        estimator.fit(IMAGES)
+    assert estimator.n_iter_ == 8
+    assert_fitted(estimator)
+
+
+@pytest.mark.parametrize("init", ["random", "two-stage"])
+def test_before_a_whole_epoch_there_is_no_model(init):
+    estimator = tiny(init=init, lr=1e6, schedule=lambda progress: 1e30)
+    before = set(vars(estimator))
+    with pytest.raises(FloatingPointError, match="in epoch 1"):
+        estimator.fit(IMAGES)
+    assert set(vars(estimator)) == before
+    with pytest.raises(NotFittedError):
+        estimator.predict(IMAGES)
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+@pytest.mark.parametrize(
+    ("parameters", "X"),
+    [
+        ({}, np.full((9, 8, 8), np.nan)),
+        ({}, RNG.random((20, 5, 5))),  # with another value range and mean
+        ({"lr": 1e6, "schedule": lambda progress: 1e30}, RNG.random((20, 8, 8))),
+        ({"backbone": "vgg"}, RNG.random((20, 8, 8))),
+    ],
+    ids=["NaN", "another shape", "diverges", "wrong"],
+)
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(
+    fitted, parameters, X, warm_start
+):
+    estimator = copy.deepcopy(fitted)
+    estimator.set_params(**parameters, warm_start=warm_start)
+    if len(X) == 20 and not parameters and not warm_start:
+        estimator.set_params(n_clusters=21)
+    q, kept = fitted.predict_proba(IMAGES), set(vars(estimator))
+    state = state_of(estimator)
+    if parameters == {"backbone": "vgg"} and warm_start:
+        return  # a warm start builds no backbone
+    with pytest.raises((ValueError, FloatingPointError)):
+        estimator.fit(X)
+    assert set(vars(estimator)) == kept
+    np.testing.assert_array_equal(estimator.predict_proba(IMAGES), q)
+    assert_same_state(estimator, state)
+
+
+def test_a_warning_taken_for_an_error_costs_no_fit():
+    estimator = tiny(init="random", max_epochs=2)
+    X = np.zeros((30, 8, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        with pytest.raises(ConvergenceWarning, match="clusters are empty"):
+            estimator.fit(X)
+    assert estimator.predict(X).shape == (30,)
 
 
 # ------------------------------------------------------------------- kinds of input

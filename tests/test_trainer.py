@@ -243,6 +243,32 @@ def test_a_loss_that_is_not_finite_stops_training(samples):
         trainer.train(samples)
 
 
+@pytest.mark.parametrize("sick", ["rate", "weight"])
+def test_a_model_that_diverges_goes_back_to_the_last_whole_epoch(samples, sick):
+    # Whether the loss shows it, or only the weights after the last step do.
+    states = []
+
+    class Watch(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            state = net.module_.state_dict().items()
+            states.append({name: value.clone() for name, value in state})
+
+        def on_batch_end(self, net, **kwargs):
+            if sick == "weight" and (len(net.history), net.step_) == (3, net.n_steps_):
+                net.module_.student.gate.bias.data[0] = float("nan")
+
+    def rate(progress):
+        return 0.1 if sick == "weight" or progress < 0.5 else 1e30
+
+    trainer = make_trainer(samples, n_epochs=4, rate=rate, callbacks=[Watch()])
+    with pytest.raises(FloatingPointError, match="in epoch 3 of this stage"):
+        trainer.train(samples)
+    trainer.rewind()
+    assert [row["epoch"] for row in trainer.history_rows()] == [1, 2]
+    assert len(states) == 2
+    assert same(trainer.module_.state_dict(), states[-1])
+
+
 def test_networks_train_whatever_mode_they_come_in(samples):
     modes = []
 

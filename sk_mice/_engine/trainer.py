@@ -345,12 +345,12 @@ class Trainer(NeuralNet):
     def on_epoch_end(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_end(net, dataset_train, dataset_valid, **kwargs)
         figures = self.statistics_.summary()
-        if not math.isfinite(figures["elbo"]):
-            raise FloatingPointError(
-                f"The ELBO is not finite in epoch {len(self.history)} of this stage. "
-                "Try a lower `lr`, a longer `warmup` or higher temperatures."
-            )
         figures |= self._update_prototypes(dataset_train)
+        if not (math.isfinite(figures["elbo"]) and self._is_finite()):
+            raise FloatingPointError(
+                f"The ELBO or a weight is not finite in epoch {len(self.history)} of "
+                "this stage. Try a lower `lr`, a longer `warmup` or higher temperatures."
+            )
         figures["lr"] = self.optimizer_.param_groups[0]["lr"]
         figures["seconds"] = time.perf_counter() - self.started_
         self._record(figures)
@@ -366,6 +366,16 @@ class Trainer(NeuralNet):
         self.between_epochs_ = True
         self.n_whole_epochs_ = len(self.history)
         self.last_epoch_ = [tensor.detach().clone() for tensor in self._tensors()]
+
+    def _is_finite(self) -> bool:
+        # The queue is large, and shows in the ELBO.
+        queue = self.module_.queue
+        values = [
+            tensor.isfinite().all()
+            for tensor in self._tensors()
+            if tensor is not queue and tensor.is_floating_point()
+        ]
+        return bool(torch.stack(values).all())
 
     def _update_prototypes(self, samples) -> dict:
         """What happens to the expert prototypes after an epoch; figures of that."""
