@@ -370,6 +370,8 @@ class SphericalKMeans(
             return -inertia(weight, rows.nearest(self.cluster_centers_)[1])
 
     def _validate(self, X, reset=False):
+        if hasattr(X, "requires_grad"):  # torch makes no array of such a tensor
+            X = X.detach()
         return validate_data(
             self,
             X,

@@ -590,6 +590,12 @@ def test_wrong_parameters(params, message, method):
         getattr(model, method)(X)
 
 
+def test_a_tensor_that_needs_its_gradient():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    X = torch.eye(3, requires_grad=True)
+    assert SphericalKMeans(3, random_state=0).fit(X).labels_.shape == (3,)
+
+
 def test_torch_is_not_imported():
     code = "import sys, sk_mice; sk_mice.SphericalKMeans, sk_mice.metrics.SCORERS; "
     code += "sys.exit('torch' in sys.modules)"
