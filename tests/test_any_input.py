@@ -1,0 +1,278 @@
+"""Whatever comes, `fit` fits without a NaN or refuses before training.
+
+Hypothesis draws shapes, types, layouts in memory and parameters, most of them valid.
+"""
+
+import math
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+
+SIDES = st.integers(1, 8)
+CHANNELS = st.sampled_from([1, 3, 4])
+ROWS = st.tuples(st.integers(2, 20), st.integers(1, 9))
+SHAPES = st.one_of(
+    ROWS,
+    st.tuples(st.integers(2, 12), SIDES, SIDES),
+    st.tuples(st.integers(2, 9), SIDES, SIDES, CHANNELS),
+    st.tuples(st.integers(2, 9), CHANNELS, SIDES, SIDES),
+)
+ANY_SHAPE = st.lists(st.integers(0, 6), max_size=5).map(tuple)
+NUMBERS = ["f2", "f4", "f8", "g", ">f8", "?", "u1", "i1", "u2", ">i2", "i8", "u8", "O"]
+NO_NUMBERS = ["c8", "U3", "S3", "M8[s]", "m8[s]", "V4"]
+SCALES = [0, 1, 1, 1, -1, 255, 6e4, 1e-8, 1e30, -1e30, 1e-300, 1e139, 1e-323]
+PATTERNS = ["noise", "constant", "duplicates", "one apart", "two values"]
+LAYOUTS = ["C", "F", "strided", "reversed", "read-only", "list", "torch", "broadcast"]
+
+
+def rarely(strategy, otherwise, one_in=8):
+    # Not at an end of the range, which hypothesis likes to draw.
+    return st.integers(0, one_in).flatmap(lambda n: strategy if n == 5 else otherwise)
+
+
+@st.composite
+def arrays(draw, shapes=SHAPES):
+    """X of any shape, type, scale, pattern and layout; now and then invalid."""
+    shape = draw(rarely(ANY_SHAPE, shapes))
+    pattern = draw(st.sampled_from(PATTERNS))
+    X = np.asarray(np.random.default_rng(draw(st.integers(0, 9))).random(shape))
+    if pattern == "constant":
+        X[...] = 0.3
+    elif pattern == "duplicates" and X.ndim:
+        X = np.repeat(X[:1], len(X), axis=0)
+    elif pattern == "one apart" and X.ndim:
+        X = np.concatenate([X[:1], np.repeat(X[1:2], max(0, len(X) - 1), axis=0)])
+    elif pattern == "two values":
+        X = np.asarray(X.round())
+    X = np.asarray(X * draw(st.sampled_from(SCALES)))
+    odd = draw(rarely(st.sampled_from([math.nan, math.inf, 1e300]), st.none()))
+    if odd is not None and X.size:
+        X[np.unravel_index(draw(st.integers(0, X.size - 1)), shape)] = odd
+    dtype = draw(rarely(st.sampled_from(NO_NUMBERS), st.sampled_from(NUMBERS)))
+    with np.errstate(all="ignore"), suppress(OverflowError, ValueError, TypeError):
+        X = X.astype(dtype)
+    return laid_out(X, draw(st.sampled_from(LAYOUTS)))
+
+
+def laid_out(X, layout):
+    if layout == "F":
+        return np.asfortranarray(X)
+    if layout == "strided" and X.ndim:
+        return np.repeat(X, 2, axis=-1)[..., ::2]
+    if layout == "reversed" and X.ndim:
+        return X[::-1]
+    if layout == "read-only":
+        X.setflags(write=False)
+    if layout == "list":
+        return X.tolist()
+    if layout == "torch" and X.dtype in (np.float32, np.float64):
+        return torch.from_numpy(X.copy()).requires_grad_(X.dtype == np.float32)
+    if layout == "broadcast" and X.ndim and len(X):
+        return np.broadcast_to(X[:1], (5, *X.shape[1:]))
+    return X
+
+
+def half(stack, generator):
+    return stack * 0.5
+
+
+def noise(stack, generator):
+    draws = torch.rand(stack.shape, generator=generator)
+    return (stack + draws) / 2
+
+
+# Of each parameter, values that are right (perhaps only for some X) and wrong.
+VALUES = {
+    "n_clusters": ([1, 2, 3, 4, np.int64(2)], [0, 100, 2.0]),
+    "backbone": (["auto", "resnet-small-1", torch.nn.Flatten()], [torch.nn.ReLU]),
+    "embedding_dim": ([1, 2, 3, 5], [0]),
+    "tau": ([1, 0.01, 100, 1e-3, 1e300, np.float32(0.3)], [0, 1e-9, math.inf]),
+    "kappa": ([1, 0.01, 100, 1e-3, 1e300, math.inf], [0, 1e-9, -math.inf]),
+    "gating_prototypes": (["auto", "simplex", "repelled"], []),
+    "queue_size": ([1, 2, 5, 10**9], [0]),
+    "teacher_momentum": ([0, 0.5, 0.999], [1.0]),
+    "augmentation": (
+        ["moco", "simclr", "randaugment", None, half, noise],
+        [lambda s, g: s[:1], lambda s, g: 5, lambda s, g: s * math.nan, lambda s: s],
+    ),
+    "flip": ([True, False, np.bool_(True)], []),
+    "crop_scale": (["auto", (0.2, 1), (1e-9, 1e-9), [1, 1]], [(0, 1), (1, 0.5)]),
+    "init": (["two-stage", "random"], []),
+    "init_share": ([0.01, 0.5, 0.99], [0, 1]),
+    "n_init": ([1, 2], [0]),
+    "max_epochs": ([1, 2], [0]),
+    "batch_size": ([2, 3, 7, 10**9], [1]),
+    "lr": ([1e-300, 0.01, 1, 10.0], [0, 1e7]),
+    "weight_decay": ([0, 1e-4, 0.1], [1e7]),
+    "schedule": (
+        ["cosine", "step", "constant", [0.5], (0.9, 0.1), math.sqrt],
+        [lambda p: -1.0, lambda p: "x", lambda: 1, [2]],
+    ),
+    "warmup": ([0, 0.5, 0.999], [1]),
+    "image_shape": ([None, (2, 3), [3, 3], (1, 1, 3)], [(0, 4), (2.0, 2)]),
+    "layout": (["auto", "channels_last", "channels_first"], []),
+    "value_range": (["auto", (0, 1), [0, 255], (-1e308, 1e308)], [(1, 0), (1, 2, 3)]),
+    "device": (["auto", "cpu", torch.device("cpu")], ["cuda:7", "meta"]),
+    "precision": (["auto", "float32", "bfloat16"], []),
+    "callbacks": ([None, [], ()], [[1], ["x"], [None]]),
+    "warm_start": ([True, False], []),
+    "random_state": ([0, 2**32 - 1, np.random.RandomState(0)], []),
+}
+NONSENSE = ["nonsense", -1, math.nan, [], object(), b"bytes"]
+TINY = {
+    "n_clusters": 2,
+    "embedding_dim": 3,
+    "max_epochs": 1,
+    "batch_size": 8,
+    "backbone": None,  # the smallest that fits X
+    "random_state": 0,
+}
+LABELS = st.lists(st.integers(-1, 2), max_size=20) | st.just("labels")
+
+
+@st.composite
+def parameters(draw, cls):
+    known = sorted(VALUES.keys() & cls().get_params().keys())
+    drawn = {name: TINY[name] for name in TINY if name in known}
+    for name in draw(st.lists(st.sampled_from(known), unique=True, max_size=6)):
+        right, wrong = VALUES[name]
+        wrong = st.sampled_from([*wrong, *NONSENSE])
+        drawn[name] = draw(rarely(wrong, st.sampled_from(right), one_in=16))
+    return drawn
+
+
+def with_backbone(drawn, X):
+    if drawn["backbone"] is not None:
+        return drawn
+    images = np.ndim(X) > 2 or drawn.get("image_shape")
+    return drawn | {"backbone": "resnet-small-1" if images else "mlp"}
+
+
+def holds_nan(value):
+    """Whether a NaN or an infinity is anywhere in a fitted attribute."""
+    if isinstance(value, dict):
+        return any(map(holds_nan, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(holds_nan, value))
+    if isinstance(value, torch.nn.Module):
+        return any(map(holds_nan, value.state_dict().values()))
+    if isinstance(value, torch.Tensor):
+        return not value.double().isfinite().all()
+    if isinstance(value, float | np.ndarray):
+        value = np.asarray(value)
+        return value.dtype.kind == "f" and not np.isfinite(value).all()
+    return False
+
+
+def fits_or_refuses(estimator, X, **fit_params):
+    """What came of it, in a word; anything but the two is an error."""
+    began = []
+    if hasattr(estimator, "_train"):
+        train = estimator._train
+        estimator._train = lambda *args, **kw: began.append(1) or train(*args, **kw)
+    try:
+        estimator.fit(X, **fit_params)
+    except (ValueError, TypeError) as error:
+        if began:
+            raise AssertionError("training had begun") from error
+        return type(error).__name__
+    finally:
+        vars(estimator).pop("_train", None)
+    fitted = vars(estimator).keys() - estimator.get_params().keys()
+    assert not [name for name in fitted if holds_nan(vars(estimator)[name])]
+    for method in ("predict_proba", "transform", "predict", "score"):
+        if hasattr(estimator, method):
+            assert not holds_nan(getattr(estimator, method)(X)), method
+    return "fitted"
+
+
+def examples(n):
+    return settings(
+        max_examples=n,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+def quietly(function):
+    """Empty clusters and zero rows are warned of, and are no surprise here."""
+    return pytest.mark.filterwarnings(
+        "ignore::sklearn.exceptions.ConvergenceWarning",
+        "ignore:.* rows of X are zero:UserWarning",
+    )(function)
+
+
+def check_mice(drawn, X, labels):
+    estimator = MiCEClustering(**with_backbone(drawn, X))
+    event(fits_or_refuses(estimator, X, init_labels=labels))
+
+
+MICE = given(parameters(MiCEClustering), arrays(), rarely(LABELS, st.none()))
+test_mice = quietly(examples(200)(MICE(check_mice)))
+test_mice_long = pytest.mark.slow(quietly(examples(2000)(MICE(check_mice))))
+
+
+@quietly
+@examples(60)
+@given(parameters(MoCo), arrays())
+def test_moco(drawn, X):
+    event(fits_or_refuses(MoCo(**with_backbone(drawn, X)), X))
+
+
+def some(*right, wrong=()):
+    return rarely(st.sampled_from([*wrong, *NONSENSE]), st.sampled_from(right))
+
+
+@quietly
+@examples(300)
+@given(
+    arrays(ROWS),
+    some(1, 2, 3, wrong=[0, 100]),
+    some("k-means++", "random", np.eye(3), np.eye(2, 9), wrong=[np.zeros((2, 2))]),
+    some("auto", 1, 2, wrong=[0]),
+    some(0, 1e-4, 1e300),
+    rarely(st.lists(st.sampled_from([0, 1, 1e-300, 1e300, -1, math.nan])), st.none()),
+)
+def test_spherical_kmeans(X, n_clusters, init, n_init, tol, weight):
+    estimator = SphericalKMeans(
+        n_clusters, init=init, n_init=n_init, tol=tol, max_iter=5, random_state=0
+    )
+    event(fits_or_refuses(estimator, X, sample_weight=weight))
+
+
+# -------------------------------------------------------------------- numerical guards
+
+RNG = np.random.default_rng(0)
+NOISE = RNG.random((24, 9, 9))
+EXTREME = {
+    "constant": np.full((24, 9, 9), 0.3),
+    "duplicates": np.repeat(NOISE[:1], 24, axis=0),
+    "two distinct": np.repeat(NOISE[:2], 12, axis=0),
+    "one colour each": np.broadcast_to(RNG.random((24, 1, 1, 3)), (24, 9, 9, 3)),
+    "float16": NOISE.astype(np.float16),
+    "largest float16": np.full((24, 9, 9), 65504, np.float16),
+    "1e30": NOISE * 1e30,
+    "1e30 and -1e30": (NOISE - 0.5) * 1e30,
+    "one outlier": np.where(np.arange(24 * 81).reshape(24, 9, 9) == 5, 1e30, NOISE),
+    "vectors of 1e30": (NOISE[:, 0] - 0.5) * 1e30,
+    "vectors of float16": NOISE[:, 0].astype(np.float16),
+    "constant vectors": np.full((24, 9), 7.0),
+    "duplicate vectors": np.repeat(NOISE[:1, 0], 24, axis=0),
+}
+
+
+@quietly
+@pytest.mark.parametrize("kind", EXTREME)
+@pytest.mark.parametrize("kappa", [0.01, 100])
+@pytest.mark.parametrize("tau", [0.01, 100])
+def test_no_nan_at_extreme_temperatures(tau, kappa, kind):
+    X = EXTREME[kind]
+    options = TINY | {"batch_size": 16, "max_epochs": 6, "tau": tau, "kappa": kappa}
+    estimator = MiCEClustering(**with_backbone(options, X))
+    assert fits_or_refuses(estimator, X) == "fitted"

@@ -1,0 +1,758 @@
+"""Every bad input that was tried, and what it gets: the rows of docs/bad_input.md.
+
+`python tests/test_bad_input.py` writes the tables after a change of the rows.
+"""
+
+import ast
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from sk_mice import MiCEClustering, SphericalKMeans
+from sk_mice._contrastive import ContrastiveEstimator
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "bad_input.md"
+MARK = "<!-- tables: tests/test_bad_input.py -->"
+RNG = np.random.default_rng(0)
+IMAGES = RNG.random((12, 8, 8))
+VECTORS = RNG.random((12, 6))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table, and how it is shown."""
+
+    heading: str
+    given: str  # in Markdown
+    gets: str
+    shown_by: str
+    call: Callable | None = None  # must be refused
+    error: type = ValueError
+    message: str = ""  # a part of the error's
+
+
+def refused(heading, given, call, message, error=ValueError):
+    key = re.sub(r"\W+", "-", given).strip("-")
+    gets = f"`{error.__name__}`: {message}"
+    test = f"test_bad_input.py::test_refused[{key}]"
+    return Row(heading, given, gets, test, call, error, message)
+
+
+def seen(heading, given, gets, shown_by):
+    return Row(heading, given, gets, shown_by)
+
+
+# ------------------------------------------------------------------ parameters of MiCE
+
+
+def fit(X=IMAGES, *, estimator=MiCEClustering, fit_params=None, **parameters):
+    estimator = estimator(**({"n_clusters": 2} | parameters))
+    return lambda: estimator.fit(X, **(fit_params or {}))
+
+
+PARAMETERS = "Parameters of MiCEClustering and MoCo"
+
+
+def wrong(given, message, error=ValueError, X=IMAGES, **parameters):
+    return refused(PARAMETERS, given, fit(X, **parameters), message, error)
+
+
+def out_of_range(name, value, rule):
+    """scikit-learn's sentence for a value that the constraints exclude."""
+    message = f"The '{name}' parameter of MiCEClustering must be {rule}"
+    return wrong(f"`{name}={value!r}`", message, **{name: value})
+
+
+OF_MICE = [
+    out_of_range("n_clusters", 0, "an int in the range [1, inf)"),
+    out_of_range("n_clusters", 2.5, "an int in the range [1, inf)"),
+    out_of_range("n_clusters", "ten", "an int in the range [1, inf)"),
+    wrong(
+        "`n_clusters` above the number of samples",
+        "`n_clusters` must be at most n_samples = 12; got 13.",
+        n_clusters=13,
+    ),
+    wrong(
+        "`backbone` of an unknown name",
+        '`backbone` must be "auto", "mlp", "resnet-small"',
+        backbone="vgg",
+    ),
+    wrong(
+        "`backbone` that is no module, as `5`",
+        "`backbone` must be a name, an nn.Module or a factory that returns one; got "
+        "int.",
+        TypeError,
+        backbone=5,
+    ),
+    wrong(
+        "`backbone` that is a factory of no module",
+        "`backbone` must be a name, an nn.Module or a factory that returns one",
+        TypeError,
+        backbone=dict,
+    ),
+    wrong(
+        "`backbone` that does not take the samples",
+        "`backbone` must map (B, 1, 16, 16) to (B, F); Linear raised RuntimeError",
+        backbone=torch.nn.Linear(3, 4),
+    ),
+    wrong(
+        "`backbone` that returns maps, not vectors",
+        "`backbone` must map (B, 1, 16, 16) to (B, F); Conv2d returned",
+        backbone=torch.nn.Conv2d(1, 2, 3),
+    ),
+    wrong(
+        "`backbone` in another precision",
+        "`backbone` must map (B, 6) to (B, F); Linear raised",
+        X=VECTORS,
+        backbone=torch.nn.Linear(6, 4).double(),
+    ),
+    wrong(
+        "`backbone` for images, and vectors",
+        "`backbone`='resnet18' takes images, but X holds vectors of 6 features",
+        X=VECTORS,
+        backbone="resnet18",
+    ),
+    out_of_range("embedding_dim", 0, "an int in the range [1, inf)"),
+    wrong(
+        "`embedding_dim` too small for simplex centres",
+        "`embedding_dim` must be at least n_clusters - 1 = 8",
+        n_clusters=9,
+        embedding_dim=4,
+        gating_prototypes="simplex",
+    ),
+    out_of_range("tau", 0, "a float in the range [0.001, inf)"),
+    out_of_range("tau", 1e-9, "a float in the range [0.001, inf)"),
+    out_of_range("tau", math.inf, "a float in the range [0.001, inf)"),
+    out_of_range("tau", math.nan, "a float in the range [0.001, inf)"),
+    out_of_range("kappa", -1, "a float in the range [0.001, inf]"),
+    out_of_range("gating_prototypes", "random", "a str among"),
+    out_of_range("queue_size", 0, "an int in the range [1, inf)"),
+    out_of_range("teacher_momentum", 1.0, "a float in the range [0.0, 1.0)"),
+    wrong(
+        "`augmentation` of an unknown name",
+        "`augmentation` must be one of 'moco', 'simclr', 'randaugment', a callable or "
+        "None; got 'mixup'.",
+        augmentation="mixup",
+    ),
+    wrong(
+        '`augmentation="randaugment"` for vectors',
+        "'randaugment' is defined for images only",
+        X=VECTORS,
+        augmentation="randaugment",
+    ),
+    wrong(
+        "`augmentation` that returns no tensor",
+        "`augmentation` must return a floating-point tensor; got int.",
+        TypeError,
+        augmentation=lambda stack, generator: 5,
+    ),
+    wrong(
+        "`augmentation` that loses samples",
+        "`augmentation` must return a tensor with the batch and channels it was given",
+        augmentation=lambda stack, generator: stack[:1],
+    ),
+    wrong(
+        "`augmentation` that returns NaN",
+        "`augmentation` must return finite values.",
+        augmentation=lambda stack, generator: stack * math.nan,
+    ),
+    out_of_range("flip", "yes", "an instance of 'bool'"),
+    wrong(
+        "`crop_scale=(0, 2)`",
+        "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1",
+        crop_scale=(0, 2),
+    ),
+    wrong(
+        "`crop_scale=(0.9, 0.1)`",
+        "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1",
+        crop_scale=(0.9, 0.1),
+    ),
+    out_of_range("init", "k-means", "a str among"),
+    out_of_range("init_share", 1, "a float in the range (0.0, 1.0)"),
+    out_of_range("n_init", 0, "an int in the range [1, inf)"),
+    out_of_range("max_epochs", 0, "an int in the range [1, inf)"),
+    out_of_range("batch_size", 1, "an int in the range [2, inf)"),
+    out_of_range("lr", 0, "a float in the range (0.0, 1000000.0]"),
+    out_of_range("lr", 1e30, "a float in the range (0.0, 1000000.0]"),
+    out_of_range("weight_decay", -1, "a float in the range [0.0, 1000000.0]"),
+    wrong(
+        "`schedule` of an unknown name",
+        "`schedule` must be one of cosine, step, constant",
+        schedule="linear",
+    ),
+    wrong(
+        "`schedule=[2.0]`",
+        "milestones between 0 and 1 as shares of the run",
+        schedule=[2.0],
+    ),
+    wrong(
+        "`schedule` that maps to negative factors, NaN or no number",
+        "`schedule` must map progress from 0 to 1 to factors of 0 and more",
+        schedule=lambda progress: -1.0,
+    ),
+    out_of_range("warmup", 1, "a float in the range [0.0, 1.0)"),
+    wrong(
+        "`image_shape` that does not fit the rows",
+        "`image_shape`=(9, 9) needs rows of 81 values; got X of shape (12, 6).",
+        X=VECTORS,
+        image_shape=(9, 9),
+    ),
+    wrong(
+        "`image_shape=(0, 6)`",
+        "`image_shape` must be (H, W) or (H, W, C) with C of 1, 3 or 4; got (0, 6).",
+        X=VECTORS,
+        image_shape=(0, 6),
+    ),
+    wrong(
+        "`image_shape` for images that have a shape",
+        "`image_shape` is for X of shape (N, features)",
+        image_shape=(8, 8),
+    ),
+    out_of_range("layout", "NCHW", "a str among"),
+    wrong(
+        "`layout` that contradicts the shape",
+        'got shape (12, 8, 8, 3) with `layout`="channels_first"',
+        X=RNG.random((12, 8, 8, 3)),
+        layout="channels_first",
+    ),
+    wrong(
+        "`value_range=(1, 0)`",
+        "`value_range` must be (low, high) with low < high; got (1, 0).",
+        value_range=(1, 0),
+    ),
+    wrong(
+        "`value_range` that X leaves",
+        "X must lie within `value_range`=(0, 0.5); got values from",
+        value_range=(0, 0.5),
+    ),
+    wrong(
+        "`device` of an unknown name",
+        "`device` must name a torch device; got 'abacus'.",
+        device="abacus",
+    ),
+    wrong(
+        "`device` that is not there",
+        "`device` must be available on this machine (cpu",
+        device="cuda:99",
+    ),
+    out_of_range("precision", "float16", "a str among"),
+    wrong(
+        "`callbacks` that are none",
+        "`callbacks` must be skorch callbacks; got 'lr'.",
+        TypeError,
+        callbacks=["lr"],
+    ),
+    out_of_range("warm_start", "yes", "an instance of 'bool'"),
+    out_of_range("verbose", -1, "an int in the range [0, inf)"),
+    out_of_range("random_state", -1, "an int in the range [0, 4294967295]"),
+    seen(
+        PARAMETERS,
+        "`warm_start` with another `n_clusters` or `embedding_dim`",
+        "`ValueError`: must be those of the fitted model",
+        "test_mice.py::test_a_warm_start_keeps_the_shape_of_the_model",
+    ),
+    seen(
+        PARAMETERS,
+        "a learning rate at which training diverges",
+        "`FloatingPointError` with the epoch and what to try; the estimator is fitted "
+        "as at the end of the last whole epoch",
+        "test_mice.py::test_a_fit_that_diverges_leaves_the_last_finite_state",
+    ),
+    seen(
+        PARAMETERS,
+        "any of these, drawn at random",
+        "fits without a NaN, or `ValueError` or `TypeError` before training",
+        "test_any_input.py::test_mice",
+    ),
+]
+
+# ---------------------------------------------------------------------------------- X
+
+OF_X = "X of MiCEClustering and MoCo"
+
+
+def bad_X(given, X, message, error=ValueError, **parameters):
+    return refused(OF_X, given, fit(X, **parameters), message, error)
+
+
+X_ROWS = [
+    bad_X("NaN in images", np.full((9, 8, 8), math.nan), "Input X contains NaN."),
+    bad_X("NaN in vectors", np.full((9, 5), math.nan), "Input X contains NaN."),
+    bad_X("infinity", np.full((9, 8, 8), math.inf), "Input X contains infinity"),
+    bad_X("`None` among the numbers", [[1, None]] * 9, "Input X contains NaN."),
+    bad_X("values above 1e140", IMAGES * 1e200, "X must hold values up to 1e+140"),
+    bad_X("no sample", IMAGES[:0], "0 sample(s)"),
+    bad_X("one sample", IMAGES[:1], "while a minimum of 2 is required"),
+    bad_X("no feature", np.zeros((9, 0)), "0 feature(s)"),
+    bad_X("images without pixels", np.zeros((9, 0, 8)), "X must hold samples with"),
+    bad_X("a number", 5, "Expected 2D array, got scalar array instead"),
+    bad_X("`None`", None, "Expected 2D array, got scalar array instead"),
+    bad_X("one dimension", VECTORS[0], "Expected 2D array, got 1D array instead"),
+    bad_X(
+        "five dimensions",
+        np.zeros((9, 8, 8, 3, 1)),
+        "X must have shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, features)",
+    ),
+    bad_X(
+        "two channels",
+        np.zeros((9, 8, 8, 2)),
+        "X must have 1, 3 or 4 channels, in the last or the second dimension",
+    ),
+    bad_X(
+        "channels that could be first and last",
+        np.zeros((9, 3, 8, 3)),
+        "can be read as (N, H, W, C) and as (N, C, H, W); set `layout`",
+    ),
+    bad_X("rows of different lengths", [[1, 2], [3]], "inhomogeneous shape"),
+    bad_X(
+        "images of different sizes",
+        [np.zeros((8, 8)), np.zeros((9, 9))],
+        "inhomogeneous shape",
+    ),
+    bad_X("strings", [["a", "b"]] * 9, "dtype='numeric' is not compatible"),
+    bad_X("complex numbers", VECTORS + 1j, "Complex data not supported"),
+    bad_X(
+        "dates",
+        np.full((9, 2), np.datetime64("2020-01-01")),
+        "float() argument must be a string or a real number",
+        TypeError,
+    ),
+    bad_X(
+        "a sparse matrix",
+        sparse.csr_array(VECTORS),
+        "Sparse data was passed for X, but dense data is required",
+        TypeError,
+    ),
+    bad_X(
+        "a tensor without memory",
+        torch.empty(9, 5, device="meta"),
+        "can't convert meta device type tensor to numpy",
+        TypeError,
+    ),
+    seen(
+        OF_X,
+        "a tensor that needs its gradient",
+        "fits; the tensor is left alone",
+        "test_mice.py::test_a_tensor_that_needs_its_gradient",
+    ),
+    seen(
+        OF_X,
+        "constant or duplicate images, images of one colour each, float16, values of "
+        "1e30, at temperatures of 0.01 and 100",
+        "fits without a NaN, perhaps with a warning of empty clusters",
+        "test_any_input.py::test_no_nan_at_extreme_temperatures",
+    ),
+    seen(
+        OF_X,
+        "an odd number of vectors with `batch_size=2`",
+        "fits; one batch holds three",
+        "test_mice.py::test_no_batch_holds_one_sample",
+    ),
+    seen(
+        OF_X,
+        "another shape at prediction than in `fit`",
+        "`ValueError`: X must hold samples of shape (8, 8), as in `fit`",
+        "test_mice.py::test_another_shape_at_prediction",
+    ),
+    seen(
+        OF_X,
+        "other column names at prediction",
+        "`ValueError`: feature names should match",
+        "test_mice.py::test_set_output_and_feature_names",
+    ),
+    seen(
+        OF_X,
+        "anything before `fit`",
+        "`NotFittedError`",
+        "test_mice.py::test_not_fitted",
+    ),
+    seen(
+        OF_X,
+        "bad X for an estimator that is fitted",
+        "the error above, and the earlier fit stays",
+        "test_mice.py::test_a_fit_that_fails_leaves_the_estimator_as_it_was",
+    ),
+    seen(
+        OF_X,
+        "any shape, type and layout in memory, drawn at random",
+        "fits without a NaN, or `ValueError` or `TypeError` before training",
+        "test_any_input.py::test_mice",
+    ),
+]
+
+# --------------------------------------------------------------------------- y, labels
+
+OF_Y = "y and labels"
+
+
+def bad_labels(given, labels, message):
+    call = fit(VECTORS, fit_params={"init_labels": labels})
+    return refused(OF_Y, f"`init_labels`: {given}", call, message)
+
+
+NEEDED = "`init_labels` must be 12 integers from 0 to n_clusters - 1 = 1; got "
+Y_ROWS = [
+    seen(
+        OF_Y,
+        "any `y` at all for `fit`",
+        "ignored",
+        "test_bad_input.py::test_y_is_ignored",
+    ),
+    bad_labels("too few", [0, 1], NEEDED + "2 of int64."),
+    bad_labels("none", [], NEEDED + "0 of float64."),
+    bad_labels("too large", [2] * 12, NEEDED + "12 of int64 from 2 to 2."),
+    bad_labels("negative", [-1] * 12, NEEDED + "12 of int64 from -1 to -1."),
+    bad_labels("floats", [0.5] * 12, NEEDED + "12 of float64."),
+    bad_labels("strings", ["a"] * 12, NEEDED + "12 of <U1."),
+    bad_labels("two dimensions", np.zeros((12, 2)), "should be a 1d array"),
+    seen(
+        OF_Y,
+        "classes and labels of different lengths, for a score",
+        "`ValueError`",
+        "test_metrics.py::test_errors",
+    ),
+]
+
+# ------------------------------------------------------------------- spherical k-means
+
+OF_KMEANS = "SphericalKMeans"
+
+
+def bad_kmeans(given, message, X=VECTORS, weight=None, error=ValueError, **parameters):
+    call = fit(
+        X,
+        estimator=SphericalKMeans,
+        fit_params={"sample_weight": weight},
+        **parameters,
+    )
+    return refused(OF_KMEANS, given, call, message, error)
+
+
+KMEANS_ROWS = [
+    bad_kmeans("k-means: `n_clusters=0`", "'n_clusters' parameter", n_clusters=0),
+    bad_kmeans(
+        "k-means: fewer rows than clusters",
+        "`n_clusters` must be at most the number of rows of X; got n_clusters=13",
+        n_clusters=13,
+    ),
+    bad_kmeans("k-means: `init` of an unknown name", "'init' parameter", init="far"),
+    bad_kmeans("k-means: `tol=-1`", "'tol' parameter", tol=-1),
+    bad_kmeans("k-means: NaN", "Input X contains NaN.", X=VECTORS * math.nan),
+    bad_kmeans("k-means: images", "Found array with dim 3", X=IMAGES),
+    bad_kmeans(
+        "k-means: a negative weight",
+        "`sample_weight` must not be negative; got -1.",
+        weight=[-1] + [1] * 11,
+    ),
+    bad_kmeans(
+        "k-means: all weights zero",
+        "`sample_weight` must have a positive entry; all are zero.",
+        weight=[0] * 12,
+    ),
+    bad_kmeans("k-means: weights of another number", "sample_weight", weight=[1, 2]),
+    seen(
+        OF_KMEANS,
+        "k-means: first centres of a wrong shape, or with a zero row",
+        "`ValueError`",
+        "test_spherical_kmeans.py::test_wrong_parameters",
+    ),
+    seen(
+        OF_KMEANS,
+        "k-means: rows of zeros",
+        "label 0, cost 1, and one warning that counts them",
+        "test_spherical_kmeans.py::test_zero_rows_cost_one_and_warn_once",
+    ),
+    seen(
+        OF_KMEANS,
+        "k-means: fewer directions than clusters",
+        "`ConvergenceWarning`",
+        "test_spherical_kmeans.py::test_more_clusters_than_directions",
+    ),
+    seen(
+        OF_KMEANS,
+        "k-means: rows whose squares overflow or underflow",
+        "the same clusters as for rows of unit length",
+        "test_spherical_kmeans.py::test_rows_whose_squares_over_or_underflow",
+    ),
+]
+
+# ----------------------------------------------------------------------- image folders
+
+OF_FOLDERS = "Image folders"
+LISTED = 'listed: `ValueError`, or one warning with `on_error="warn"`'
+
+
+def file(given, gets, test):
+    return seen(OF_FOLDERS, given, gets, f"test_image_folder.py::{test}")
+
+
+FOLDER_ROWS = [
+    file("an empty file", f"{LISTED}; is empty", "test_bad_files[empty]"),
+    file("text", f"{LISTED}; is no image", "test_bad_files[text]"),
+    file("an archive", f"{LISTED}; is no image", "test_bad_files[zip]"),
+    file(
+        "PNG, JPEG, GIF, BMP, TIFF, WebP and PPM files truncated at any length",
+        f"{LISTED}, unless all pixels are there",
+        "test_no_truncation_goes_unnoticed",
+    ),
+    file(
+        "files with any bytes changed",
+        "decoded, or listed; never another exception",
+        "test_no_damage_crashes",
+    ),
+    file("an image without pixels", f"{LISTED}", "test_bad_files[zero-pixel]"),
+    file(
+        "a decompression bomb",
+        f"{LISTED}; beyond a limit",
+        "test_bad_files[bomb]",
+    ),
+    file("EPS, which would start a program", f"{LISTED}", "test_bad_files[EPS]"),
+    file(
+        "floats beyond [0, 1], or NaN",
+        f"{LISTED}; has values from ... where white is 1",
+        "test_bad_files[HDR]",
+    ),
+    file("an animation", "its first frame", "test_first_frame_of_an_animation"),
+    file("CMYK", "converted to RGB", "test_cmyk"),
+    file("16 bits", "scaled to 8", "test_sixteen_bits_are_scaled"),
+    file("a palette", "converted to RGB", "test_palette"),
+    file(
+        "a palette with a transparent colour",
+        "shows `background`",
+        "test_palette_with_transparency",
+    ),
+    file("an alpha channel", "shows `background`", "test_alpha_shows_the_background"),
+    file("a rotation in the EXIF data", "turned upright", "test_exif_rotation"),
+    file(
+        "broken EXIF data",
+        "decoded, not turned",
+        "test_broken_exif_leaves_the_image_as_it_is",
+    ),
+    file("one pixel by 3,000", "resized", "test_extreme_proportions"),
+    file(
+        "links to nothing, to each other, to the folder they lie in",
+        LISTED,
+        "test_dangling_and_circular_links",
+    ),
+    file("a pipe", f"{LISTED}; not waited for", "test_a_pipe_is_not_waited_for"),
+    file(
+        "files and folders without permission",
+        LISTED,
+        "test_unreadable_files_and_folders",
+    ),
+    file(
+        "a file that vanishes meanwhile", LISTED, "test_a_file_that_vanishes_is_listed"
+    ),
+    file(
+        "names in any encoding, with line breaks or signs of formats",
+        "kept as they are, and shown escaped",
+        "test_names_in_any_encoding",
+    ),
+    file(
+        "an ending that belies the format",
+        "decoded by content",
+        "test_the_name_says_nothing_about_the_format",
+    ),
+    file("hidden files", "not looked at", "test_hidden_files_are_not_looked_at"),
+    file(
+        "hundreds of bad files",
+        "one warning that counts and lists all of them",
+        "test_all_are_counted_and_listed_in_one_warning",
+    ),
+    file(
+        "a folder without an image",
+        "`ValueError`: `path` must hold images",
+        "test_a_folder_without_images",
+    ),
+    file(
+        "a path that is not there, or a file",
+        "`FileNotFoundError`, `NotADirectoryError`",
+        "test_a_path_that_is_no_folder",
+    ),
+    file(
+        "an `image_size` of zero, a float or three numbers",
+        "`ValueError` that names the parameter",
+        "test_parameters_are_checked",
+    ),
+]
+
+# ------------------------------------------------------------------------- saved files
+
+OF_FILES = "Saved files"
+CANNOT = "`ValueError`: ... cannot be loaded: "
+
+
+def saved(given, gets, test, module="test_files.py"):
+    return seen(OF_FILES, given, gets, f"{module}::{test}")
+
+
+FILE_ROWS = [
+    saved("a file cut short", CANNOT + "...", "test_truncated_at_500_lengths"),
+    saved("a changed byte anywhere", CANNOT + "...", "test_2000_flipped_bytes"),
+    saved(
+        "bytes before or after",
+        CANNOT + "...",
+        "test_bytes_at_the_end_or_the_beginning",
+    ),
+    saved(
+        "an empty file, text, zeros, another safetensors file",
+        CANNOT + "it was not written by sk_mice, or is no safetensors file",
+        "test_other_kinds_of_file",
+    ),
+    saved("a pickle", CANNOT + "it is no safetensors file", "test_a_pickle_is_not_run"),
+    saved(
+        "a later format version",
+        CANNOT + "it has format version 2",
+        "test_versions_to_come_and_other_kinds_of_ours",
+    ),
+    saved(
+        "a header that claims a terabyte",
+        CANNOT + "...; nothing is allocated",
+        "test_headers_that_claim_more_than_the_file_has",
+    ),
+    saved(
+        "a file of a terabyte",
+        CANNOT + "...; it is not read",
+        "test_nothing_is_read_before_a_header_that_cannot_be",
+    ),
+    saved("any header", CANNOT + "...", "test_any_header"),
+    saved("any document", CANNOT + "...", "test_any_document"),
+    saved(
+        "any change of the document, with a new checksum",
+        CANNOT + "..., or it does no harm",
+        "test_any_change_of_a_document_is_refused_or_does_no_harm",
+    ),
+    saved(
+        "tensors of wrong names, shapes or types, with a new checksum",
+        CANNOT + "its 'model.queue' is ..., where ... is needed",
+        "test_wrong_tensors",
+    ),
+    saved(
+        "labels outside the clusters, sizes that are not theirs",
+        CANNOT + "its labels must be integers from 0 to 2",
+        "test_wrong_tensors",
+    ),
+    saved(
+        "an unknown class, parameter, attribute or backbone",
+        CANNOT + "...",
+        "test_wrong_documents",
+    ),
+    saved(
+        "images of 10^18 pixels",
+        CANNOT + "..., or a model that takes no other images; nothing is allocated",
+        "test_claims_of_huge_images_take_no_memory",
+    ),
+    saved(
+        "a name that comes twice in the header",
+        CANNOT + "it was not written by sk_mice, or is damaged",
+        "test_a_name_that_comes_twice",
+    ),
+    saved(
+        "no `backbone`, where the file cannot name it, or one that does not fit",
+        CANNOT + "...",
+        "test_a_backbone_that_does_not_fit",
+    ),
+    saved(
+        "a path that is not there, or a folder",
+        "`FileNotFoundError`, `IsADirectoryError`",
+        "test_a_file_that_is_not_there",
+    ),
+    saved(
+        "to save: an estimator that is not fitted, or none of ours",
+        "`NotFittedError`, `TypeError`; no file is written",
+        "test_what_cannot_be_saved_leaves_no_file",
+    ),
+    saved(
+        "to save: callables, callbacks, a RandomState",
+        "one warning that names them; the file has their defaults",
+        "test_what_cannot_be_stored_is_named",
+    ),
+    saved(
+        "to save: on a full disk, or in a folder that vanished",
+        "`OSError` with the path; the earlier file stays",
+        "test_a_full_disk_is_an_error_with_the_path",
+        "test_atomic.py",
+    ),
+]
+
+ROWS = [*OF_MICE, *X_ROWS, *Y_ROWS, *KMEANS_ROWS, *FOLDER_ROWS, *FILE_ROWS]
+CALLS = [row for row in ROWS if row.call]
+
+
+def key(row):
+    return row.shown_by.split("[")[1].rstrip("]")
+
+
+@pytest.mark.parametrize("row", CALLS, ids=key)
+def test_refused(row, monkeypatch):
+    monkeypatch.setattr(
+        ContrastiveEstimator, "_train", lambda *a, **k: pytest.fail("training began")
+    )
+    with pytest.raises(row.error) as caught:
+        row.call()
+    assert row.message in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_y_is_ignored():
+    for y in (None, "anything", [1], object()):
+        estimator = MiCEClustering(2, max_epochs=1, random_state=0).fit(VECTORS, y)
+        assert estimator.labels_.shape == (12,)
+
+
+# ------------------------------------------------------------- the rows and their page
+
+
+def tables():
+    parts = []
+    for heading, rows in groupby(ROWS, key=lambda row: row.heading):
+        parts += [f"## {heading}", "", "| given | what it gets | shown by |"]
+        parts += ["|---|---|---|"]
+        for row in rows:
+            cells = (row.given, row.gets, f"`{row.shown_by}`")
+            parts.append("| " + " | ".join(c.replace("|", r"\|") for c in cells) + " |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def test_the_page_has_these_rows():
+    _, shown = PAGE.read_text(encoding="utf-8").split(MARK + "\n\n")
+    assert shown == tables(), "run `python tests/test_bad_input.py`"
+    assert len(ROWS) >= 60
+
+
+def test_no_row_comes_twice():
+    assert len({row.given for row in ROWS}) == len(ROWS)
+    assert len(set(map(key, CALLS))) == len(CALLS)
+
+
+def names_of_tests(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in tree.body:  # tests that are assigned, as hypothesis allows
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if hasattr(target, "id")}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted({row.shown_by.split("::")[0] for row in ROWS}))
+def test_what_shows_a_row_is_there(path):
+    known = names_of_tests(ROOT / "tests" / path)
+    for row in ROWS:
+        module, name = row.shown_by.split("::")
+        if module == path:
+            assert name.split("[")[0] in known, row.given
+
+
+if __name__ == "__main__":
+    text, _ = PAGE.read_text(encoding="utf-8").split(MARK)
+    PAGE.write_text(f"{text}{MARK}\n\n{tables()}", encoding="utf-8")
