@@ -348,8 +348,9 @@ class Trainer(NeuralNet):
         figures |= self._update_prototypes(dataset_train)
         if not (math.isfinite(figures["elbo"]) and self._is_finite()):
             raise FloatingPointError(
-                f"The ELBO or a weight is not finite in epoch {len(self.history)} of "
-                "this stage. Try a lower `lr`, a longer `warmup` or higher temperatures."
+                "The ELBO or a weight is not finite in epoch "
+                f"{len(self.history)} of this stage. Try a lower `lr`, a longer "
+                "`warmup` or higher temperatures."
             )
         figures["lr"] = self.optimizer_.param_groups[0]["lr"]
         figures["seconds"] = time.perf_counter() - self.started_
