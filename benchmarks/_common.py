@@ -145,8 +145,9 @@ def write_json(path: Path, script: str, argv, results: dict, **more) -> None:
     """Results with all that is needed to read and to repeat them."""
     # Files that are named lie elsewhere on another machine.
     words = [Path(word).name if Path(word).is_absolute() else word for word in argv]
+    script = Path(script).resolve().relative_to(Path(__file__).resolve().parents[1])
     kept = {
-        "command": shlex.join(["python", f"benchmarks/{Path(script).name}", *words]),
+        "command": shlex.join(["python", script.as_posix(), *words]),
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
         "versions": versions(),

@@ -1,0 +1,264 @@
+"""What the paper's tables and figures share: scales, data, settings and results.
+
+Rows that stand for the paper's start from random weights, whatever the scale; our own
+start has rows of its own.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from _common import RESULTS, limit_threads, load, scores, spread, timed, write_json
+
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans, datasets, recipes
+
+KMEANS_RESTARTS = 20  # as many as MiCE's own start has
+METRICS = ("nmi", "acc", "ari")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set at one scale: how to load it, and the settings for it."""
+
+    load: Callable  # of the folder or file that the user names
+    mice: dict
+    moco: dict
+
+
+@dataclass(frozen=True)
+class Scale:
+    sources: dict
+    seeds: tuple
+    n: int | None = None  # images at most, a random choice
+    points: int = 10_000  # of a picture
+
+
+TINY = {"backbone": "resnet-small-4", "embedding_dim": 16, "max_epochs": 3}
+TINY |= {"batch_size": 32, "flip": False}
+
+
+def _common_set(name):
+    # Whole: how many are kept is the scale's business.
+    return lambda path: load(name, np.inf, path)[:2]
+
+
+def _paper_set(load):
+    return lambda root: load(root)[:2]
+
+
+SCALES = {
+    # A fit takes more than a day on the paper's hardware.
+    "paper": Scale(
+        {
+            "cifar10": Source(
+                _paper_set(datasets.load_cifar10), recipes.CIFAR10, recipes.CIFAR10_MOCO
+            ),
+            "cifar100-20": Source(
+                _paper_set(datasets.load_cifar100_20),
+                recipes.CIFAR100_20,
+                recipes.CIFAR100_20_MOCO,
+            ),
+            "stl10": Source(
+                _paper_set(datasets.load_stl10), recipes.STL10, recipes.STL10_MOCO
+            ),
+            "imagenet-dog": Source(
+                _paper_set(datasets.load_imagenet_dog),
+                recipes.IMAGENET_DOG,
+                recipes.IMAGENET_DOG_MOCO,
+            ),
+        },
+        seeds=(0, 1, 2, 3, 4),
+    ),
+    # Half an hour a fit: name one row of a table and one seed.
+    "gpu-30min": Scale(
+        {
+            "cifar10-jpeg": Source(
+                _common_set("cifar10-jpeg"),
+                recipes.CIFAR10_GPU,
+                recipes.CIFAR10_GPU_MOCO,
+            )
+        },
+        seeds=(0,),
+    ),
+    "cpu-minutes": Scale(
+        {
+            "digits": Source(
+                _common_set("digits"), recipes.DIGITS_CPU, recipes.DIGITS_CPU_MOCO
+            ),
+            "fashion-mnist": Source(
+                _common_set("fashion-mnist"),
+                recipes.FASHION_MNIST_CPU,
+                recipes.FASHION_MNIST_CPU_MOCO,
+            ),
+        },
+        seeds=(0, 1, 2, 3, 4),
+        n=10_000,
+        points=2000,
+    ),
+    # Shows that all of it runs, in seconds.
+    "smoke": Scale(
+        {"digits": Source(_common_set("digits"), TINY | {"n_clusters": 10}, TINY)},
+        seeds=(0,),
+        n=60,
+        points=60,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set and what is fitted to it."""
+
+    name: str
+    X: np.ndarray
+    y: np.ndarray
+    settings: Source
+    common: dict  # parameters for every fit
+
+    def mice(self, seed, **changes) -> MiCEClustering:
+        """As the paper has it, but for the changes."""
+        given = {**self.settings.mice, "init": "random", **self.common, **changes}
+        return MiCEClustering(**given, random_state=seed)
+
+    def moco(self, seed, **changes) -> MoCo:
+        given = {**self.settings.moco, **self.common, **changes}
+        return MoCo(**given, random_state=seed)
+
+    def kmeans(self, embeddings, seed):
+        kmeans = SphericalKMeans(
+            self.settings.mice["n_clusters"], n_init=KMEANS_RESTARTS, random_state=seed
+        )
+        return kmeans.fit_predict(embeddings)
+
+    def two_stage(self, seed):
+        """MoCo and its labels by spherical k-means on its embeddings: the baseline."""
+        moco = self.moco(seed).fit(self.X)
+        moco.labels_ = self.kmeans(moco.transform(self.X), seed)
+        return moco
+
+    def row(self, seed, fit) -> tuple:
+        """The model that `fit` makes, and a row of results."""
+        model, seconds = timed(fit)
+        row = {"seed": seed, **scores(self.y, model.labels_)}
+        row |= {"epochs": model.n_iter_, "seconds": seconds}
+        if hasattr(model, "elbo_"):
+            row["elbo"] = model.elbo_
+        return model, row
+
+
+@dataclass
+class Study:
+    """One run of a script: its options, its tasks, and its results as they come."""
+
+    script: Path
+    argv: list
+    options: argparse.Namespace
+    scale: Scale
+    results: dict = field(default_factory=dict)
+
+    def tasks(self):
+        for name in self.options.data:
+            source = self.scale.sources[name]
+            X, y = source.load(self.options.path)
+            n = self.options.n or self.scale.n or len(X)
+            if n < len(X):
+                kept = np.random.RandomState(0).permutation(len(X))[:n]
+                X, y = X[kept], y[kept]
+            common = {"checkpoint": self.options.checkpoint}
+            common["verbose"] = self.options.verbose
+            yield Task(name, X, y, source, common)
+
+    def keep(self, task, name, row) -> None:
+        """Add a row; all so far are written, as what follows may take days."""
+        self.results.setdefault(task.name, {}).setdefault(name, []).append(row)
+        print(f"{task.name}  {name:36} {row}", flush=True)
+        figures = {"scale": self.options.scale, "data": task.name, "n": len(task.X)}
+        rows = self.results[task.name]
+        write_json(self.path("json", task), self.script, self.argv, rows, **figures)
+
+    def path(self, ending, task, *parts) -> Path:
+        """A file of results: named after script, scale and data."""
+        tag = [self.options.tag] if self.options.tag else []
+        name = [self.script.stem, self.options.scale, task.name, *parts, *tag]
+        return self.options.out / f"{'_'.join(name).replace('-', '_')}.{ending}"
+
+    def print_table(self, task, paper=None) -> None:
+        """Mean, standard deviation and best in percent, and the paper's figures."""
+        print(f"\n{task.name}, scale {self.options.scale}")
+        head = "".join(f"{name.upper():>8}{'sd':>6}{'best':>7}" for name in METRICS)
+        print(f"{'':44}{head}{'seeds':>7}")
+        for name, rows in self.results[task.name].items():
+            line = f"{name:44}"
+            for metric in METRICS:
+                values = [100 * row[metric] for row in rows]
+                mean = statistics.mean(values)
+                line += f"{mean:8.1f}{spread(values):6.1f}{max(values):7.1f}"
+            print(f"{line}{len(rows):7}")
+        for name, values in (paper or {}).items():
+            cells = (values.get(metric) for metric in METRICS)
+            line = "".join(f"{'-' if v is None else v:>8}{'':13}" for v in cells)
+            print(f"{'the paper: ' + name:44}{line}")
+        print(flush=True)
+
+
+def study(doc, script, argv, *, paper_sets=None) -> Study:
+    """Read the options of a script.
+
+    `paper_sets` are those that the paper's table or figure is about.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--scale", choices=SCALES, required=True)
+    parser.add_argument("--data", nargs="+", help="of the scale's sets")
+    parser.add_argument("--path", type=Path, help="of the data, where they need one")
+    parser.add_argument("--n", type=int, help="images at most, a random choice")
+    parser.add_argument("--seeds", type=int, nargs="+")
+    parser.add_argument("--rows", nargs="*", default=[], help="parts of their names")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--checkpoint", type=Path, help="folder to go on from")
+    parser.add_argument("--verbose", action="store_true", help="show progress bars")
+    parser.add_argument("--out", type=Path, default=RESULTS / "paper")
+    parser.add_argument("--tag", help="ends the files' names: keeps earlier ones")
+    options = parser.parse_args(argv)
+    scale = SCALES[options.scale]
+    if options.data is None:
+        options.data = list(scale.sources)
+        if options.scale == "paper" and paper_sets:
+            options.data = list(paper_sets)
+    unknown = set(options.data) - scale.sources.keys()
+    if unknown:
+        known = ", ".join(scale.sources)
+        parser.error(f"--scale {options.scale} has {known}; got {', '.join(unknown)}")
+    if "cifar10-jpeg" in options.data and options.path is None:
+        parser.error("cifar10-jpeg needs --path, the archive")
+    options.seeds = options.seeds or list(scale.seeds)
+    limit_threads(options.threads)
+    return Study(Path(script), argv, options, scale)
+
+
+def chosen(rows: dict, parts) -> dict:
+    """Those whose names have one of the parts in them; all without any."""
+    return {k: v for k, v in rows.items() if any(part in k for part in parts or [""])}
+
+
+def run_rows(this: Study, rows: dict, paper=None) -> None:
+    """Fit every row for every seed; the rows of a seed follow one another.
+
+    Parameters
+    ----------
+    this : Study
+    rows : dict
+        Names, and functions of a task and a seed that return a fitted model.
+    paper : callable, optional
+        The paper's figures for a task, or None.
+    """
+    rows = chosen(rows, this.options.rows)
+    for task in this.tasks():
+        for seed in this.options.seeds:
+            for name, fit in rows.items():
+                _, row = task.row(seed, partial(fit, task, seed))
+                this.keep(task, name, row)
+        this.print_table(task, paper and paper(task))
