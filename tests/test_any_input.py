@@ -94,7 +94,10 @@ VALUES = {
     "embedding_dim": ([1, 2, 3, 5], [0]),
     "tau": ([1, 0.01, 100, 1e-3, 1e300, np.float32(0.3)], [0, 1e-9, math.inf]),
     "kappa": ([1, 0.01, 100, 1e-3, 1e300, math.inf], [0, 1e-9, -math.inf]),
-    "gating_prototypes": (["auto", "simplex", "repelled"], []),
+    "gating_prototypes": (["auto", "simplex", "repelled", "uniform"], []),
+    "train_gating_prototypes": ([True, False], []),
+    "expert_prototypes": (["both", "analytical", "gradient", "passes", None], []),
+    "expert_heads": (["own", "shared"], []),
     "queue_size": ([1, 2, 5, 10**9], [0]),
     "teacher_momentum": ([0, 0.5, 0.999], [1.0]),
     "augmentation": (

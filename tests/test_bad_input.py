@@ -135,6 +135,21 @@ OF_MICE = [
     out_of_range("tau", math.nan, "a float in the range [0.001, inf)"),
     out_of_range("kappa", -1, "a float in the range [0.001, inf]"),
     out_of_range("gating_prototypes", "random", "a str among"),
+    out_of_range("train_gating_prototypes", "yes", "an instance of 'bool'"),
+    out_of_range("expert_prototypes", "none", "a str among"),
+    out_of_range("expert_heads", "one", "a str among"),
+    wrong(
+        "`train_gating_prototypes` with an infinite `kappa`",
+        "`train_gating_prototypes` must be False if `kappa` is infinite",
+        train_gating_prototypes=True,
+        kappa=math.inf,
+    ),
+    wrong(
+        '`expert_heads="shared"` without `expert_prototypes`',
+        '`expert_heads` must be "own" if `expert_prototypes` is None',
+        expert_heads="shared",
+        expert_prototypes=None,
+    ),
     out_of_range("queue_size", 0, "an int in the range [1, inf)"),
     out_of_range("teacher_momentum", 1.0, "a float in the range [0.0, 1.0)"),
     wrong(
@@ -259,6 +274,12 @@ OF_MICE = [
         "`warm_start` with another `n_clusters` or `embedding_dim`",
         "`ValueError`: must be those of the fitted model",
         "test_mice.py::test_a_warm_start_keeps_the_shape_of_the_model",
+    ),
+    seen(
+        PARAMETERS,
+        "`warm_start` with other `expert_heads`, or prototypes that are not there",
+        "`ValueError`: must be as in the fit that `warm_start` goes on from",
+        "test_ablations.py::test_a_warm_start_keeps_the_parts_that_there_are",
     ),
     seen(
         PARAMETERS,
@@ -585,6 +606,38 @@ FOLDER_ROWS = [
     ),
 ]
 
+# ------------------------------------------------------------------ the paper's data
+
+OF_DATA = "The paper's data sets"
+
+
+def data(given, gets, test):
+    return seen(OF_DATA, given, gets, f"test_paper_sets.py::{test}")
+
+
+DATA_ROWS = [
+    data(
+        "files that are not there",
+        "`FileNotFoundError` with the folder and the two ways to get them",
+        "test_missing_files_are_named",
+    ),
+    data(
+        "other files than the published",
+        "`ValueError`: ... must hold CIFAR10 as it was published",
+        "test_other_files_than_the_published_are_refused",
+    ),
+    data(
+        "fewer images or classes than the paper has",
+        "`ValueError`: ... must have 60,000 images in 10 classes",
+        "test_less_than_the_paper_has_is_an_error",
+    ),
+    data(
+        "ImageNet without some of the dogs",
+        "`FileNotFoundError` that names their synsets",
+        "test_missing_dogs_are_named_or_left_out",
+    ),
+]
+
 # ------------------------------------------------------------------------- saved files
 
 OF_FILES = "Saved files"
@@ -684,7 +737,8 @@ FILE_ROWS = [
     ),
 ]
 
-ROWS = [*OF_MICE, *X_ROWS, *Y_ROWS, *KMEANS_ROWS, *FOLDER_ROWS, *FILE_ROWS]
+ROWS = [*OF_MICE, *X_ROWS, *Y_ROWS, *KMEANS_ROWS]
+ROWS += [*FOLDER_ROWS, *DATA_ROWS, *FILE_ROWS]
 CALLS = [row for row in ROWS if row.call]
 
 
