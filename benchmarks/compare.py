@@ -1,8 +1,9 @@
 """MiCE and what it is compared with, at equal training time.
 
 MiCE is fitted first, and each other method gets the epochs that fit into the seconds
-it took; k-means on pixels needs none. MoCo is trained once for both of its k-means: on
-the embeddings, which is the paper's two-stage baseline, and on the backbone's features.
+it took; k-means on pixels needs none. MoCo is trained once for all of its k-means: on
+the embeddings, which is the paper's two-stage baseline, on the backbone's features, and
+on these as MiCE's own start whitens them.
 ClustPy's methods run if it is installed, on the pixels, with its own network. Labels
 are used for scores alone.
 
@@ -35,6 +36,8 @@ from _common import (
 from sklearn.cluster import KMeans
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice._mice import whitened
+from sk_mice.metrics import clustering_accuracy_score
 
 KMEANS_RESTARTS = 20  # as many as MiCE's own start has
 SMALLEST_CLASS = 0.1  # beside the largest, with --unbalanced
@@ -46,6 +49,7 @@ PROBES = ((2, 3), (8, 12))
 @dataclass(frozen=True)
 class Task:
     X: np.ndarray
+    y: np.ndarray  # for scores alone
     n_clusters: int
     seed: int
     options: dict  # for MiCE and MoCo
@@ -73,7 +77,11 @@ def mice(task, budget):
     )
     _, seconds = timed(model.fit, task.X)
     budget.measure(model, seconds)
-    figures = {"epochs": model.n_iter_, "elbo": model.elbo_}
+    figures = {
+        "epochs": model.n_iter_,
+        "elbo": model.elbo_,
+        "acc_at_start": clustering_accuracy_score(task.y, model.init_labels_),
+    }
     yield "MiCE", model.labels_, seconds, figures
 
 
@@ -82,12 +90,14 @@ def moco(task, budget):
     epochs = budget.epochs_at(1.0) + round(budget.besides / budget.moco_seconds)
     model = MoCo(max_epochs=epochs, random_state=task.seed, **task.options)
     _, training = timed(model.fit, task.X)
-    for what, name in (("teacher", "embeddings"), ("features", "features")):
-        labels, seconds = timed(
-            lambda what=what: task.kmeans(
-                model._infer(task.X, what)[0].reshape(len(task.X), -1)
-            )
-        )
+    embeddings, features = model._infer(task.X, "teacher", "features")
+    spaces = {
+        "embeddings": lambda: embeddings[:, 0],
+        "features": lambda: features,
+        "whitened features": lambda: whitened(features, task.n_clusters),
+    }
+    for name, space in spaces.items():
+        labels, seconds = timed(lambda space=space: task.kmeans(space()))
         figures = {"epochs": model.n_iter_}
         yield f"MoCo, k-means on {name}", labels, training + seconds, figures
 
@@ -192,7 +202,7 @@ def main(argv=None):
     title = f"{options.data}, {len(X):,} images, {n_clusters} clusters, equal time"
     results = {}
     for seed in options.seeds:
-        task = Task(X, n_clusters, seed, told)
+        task = Task(X, y, n_clusters, seed, told)
         budget = Budget(options.epochs)
         # Interleaved by seed, so that noise of the machine falls on all.
         for key, method in METHODS.items():

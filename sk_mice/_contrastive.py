@@ -21,8 +21,8 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from skorch.callbacks import Callback
-from tqdm.auto import tqdm
 
+from ._bars import tqdm
 from ._checkpoint import Checkpoint, SaveProgress, fingerprint
 from ._engine.backbones import backbone_name, build_backbone
 from ._engine.model import ContrastiveMixture
@@ -165,6 +165,7 @@ class ContrastiveEstimator(
             )
 
     def _setup(self, X, progress: Progress, checkpoint=None) -> Setup:
+        mind_fork()
         check_schedule(self.schedule)
         check_callbacks(self.callbacks)
         device = resolve_device(self.device)
@@ -349,6 +350,7 @@ class ContrastiveEstimator(
     def _infer(self, X, *wanted):
         """Any of what the model can infer about X, see :func:`infer`."""
         check_is_fitted(self)
+        mind_fork()
         X = self._check_X(X, reset=False)
         samples = Samples(X, self._format, self.device_)
         return infer(self._model, self._make_views(), samples, *wanted)
@@ -459,6 +461,20 @@ def check_views(views, samples: Samples) -> None:
 
 
 # ------------------------------------------------------- what "auto" and names mean
+
+
+_process = os.getpid()
+
+
+def mind_fork() -> None:
+    """Use one thread in the child of a fork.
+
+    The parent's threads are not there, and OpenMP would wait for them without end.
+    """
+    global _process
+    if _process != os.getpid():
+        _process = os.getpid()
+        torch.set_num_threads(1)
 
 
 def resolve_device(device) -> torch.device:

@@ -10,7 +10,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from PIL import Image, ImageColor, ImageOps, UnidentifiedImageError
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
-from tqdm.auto import tqdm
+
+from ._bars import tqdm
 
 LISTED = 20  # of the problems that an error names; a warning names all
 WHITE_OF_16_BITS = 65535

@@ -52,6 +52,7 @@ def test_compare(benchmark, tmp_path, capsys):
         "MiCE",
         "MoCo, k-means on embeddings",
         "MoCo, k-means on features",
+        "MoCo, k-means on whitened features",
         "k-means on pixels",
     ]
     assert list(kept["results"]) == names

@@ -84,7 +84,8 @@ def test_eager_import_loads_everything():
 MAY_IMPORT = {
     "metrics": set(),
     "datasets": {"_image_folder", "_paper_sets"},
-    "_image_folder": set(),
+    "_bars": set(),
+    "_image_folder": {"_bars"},
     "_paper_sets": {"_image_folder"},
     "recipes": set(),
     "_plain": set(),
@@ -112,6 +113,7 @@ MAY_IMPORT = {
     },
 }
 NO_TORCH = {
+    "_bars",
     "metrics",
     "recipes",
     "_image_folder",
