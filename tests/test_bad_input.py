@@ -737,8 +737,64 @@ FILE_ROWS = [
     ),
 ]
 
+# ------------------------------------------------------------------------- checkpoints
+
+CHECKPOINTS = "Checkpoints"
+FITTED = "; the estimator is fitted as at the last whole epoch"
+
+
+def kept(given, gets, test, module="test_checkpoint.py"):
+    return seen(CHECKPOINTS, given, gets, f"{module}::{test}")
+
+
+CHECKPOINT_ROWS = [
+    refused(CHECKPOINTS, "`checkpoint=3`", fit(checkpoint=3), "'checkpoint' parameter"),
+    refused(
+        CHECKPOINTS,
+        "`checkpoint_every=0`",
+        fit(checkpoint_every=0),
+        "'checkpoint_every' parameter",
+    ),
+    kept(
+        "a folder that cannot be made",
+        "`OSError` that names it",
+        "test_a_folder_that_cannot_be_made",
+    ),
+    kept(
+        "a folder that vanishes",
+        "`OSError` that names the file" + FITTED,
+        "test_a_folder_that_vanishes_costs_nothing_but_the_rest",
+    ),
+    kept(
+        "a full disk",
+        "`OSError` that names the file" + FITTED,
+        "test_a_full_disk_costs_nothing_but_the_rest",
+    ),
+    kept(
+        "a damaged file",
+        "a warning, and the file before it; `ValueError` if that is damaged, too",
+        "test_a_damaged_file_is_passed_over_for_the_one_before",
+    ),
+    kept(
+        "no latest file, as after a crash between two renames",
+        "the file before it",
+        "test_a_crash_between_two_renames_costs_one_epoch",
+    ),
+    kept(
+        "SIGKILL at any moment",
+        "the next fit arrives at the same model, bit for bit",
+        "test_killed_at_twenty_moments",
+    ),
+    kept(
+        "Ctrl-C",
+        "`ConvergenceWarning`" + FITTED,
+        "test_ctrl_c_leaves_the_last_whole_epoch",
+        "test_interruption.py",
+    ),
+]
+
 ROWS = [*OF_MICE, *X_ROWS, *Y_ROWS, *KMEANS_ROWS]
-ROWS += [*FOLDER_ROWS, *DATA_ROWS, *FILE_ROWS]
+ROWS += [*FOLDER_ROWS, *DATA_ROWS, *FILE_ROWS, *CHECKPOINT_ROWS]
 CALLS = [row for row in ROWS if row.call]
 
 

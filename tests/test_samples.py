@@ -226,3 +226,9 @@ def test_read_only_memory_map_stays_where_it_is(tmp_path):
     assert samples.X is X
     torch.testing.assert_close(batch[:, 0] * 255, torch.tensor(images).float())
     assert torch.equal(torch.cat(list(samples.in_order(7))), batch)
+
+
+def test_a_large_constant_stays_finite():
+    X = np.full((3, 1), 5.118216247002567e138)  # its mean is another by rounding
+    samples = Samples(X, infer_format(X), torch.device("cpu"))
+    assert samples[torch.arange(3)].abs().max() < 1e-3

@@ -217,7 +217,8 @@ def _statistics(X, fmt):
         count += n
     std = np.sqrt(squares / count)
     # A constant carries nothing: rounding in its mean must not be blown up.
-    std = np.where(std > 1e-12 * np.abs(mean), std, 1.0)
+    noise = 1e-12 * np.abs(mean)  # of a constant, as its mean is rounded
+    std = np.where(std > noise, std, np.maximum(noise, 1.0))
     return mean.tolist(), std.tolist()
 
 
