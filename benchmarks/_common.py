@@ -4,6 +4,7 @@ import argparse
 import datetime
 import json
 import platform
+import resource
 import shlex
 import statistics
 import time
@@ -72,6 +73,13 @@ def scores(y, labels) -> dict:
         "nmi": normalized_mutual_info_score(y, labels),
         "ari": adjusted_rand_score(y, labels),
     }
+
+
+def peak_memory(device=None) -> int:
+    """Largest memory so far, in bytes: of a CUDA device, or resident of the process."""
+    if device is not None and device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 # ------------------------------------------------------------------------- equal time

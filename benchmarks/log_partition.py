@@ -8,11 +8,11 @@ all alike; the table shows medians and their ratio to the paper's pseudocode.
 """
 
 import argparse
-import resource
 import statistics
 import time
 
 import torch
+from _common import peak_memory
 from torch.nn import functional as F
 
 from sk_mice._engine import objective
@@ -49,11 +49,6 @@ def seconds(form, f, v, mu, queue):
     start = time.perf_counter()
     form(f, v, mu, queue, 1.0).mean().backward()
     return time.perf_counter() - start
-
-
-def peak_memory():
-    """Largest resident memory of the process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def report_memory(options):

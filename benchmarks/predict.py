@@ -8,23 +8,16 @@ is the growth of the process's peak while it predicts, images excluded.
 """
 
 import argparse
-import resource
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from _common import limit_threads, write_json
+from _common import limit_threads, peak_memory, timed, write_json
 
 from sk_mice import MiCEClustering
 from sk_mice._contrastive import INFERENCE_BATCH
-
-
-def peak():
-    """Largest resident memory of the process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def networks(model, batches):
@@ -36,12 +29,6 @@ def networks(model, batches):
             features = student.backbone(batch)
             student.experts(features)
             student.gate(features)
-
-
-def timed(part):
-    start = time.perf_counter()
-    part()
-    return time.perf_counter() - start
 
 
 def main(argv=None):
@@ -66,17 +53,17 @@ def main(argv=None):
         device="cpu",
         random_state=0,
     ).fit(X[: max(options.queue_size, 256)])
-    before = peak()
+    before = peak_memory()
     mice.predict(X)
-    memory = peak() - before
+    memory = peak_memory() - before
     batch = torch.zeros(INFERENCE_BATCH, 1, *shape[1:])
     batch = batch.contiguous(memory_format=torch.channels_last)
     whole, rest = divmod(options.n, INFERENCE_BATCH)
     batches = [batch] * whole + [batch[:rest]] * bool(rest)
     times = {"predict": [], "networks": []}
     for _ in range(options.repeats):
-        times["predict"].append(timed(lambda: mice.predict(X)))
-        times["networks"].append(timed(lambda: networks(mice._model, batches)))
+        times["predict"].append(timed(mice.predict, X)[1])
+        times["networks"].append(timed(networks, mice._model, batches)[1])
     medians = {name: statistics.median(values) for name, values in times.items()}
     result = {
         "seconds": medians,

@@ -13,7 +13,6 @@ part of the step alone, and the paper's pseudocode with the same networks.
 
 import argparse
 import dataclasses
-import resource
 import statistics
 import sys
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _common import limit_threads, write_json
+from _common import limit_threads, peak_memory, write_json
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
@@ -208,13 +207,6 @@ def ceiling(device, dtype):
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = min(seconds(lambda: a @ a, device) for _ in range(7))
     return 2 * size**3 / best
-
-
-def peak_memory(device):
-    """Bytes: of the device, or of the whole process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def measure(options):
