@@ -280,6 +280,9 @@ def _check_attributes(attributes, cls) -> None:
 
 def _check_format(fmt: SampleFormat, n_features: int) -> SampleFormat:
     shape = fmt.shape
+    # First, as a string times a number is a long string.
+    sides = [*shape, *fmt.input_shape]
+    _expect(all(type(side) is int for side in sides), "format", "be that of a sample")
     known = len(shape) == 1 or (len(shape) == 3 and shape[0] in CHANNELS)
     same_size = math.prod(shape) == math.prod(fmt.input_shape) == n_features
     _expect(known and min(shape) > 0 and same_size, "format", "be that of a sample")

@@ -523,6 +523,13 @@ def changed(document, place, value):
         ("format/shape", {"tuple": [1, 8, 9]}, "format must be that of a sample"),
         ("format/shape", {"tuple": [2, 8, 4]}, "format must be that of a sample"),
         ("format/shape", {"tuple": [1, -8, -8]}, "format must be that of a sample"),
+        # A number of times a string: as long as one likes.
+        (
+            "format/shape",
+            {"tuple": ["x", 10**18, 1]},
+            "format must be that of a sample",
+        ),
+        ("format/input_shape", {"tuple": [[1], 10**18]}, "must be that of a sample"),
         ("format/mean", {"tuple": []}, "statistics"),
         ("format/std", {"tuple": [0.0]}, "statistics"),
         ("format/std", {"tuple": [{"float": "nan"}]}, "statistics"),
