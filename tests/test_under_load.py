@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import sk_mice
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
@@ -118,7 +119,7 @@ def digest(estimator, X):
     found = hashlib.sha256()
     for name, value in model._model.state_dict().items():
         found.update(name.encode())
-        found.update(value.contiguous().numpy().tobytes())
+        found.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
     for row in model.history_:
         found.update(repr({k: v for k, v in row.items() if k != "seconds"}).encode())
     found.update(model.transform(X).tobytes())
