@@ -299,7 +299,7 @@ class ContrastiveEstimator(
     def _train(self, run: Run, model, setup, seed, n_epochs, stage, **more) -> None:
         """Train the model in place and add an entry an epoch to the run's history.
 
-        Whatever stops it on the way, the model is that of the last whole epoch.
+        Whatever of `STOPS` comes on the way, the model is that of the last whole epoch.
         """
         trainer = self._make_trainer(model, setup, seed, n_epochs, stage, **more)
         if setup.checkpoint is not None:
@@ -310,18 +310,21 @@ class ContrastiveEstimator(
             setup.bar.update(len(run.state["history"]))
         try:
             trainer.train(setup.samples, run.state)
-        except BaseException:
+        except STOPS:
             trainer.rewind()
+            self._note_stage(run, model, trainer, stage)
             raise
-        finally:
-            run.state = None
-            model.eval()
-            model.round_queue()
-            before = sum(row["stage"] == stage for row in run.history)
-            for row in trainer.history_rows():
-                row["epoch"] += before
-                run.history.append({"stage": stage} | row)
+        self._note_stage(run, model, trainer, stage)
         run.stage += 1
+
+    def _note_stage(self, run: Run, model, trainer: Trainer, stage: str) -> None:
+        run.state = None
+        model.eval()
+        model.round_queue()
+        before = sum(row["stage"] == stage for row in run.history)
+        for row in trainer.history_rows():
+            row["epoch"] += before
+            run.history.append({"stage": stage} | row)
 
     def _make_trainer(self, model, setup, seed, n_epochs, stage, **more) -> Trainer:
         return Trainer(

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ._contrastive import (
     INFERENCE_BATCH,
     SMALLEST_TEMPERATURE,
+    STOPS,
     ContrastiveEstimator,
     infer_finite,
     unchanged_on_error,
@@ -453,10 +454,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             try:
                 if n_epochs:
                     self._train(run, moco, setup, seed, n_epochs, "moco", **new)
-            finally:  # even if stopped, the model is to be one that can predict
-                run.model.start_from(moco)
-                self._start_anew(run, setup, seed)
-                run.init_labels = run.labels
+            except STOPS:
+                if run.history:  # the model is to be one that can predict
+                    self._take_over(run, moco, setup, seed)
+                raise
+            self._take_over(run, moco, setup, seed)
             run.stage = 1
         rounds = split_rounds(self.max_epochs - n_epochs, self.n_rounds)
         for i, n_epochs in enumerate(rounds, start=1):
@@ -465,6 +467,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             if i > 1 and run.state is None:
                 self._start_anew(run, setup, seed)
             self._em(run, setup, seed + i, n_epochs)
+
+    def _take_over(self, run, moco, setup, seed) -> None:
+        """Go on from the first stage's model."""
+        run.model.start_from(moco)
+        self._start_anew(run, setup, seed)
+        run.init_labels = run.labels
 
     def _start_anew(self, run, setup, seed) -> None:
         """Set the model to a partition of the features that it has now."""

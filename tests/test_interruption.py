@@ -57,6 +57,16 @@ def assert_usable(estimator, n_epochs):
     assert np.isfinite(estimator.predict_proba(IMAGES)).all()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_error_before_training_is_not_covered_by_another(error):
+    class AtOnce(Callback):
+        def on_train_begin(self, net, **kwargs):
+            raise error
+
+    with pytest.raises(error):
+        mice(callbacks=[AtOnce()]).fit(IMAGES)
+
+
 @pytest.mark.parametrize("epoch", [2, 4, 5, 6])  # of MoCo, of the first and second EM
 def test_ctrl_c_leaves_the_last_whole_epoch(epoch):
     estimator = mice(callbacks=[Raise(epoch)])

@@ -214,6 +214,7 @@ class Trainer(NeuralNet):
         self.initialize()
         if state is not None:
             self._load(state)
+        self._mark_epoch()
         self.notify("on_train_begin", X=samples, y=None)
         if state is not None:
             self.statistics_.labels.copy_(state["labels"])
@@ -318,7 +319,6 @@ class Trainer(NeuralNet):
         self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
         if self.fill_queue and not self.history:
             self._fill_queue(X)
-        self._mark_epoch()
 
     @torch.no_grad()
     def _fill_queue(self, samples):
