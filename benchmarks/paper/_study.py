@@ -6,15 +6,20 @@ start has rows of its own.
 
 import argparse
 import statistics
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from _common import RESULTS, limit_threads, load, scores, spread, timed, write_json
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans, datasets, recipes
+
+# The benchmarks' common module, from whatever folder a script is run.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from _common import RESULTS, limit_threads, load, scores, spread, timed, write_json
 
 KMEANS_RESTARTS = 20  # as many as MiCE's own start has
 METRICS = ("nmi", "acc", "ari")

@@ -10,7 +10,6 @@ k-means'. t-SNE with the paper's perplexity, of a random choice of the images.
 import math
 import sys
 
-import _path  # noqa: F401
 import literature
 import matplotlib
 import numpy as np

@@ -8,7 +8,6 @@ The paper's is of CIFAR-10, after epochs 1 and 1,000.
 
 import sys
 
-import _path  # noqa: F401
 import matplotlib
 import numpy as np
 from _study import study

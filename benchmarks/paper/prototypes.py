@@ -9,7 +9,6 @@ In absolute value: the paper reports that it is below 0.25.
 import statistics
 import sys
 
-import _path  # noqa: F401
 import literature
 import numpy as np
 from _study import study

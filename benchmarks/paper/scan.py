@@ -9,7 +9,6 @@ The second fit has a learning rate of 0.1 and, in two rows, views of other kinds
 import copy
 import sys
 
-import _path  # noqa: F401
 import literature
 from _study import chosen, study
 

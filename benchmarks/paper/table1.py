@@ -9,7 +9,6 @@ Our own start stands in a row of its own, as the paper starts at random.
 
 import sys
 
-import _path  # noqa: F401
 import literature
 from _study import run_rows, study
 

@@ -10,7 +10,6 @@ which takes many times as long: leave it out with --rows "(" MiCE.
 import math
 import sys
 
-import _path  # noqa: F401
 import literature
 from _study import run_rows, study
 

@@ -9,7 +9,6 @@ Times of an epoch are medians; what a fit does besides its epochs is not counted
 import statistics
 import sys
 
-import _path  # noqa: F401
 import literature
 from _study import study
 
