@@ -36,10 +36,9 @@ from _common import (
 from sklearn.cluster import KMeans
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
-from sk_mice._mice import whitened
+from sk_mice._partition import RESTARTS, whitened
 from sk_mice.metrics import clustering_accuracy_score
 
-KMEANS_RESTARTS = 20  # as many as MiCE's own start has
 SMALLEST_CLASS = 0.1  # beside the largest, with --unbalanced
 # Epochs of pretraining and clustering, in ClustPy's own proportion: they give the
 # seconds of an epoch and those that a fit takes besides.
@@ -61,7 +60,7 @@ class Task:
         return rows / rows.max()
 
     def kmeans(self, rows, cls=SphericalKMeans):
-        kmeans = cls(self.n_clusters, n_init=KMEANS_RESTARTS, random_state=self.seed)
+        kmeans = cls(self.n_clusters, n_init=RESTARTS, random_state=self.seed)
         return kmeans.fit_predict(rows)
 
 

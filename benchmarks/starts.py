@@ -27,7 +27,7 @@ from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
 from sk_mice._contrastive import infer
-from sk_mice._mice import whitened
+from sk_mice._partition import RESTARTS, whitened
 from sk_mice.metrics import clustering_accuracy_score
 
 
@@ -86,7 +86,7 @@ class FeatureStart(Start):
 
 
 class OneKMeans(Start):
-    """k-means from one choice of centres, not the best of twenty."""
+    """k-means from one choice of centres, not the best of a hundred."""
 
     def _partition(self, model, setup, seed):
         (features,) = infer(model, setup.views, setup.samples, "features")
@@ -106,7 +106,7 @@ class SlowerEM(Start):
             self.lr = lr
 
 
-def kmeans(rows, n_clusters, seed, n_init=20):
+def kmeans(rows, n_clusters, seed, n_init=RESTARTS):
     model = SphericalKMeans(n_clusters, n_init=n_init, random_state=seed)
     return model.fit_predict(rows).astype(np.int64)
 

@@ -23,14 +23,10 @@ from ._contrastive import (
 )
 from ._engine import objective
 from ._engine.model import gating_prototypes
+from ._partition import partition
 from ._progress import Run
-from ._spherical_kmeans import SphericalKMeans
 
-KMEANS_RESTARTS = 20  # of the first stage's partition; they cost next to nothing
 HELD_SHARE = 0.1  # of the epochs of EM, in which the model settles at that partition
-WHITE_VARIANCE = 0.99  # of the features, kept by whitening
-WHITE_PER_CLUSTER = 3  # components at most
-TINY = 1e-6  # gives a direction to a sample that no feature responds to
 
 
 class MiCEClustering(ClusterMixin, ContrastiveEstimator):
@@ -496,17 +492,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         }
 
     def _partition(self, model, setup, seed) -> np.ndarray:
-        """Cluster the backbone's features, whitened, by spherical k-means.
+        """Cluster the backbone's features.
 
         They hold the classes better than the embeddings, whose objective has no use
         for most of what tells classes apart.
         """
         features = infer_finite(model, setup, "features")
-        kmeans = SphericalKMeans(
-            self.n_clusters, n_init=KMEANS_RESTARTS, random_state=seed
-        )
-        rows = whitened(features, self.n_clusters)
-        return kmeans.fit_predict(rows).astype(np.int64)
+        return partition(features, self.n_clusters, seed)
 
     def _start_at(self, model, setup, labels):
         """Set the model's prototypes and gate to the partition."""
@@ -634,35 +626,6 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         check_is_fitted(self)
         mu = self._model.prototypes()
         return None if mu is None else mu.detach().cpu().numpy()
-
-
-def whitened(features: np.ndarray, n_clusters: int) -> np.ndarray:
-    """Leading principal components of features, each with the same variance.
-
-    A few directions hold most of the variance of what contrast has learned, and say
-    little of the classes; the last ones are noise. Kept are those that hold 99% of the
-    variance, at most three for each cluster.
-
-    Parameters
-    ----------
-    features : ndarray of shape (N, F)
-    n_clusters : int
-
-    Returns
-    -------
-    ndarray of shape (N, n_components)
-        With no row of zeros.
-    """
-    x = features - features.mean(axis=0, dtype=np.float64)
-    variances, directions = np.linalg.eigh(x.T @ x / len(x))
-    variances, directions = variances[::-1], directions[:, ::-1]  # largest first
-    if variances[0] <= 0:  # all samples have the same features
-        return np.full((len(x), 1), TINY, dtype=features.dtype)
-    held = np.cumsum(variances) / variances.sum()
-    n_kept = 1 + int(np.searchsorted(held, WHITE_VARIANCE))
-    n_kept = min(n_kept, WHITE_PER_CLUSTER * n_clusters)
-    rows = x @ (directions[:, :n_kept] / np.sqrt(variances[:n_kept]))
-    return rows.astype(features.dtype) + TINY
 
 
 def split_rounds(n_epochs: int, n_rounds: int) -> list[int]:

@@ -92,6 +92,7 @@ MAY_IMPORT = {
     "_spherical_kmeans": {"_cosine_kmeans", "_cosine_rows"},
     "_cosine_kmeans": {"_cosine_rows"},
     "_cosine_rows": set(),
+    "_partition": {"_spherical_kmeans"},
     "_engine.attention": set(),
     "_engine.objective": {"_engine.attention"},
     "_engine.samples": set(),
@@ -120,6 +121,7 @@ NO_TORCH = {
     "_spherical_kmeans",
     "_cosine_kmeans",
     "_cosine_rows",
+    "_partition",
 }
 
 

@@ -18,7 +18,6 @@ from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine.backbones import SmallResNet
-from sk_mice._mice import whitened
 from sk_mice._progress import Progress
 from sk_mice.metrics import clustering_accuracy_score
 
@@ -221,26 +220,6 @@ def test_restarts_keep_the_best_and_say_how_far_they_agree():
     assert estimator.elbo_ >= single.elbo_
     estimator.set_params(n_init=1).fit(IMAGES)
     assert not hasattr(estimator, "stability_")
-
-
-def test_whitened_features_have_equal_variance_and_no_noise():
-    rng = np.random.default_rng(0)
-    scales = np.array([100.0, 10.0, 5.0, 1e-3])
-    x = (rng.standard_normal((500, 4)) * scales + 7).astype(np.float32)
-    rotation, _ = np.linalg.qr(rng.standard_normal((4, 4)))
-    rows = whitened((x @ rotation).astype(np.float32), 5)
-    # 100^2 alone holds 98.8 percent, the first two 99.8.
-    assert rows.shape == (500, 2)
-    assert rows.dtype == np.float32
-    np.testing.assert_allclose(np.cov(rows.T), np.eye(2), atol=0.01)
-    assert whitened(rng.standard_normal((500, 64)), 3).shape == (500, 9)
-
-
-@pytest.mark.parametrize("shape", [(5, 4), (2, 128), (7, 1)])
-def test_whitened_features_of_samples_that_are_all_alike(shape):
-    rows = whitened(np.ones(shape, dtype=np.float32), 2)
-    assert rows.shape == (len(rows), 1)
-    assert (rows != 0).all()
 
 
 def test_given_labels_are_the_start():
