@@ -9,6 +9,7 @@ part of the step alone, and the paper's pseudocode with the same networks.
                                     --batch-size 64
     python benchmarks/train_step.py --device cuda --backbone resnet34-maxpool
                                     --image-size 32 --channels 3 --queue-size 16384
+    python benchmarks/train_step.py --n-clusters 1000 --no-paper
 """
 
 import argparse
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _common import limit_threads, peak_memory, write_json
+from _common import RESULTS, limit_threads, peak_memory, write_json
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
@@ -212,7 +213,9 @@ def ceiling(device, dtype):
 def measure(options):
     torch.manual_seed(0)
     step = Step(options)
-    paper = Paper(step, options)
+    first = seconds(step.whole, step.device)  # compiles, if it is asked for
+    seconds(step.whole, step.device)
+    memory = peak_memory(step.device)  # before anything else has its own
     parts = {
         "whole step": step.whole,
         "networks": step.networks,
@@ -221,17 +224,15 @@ def measure(options):
         "optimizer, teacher": step.optimizer,
         "queue": step.queue,
         "data": step.data,
-        "paper's pseudocode": paper.whole,
     }
+    if options.paper:
+        parts["paper's pseudocode"] = Paper(step, options).whole
     counter = FlopCounterMode(display=False)
     if not options.compile:  # it sees no compiled code
         with counter:
             step.networks()
-    first = seconds(step.whole, step.device)  # compiles, if it is asked for
     for part in parts.values():  # warm up
         seconds(part, step.device)
-    seconds(step.whole, step.device)
-    memory = peak_memory(step.device)
     times = {name: [] for name in parts}
     for _ in range(options.repeats):
         for name, part in parts.items():
@@ -240,10 +241,11 @@ def measure(options):
     dtype = step.trainer.autocast_dtype or torch.float32
     flops, best = counter.get_total_flops(), ceiling(step.device, dtype)
     whole = medians["whole step"]
+    by_paper = medians["paper's pseudocode"] / whole if options.paper else None
     return {
         "seconds": medians,
         "ratio_to_networks": whole / medians["networks"],
-        "throughput_to_paper": medians["paper's pseudocode"] / whole,
+        "throughput_to_paper": by_paper,
         "images_per_second": options.batch_size / whole,
         "network_flops": flops,
         "ceiling_flops_per_second": best,
@@ -259,7 +261,8 @@ def report(result):
         share = value / result["seconds"]["networks"]
         print(f"{name:20s} {1e3 * value:9.2f} ms  {share:6.3f} of the networks")
     print(f"step / networks      {result['ratio_to_networks']:.3f}")
-    print(f"throughput / paper's {result['throughput_to_paper']:.2f}")
+    if result["throughput_to_paper"] is not None:
+        print(f"throughput / paper's {result['throughput_to_paper']:.2f}")
     print(f"images a second      {result['images_per_second']:.0f}")
     best = f"{result['ceiling_flops_per_second'] / 1e12:.2f} TFLOP/s"
     print(f"utilisation          {result['utilisation']:.3f} of {best}")
@@ -281,16 +284,25 @@ def main(argv=None):
     parser.add_argument(
         "--compile", action="store_true", help="the backbones, by torch.compile"
     )
+    parser.add_argument(
+        "--no-paper",
+        dest="paper",
+        action="store_false",
+        help="without the paper's pseudocode, whose memory grows as B x K x V",
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="where to write the results")
+    parser.add_argument(
+        "--json", type=Path, help="where to write; else in results/, named by the case"
+    )
     parser.add_argument("--max-ratio", type=float, help="exit 1 above this ratio")
     options = parser.parse_args(argv)
     limit_threads(options.threads)
     result = measure(options)
     report(result)
-    if options.json:
-        write_json(options.json, __file__, argv, result)
+    case = f"{options.device}_{options.backbone}_{options.n_clusters}"
+    path = options.json or RESULTS / f"train_step_{case}.json"
+    write_json(path, __file__, argv, result)
     ratio = result["ratio_to_networks"]
     if options.max_ratio is not None and ratio > options.max_ratio:
         sys.exit(f"step / networks = {ratio:.3f}, above {options.max_ratio}")

@@ -93,6 +93,7 @@ MAY_IMPORT = {
     "_cosine_kmeans": {"_cosine_rows"},
     "_cosine_rows": set(),
     "_partition": {"_spherical_kmeans"},
+    "_resolve": {"_engine.samples"},
     "_engine.attention": set(),
     "_engine.objective": {"_engine.attention"},
     "_engine.samples": set(),
