@@ -59,8 +59,8 @@ class Task:
         rows = self.X.reshape(len(self.X), -1).astype(np.float32)
         return rows / rows.max()
 
-    def kmeans(self, rows, cls=SphericalKMeans):
-        kmeans = cls(self.n_clusters, n_init=RESTARTS, random_state=self.seed)
+    def kmeans(self, rows, cls=SphericalKMeans, n_init=RESTARTS):
+        kmeans = cls(self.n_clusters, n_init=n_init, random_state=self.seed)
         return kmeans.fit_predict(rows)
 
 
@@ -102,7 +102,7 @@ def moco(task, budget):
 
 
 def kmeans(task, budget):
-    labels, seconds = timed(task.kmeans, task.pixels, KMeans)
+    labels, seconds = timed(task.kmeans, task.pixels, KMeans, 20)
     yield "k-means on pixels", labels, seconds, {}
 
 

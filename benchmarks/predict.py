@@ -1,7 +1,8 @@
 """Throughput and memory of `predict` against the forward passes of its networks.
 
 The model is trained for one epoch on some of the images; interleaved, medians. Memory
-is the growth of the process's peak while it predicts, images excluded.
+is what the process's peak while it predicts has above what it held before, images and
+networks among that (Linux only).
 
     python benchmarks/predict.py
     python benchmarks/predict.py --queue-size 16384
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _common import limit_threads, peak_memory, timed, write_json
+from _common import limit_threads, timed, write_json
 
 from sk_mice import MiCEClustering
 from sk_mice._contrastive import INFERENCE_BATCH
@@ -29,6 +30,23 @@ def networks(model, batches):
             features = student.backbone(batch)
             student.experts(features)
             student.gate(features)
+
+
+def memory_of(function, *args):
+    """Bytes that a call takes at its peak beyond those held before it."""
+    reset = Path("/proc/self/clear_refs")
+    if not reset.exists():
+        return None
+    reset.write_text("5")  # forgets the peak so far
+    before = resident("VmRSS")
+    function(*args)
+    return resident("VmHWM") - before
+
+
+def resident(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(name)]
+    return 1024 * int(line.split()[1])
 
 
 def main(argv=None):
@@ -53,9 +71,7 @@ def main(argv=None):
         device="cpu",
         random_state=0,
     ).fit(X[: max(options.queue_size, 256)])
-    before = peak_memory()
-    mice.predict(X)
-    memory = peak_memory() - before
+    memory = memory_of(mice.predict, X)
     batch = torch.zeros(INFERENCE_BATCH, 1, *shape[1:])
     batch = batch.contiguous(memory_format=torch.channels_last)
     whole, rest = divmod(options.n, INFERENCE_BATCH)
