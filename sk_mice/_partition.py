@@ -58,20 +58,16 @@ def whitened(features: np.ndarray, n_clusters: int) -> np.ndarray:
     ndarray of shape (N, n_components)
         With no row of zeros.
     """
-    tiny = np.finfo(features.dtype).eps
-    x = features / np.maximum(_norms(features), np.finfo(features.dtype).tiny)
+    limits = np.finfo(features.dtype)
+    x = features.astype(np.float64)  # in which the squares of float32 have room
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), limits.tiny)
     x -= x.mean(axis=0)
     variances, directions = np.linalg.eigh(x.T @ x / len(x))
     variances, directions = variances[::-1], directions[:, ::-1]  # largest first
-    if variances[0] <= tiny**2:  # all samples have the same direction
-        return np.full((len(x), 1), tiny, dtype=features.dtype)
+    if variances[0] <= limits.eps**2:  # all samples have the same direction
+        return np.full((len(x), 1), limits.eps, dtype=features.dtype)
     held = np.cumsum(variances) / variances.sum()
     n_kept = 1 + int(np.searchsorted(held, VARIANCE))
     n_kept = min(n_kept, COMPONENTS_PER_CLUSTER * n_clusters)
     rows = x @ (directions[:, :n_kept] / np.sqrt(variances[:n_kept]))
-    return rows.astype(features.dtype) + tiny
-
-
-def _norms(features):
-    """In float64, where the squares of float32 have room."""
-    return np.linalg.norm(features.astype(np.float64), axis=1, keepdims=True)
+    return rows.astype(features.dtype) + limits.eps
