@@ -194,7 +194,8 @@ def expert_log_prob(
     Tensor of shape (B, K)
         log p(y | x, z = k).
     """
-    x = (f if mu is None else f + mu) / tau
+    # One pass over the largest tensors, and at tau = 1 none in the gradient.
+    x = f / tau if mu is None else torch.add(mu / tau, f, alpha=1 / tau)
     positive = (v * x).sum(dim=-1)
     return positive - partition(x, positive, queue)
 
