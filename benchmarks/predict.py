@@ -19,15 +19,16 @@ from _common import limit_threads, timed, write_json
 
 from sk_mice import MiCEClustering
 from sk_mice._contrastive import INFERENCE_BATCH
+from sk_mice._engine.inference import in_pieces
 
 
 def networks(model, batches):
     """Student and teacher of ready batches, nothing else."""
-    student = model.student
+    student, teacher = model.student, model.teacher
     with torch.inference_mode():
         for batch in batches:
-            model.teacher.experts(model.teacher.backbone(batch))
-            features = student.backbone(batch)
+            teacher.experts(in_pieces(teacher.backbone, batch))
+            features = in_pieces(student.backbone, batch)
             student.experts(features)
             student.gate(features)
 

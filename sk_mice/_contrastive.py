@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ._bars import tqdm
 from ._checkpoint import Checkpoint, SaveProgress, fingerprint
 from ._engine.backbones import backbone_name, build_backbone
+from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
 from ._engine.samples import Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
@@ -284,7 +285,7 @@ class ContrastiveEstimator(
         return self._build(setup, seed, n_experts=1, omega=None, kappa=math.inf)
 
     def _build(self, setup: Setup, seed: int, *, n_experts, omega, kappa, **more):
-        """A model with fresh weights, a function of the seed alone."""
+        """A model with fresh weights, a function of the seed; in evaluation mode."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # no other device's
             shape = setup.views.out_shape
@@ -301,7 +302,7 @@ class ContrastiveEstimator(
                 backbone_name=backbone_name(self.backbone, shape, device=setup.device),
                 **more,
             )
-        return model.to(setup.device, memory_format=torch.channels_last)
+        return model.to(setup.device, memory_format=torch.channels_last).eval()
 
     def _train(self, run: Run, model, setup, seed, n_epochs, stage, **more) -> None:
         """Train the model in place and add an entry an epoch to the run's history.
@@ -425,16 +426,16 @@ def infer(model, views, samples: Samples, *wanted) -> list[np.ndarray]:
     views : ImageViews or VectorViews
     samples : Samples
     *wanted : str
-        Keys of :meth:`ContrastiveMixture.infer`.
+        What :class:`Inference` can tell.
 
     Returns
     -------
     list of ndarray
         What is wanted, for all samples, in float32.
     """
-    parts = []
+    parts, inference = [], Inference(model)
     for batch in samples.in_order(INFERENCE_BATCH):
-        known = model.infer(views.plain(batch), *wanted)
+        known = inference(views.plain(batch), *wanted)
         parts.append([value.cpu() for value in known])
     return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
 

@@ -22,6 +22,7 @@ from ._contrastive import (
     unchanged_on_error,
 )
 from ._engine import objective
+from ._engine.inference import Inference
 from ._engine.model import gating_prototypes
 from ._partition import partition
 from ._progress import Run
@@ -503,11 +504,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _start_at(self, model, setup, labels):
         """Set the model's prototypes and gate to the partition."""
         labels = torch.from_numpy(labels).to(setup.device)
-        sums, features = 0, []
+        sums, features, inference = 0, [], Inference(model)
         batches = setup.samples.in_order(INFERENCE_BATCH)
         for batch, own in zip(batches, labels.split(INFERENCE_BATCH), strict=True):
             x = setup.views.plain(batch)
-            v, part = model.infer(x, "teacher", "features")
+            v, part = inference(x, "teacher", "features")
             sums = sums + objective.class_sums(v, own)  # all v would be N x K x D
             features.append(part)
         model.set_partition(labels, torch.cat(features), sums)

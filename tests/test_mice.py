@@ -18,6 +18,7 @@ from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine.backbones import SmallResNet
+from sk_mice._partition import partition
 from sk_mice._progress import Progress
 from sk_mice.metrics import clustering_accuracy_score
 
@@ -187,6 +188,22 @@ def test_prediction_changes_nothing_and_ignores_order_and_batches(fitted, monkey
     assert_same_state(fitted, before)
     assert set(vars(fitted)) == keys
     assert not fitted._model.training
+
+
+def test_the_start_does_not_depend_on_what_a_batch_holds(monkeypatch):
+    """Images sorted by class come in batches of one class."""
+    seen = []
+
+    def recorded(features, *args):
+        seen.append(features)
+        return partition(features, *args)
+
+    monkeypatch.setattr("sk_mice._mice.partition", recorded)
+    tiny().fit(IMAGES)
+    n_rounds = len(seen)
+    monkeypatch.setattr("sk_mice._contrastive.INFERENCE_BATCH", 7)
+    tiny().fit(IMAGES)
+    np.testing.assert_allclose(seen[0], seen[n_rounds], rtol=1e-3, atol=1e-5)
 
 
 def test_two_fits_agree_bit_for_bit_and_touch_no_global_generator(fitted):

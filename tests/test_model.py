@@ -10,6 +10,7 @@ from torch import nn
 
 from sk_mice._engine import objective
 from sk_mice._engine.backbones import MLP
+from sk_mice._engine.inference import Inference
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 
 K, D, V, N_FEATURES = 3, 8, 10, 5
@@ -47,7 +48,7 @@ def test_shapes_and_norms():
     joint, v = model(torch.randn(3, 6, N_FEATURES))
     assert joint.shape == (6, K)
     assert v.shape == (6, K, D)
-    joint, features, *unit = model.eval().infer(
+    joint, features, *unit = Inference(model.eval())(
         torch.randn(6, N_FEATURES), "joint", "features", "teacher", "gating"
     )
     assert joint.shape == (6, K)
@@ -142,11 +143,11 @@ def test_inference_changes_nothing_and_ignores_batching():
     model.eval()
     before = state_of(model)
     x = torch.randn(9, N_FEATURES)
-    (whole,) = model.infer(x, "joint")
-    parts = torch.cat([model.infer(part, "joint")[0] for part in x.split(4)])
+    (whole,) = Inference(model)(x, "joint")
+    parts = torch.cat([Inference(model)(part, "joint")[0] for part in x.split(4)])
     torch.testing.assert_close(whole, parts)
     order = torch.randperm(9)
-    torch.testing.assert_close(model.infer(x[order], "joint")[0], whole[order])
+    torch.testing.assert_close(Inference(model)(x[order], "joint")[0], whole[order])
     assert_same_state(model, before)
 
 
@@ -159,13 +160,13 @@ def test_start_from_a_single_expert_is_that_expert_many_times():
     single.eval()
     model.eval()
     x = torch.randn(7, N_FEATURES)
-    (ours,), (theirs,) = model.infer(x, "teacher"), single.infer(x, "teacher")
+    (ours,), (theirs,) = Inference(model)(x, "teacher"), Inference(single)(x, "teacher")
     torch.testing.assert_close(ours, theirs.expand(-1, K, -1))
     assert torch.equal(model.queue, single.queue.expand(-1, K, -1))
     assert model.queue_index == single.queue_index
     # Without class-level information (A5) it is MoCo, whatever the expert.
     model.expert_prototypes = None
-    (joint,), (expected,) = model.infer(x, "joint"), single.infer(x, "joint")
+    (joint,), (expected,) = Inference(model)(x, "joint"), Inference(single)(x, "joint")
     torch.testing.assert_close(joint + math.log(K), expected.expand(-1, K))
 
 
@@ -200,7 +201,7 @@ def test_without_prototypes_a_partition_sets_the_gate_alone():
     model = make_model(class_level=False).eval()
     labels, x = torch.arange(60) % K, torch.randn(60, N_FEATURES)
     before = model.student.gate.weight.clone()
-    v, features = model.infer(x, "teacher", "features")
+    v, features = Inference(model)(x, "teacher", "features")
     model.set_partition(labels, features, objective.class_sums(v, labels))
     assert not torch.equal(before, model.student.gate.weight)
 
@@ -210,14 +211,14 @@ def test_partition_sets_prototypes_and_gate():
     labels = torch.arange(60) % K
     x = 0.3 * torch.randn(60, N_FEATURES)
     x[:, :K] += 3 * torch.nn.functional.one_hot(labels, K)
-    v, features = model.infer(x, "teacher", "features")
+    v, features = Inference(model)(x, "teacher", "features")
     model.set_partition(labels, features, objective.class_sums(v, labels))
     for k in range(K):
         mean = v[labels == k, k].mean(0)
         torch.testing.assert_close(
             model.prototypes()[k], torch.nn.functional.normalize(mean, dim=0)
         )
-    (g,) = model.infer(x, "gating")
+    (g,) = Inference(model)(x, "gating")
     assert torch.equal((g @ model.gating_prototypes.T).argmax(1), labels)
 
 

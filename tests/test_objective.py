@@ -13,6 +13,7 @@ from sk_mice._engine.attention import (
     _flash_kernel,
     _memory_efficient_kernel,
     attention_in_pieces,
+    log_sum_exp_in_pieces,
     split_attention,
 )
 from sk_mice._engine.objective import (
@@ -163,8 +164,20 @@ def test_attention_in_pieces_agrees_with_the_kernel(parts, piece, n_values):
     actual = attention_in_pieces(query, keys, **size)
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b)
-    _, lse = attention_in_pieces(query, keys, with_output=False, **size)
-    torch.testing.assert_close(lse, expected[1])
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.bfloat16])
+@pytest.mark.parametrize("largest", [0.0, 3.0, 59.0, 1000.0])
+@pytest.mark.parametrize("piece", [5, 100])
+def test_log_sum_exp_alone_agrees_with_the_plain_one(parts, dtype, largest, piece):
+    query, keys = largest * parts["f"].transpose(0, 1), parts["queue"].transpose(0, 1)
+    query, keys = query.to(dtype), keys.to(dtype)
+    expected = torch.logsumexp(query.double() @ keys.double().transpose(1, 2), dim=-1)
+    lse = log_sum_exp_in_pieces(query, keys, piece=piece)
+    assert lse.dtype == torch.promote_types(dtype, torch.float32)
+    # Logits are rounded to 8 bits in bfloat16, to 24 in float32.
+    tolerance = {"rtol": 0, "atol": 4 * (2 + largest) * torch.finfo(dtype).eps}
+    torch.testing.assert_close(lse.double(), expected, **tolerance)
 
 
 @pytest.mark.parametrize("n_queue", [1, 7, 8, 12, 64])

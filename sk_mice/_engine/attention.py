@@ -10,7 +10,12 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["attention_in_pieces", "log_sum_exp_over", "split_attention"]
+__all__ = [
+    "attention_in_pieces",
+    "log_sum_exp_in_pieces",
+    "log_sum_exp_over",
+    "split_attention",
+]
 
 
 def log_sum_exp_over(queue: Tensor, x: Tensor) -> Tensor:
@@ -41,8 +46,7 @@ class _LogSumExp(torch.autograd.Function):
     def forward(ctx, x, queue):
         query, keys = x.to(queue.dtype).transpose(0, 1), queue.transpose(0, 1)
         if not ctx.needs_input_grad[0]:
-            _, lse = attention_in_pieces(query, keys, with_output=False)
-            return lse.T
+            return log_sum_exp_in_pieces(query, keys).T
         output, lse = _attention(query, keys)
         ctx.save_for_backward(output.transpose(0, 1))
         return lse.T
@@ -102,26 +106,50 @@ def split_attention(kernel, query, keys, n_parts: int = 8):
 
 # Logits that exist at a time: on a CPU what its cache holds, elsewhere some memory.
 _CPU_LOGITS, _LOGITS = 2**19, 2**26
+_LARGEST = 60.0  # logit whose exponential float32 and bfloat16 hold, thousands added up
 
 
-def attention_in_pieces(query, keys, *, with_output=True, piece=1024, n_values=None):
+def attention_in_pieces(query, keys, *, piece=1024, n_values=None):
     """The same in plain products, piece by piece of the queue and of the experts.
 
     At most about `n_values` logits, or those of one expert with one piece, exist at a
     time.
     """
+    parts = [
+        _online_softmax(some, pieces)
+        for some, pieces in _pieces(query, keys, piece, n_values)
+    ]
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+
+def log_sum_exp_in_pieces(query, keys, *, piece=1024, n_values=None):
+    """The log-sum-exp alone, (K, B), of unit keys; products and pieces likewise."""
+    # A logit is at most as large as its query.
+    if query.norm(dim=-1).max() > _LARGEST:
+        _, lse = attention_in_pieces(query, keys, piece=piece, n_values=n_values)
+        return lse
+    parts = [
+        torch.stack([_sum_exp(some, its_keys) for its_keys in pieces]).sum(dim=0)
+        for some, pieces in _pieces(query, keys, piece, n_values)
+    ]
+    return torch.log(torch.cat(parts))
+
+
+def _pieces(query, keys, piece, n_values):
+    """Queries of some experts, and their keys piece by piece."""
     if n_values is None:
         n_values = _CPU_LOGITS if query.device.type == "cpu" else _LOGITS
-    outputs, sums = [], []
     n_experts = max(1, n_values // (query.shape[1] * piece))
-    for some, their in zip(query.split(n_experts), keys.split(n_experts), strict=True):
-        output, lse = _online_softmax(some, their.split(piece, dim=1), with_output)
-        outputs.append(output)
-        sums.append(lse)
-    return torch.cat(outputs) if with_output else None, torch.cat(sums)
+    for some, theirs in zip(query.split(n_experts), keys.split(n_experts), strict=True):
+        yield some, theirs.split(piece, dim=1)
 
 
-def _online_softmax(query, pieces, with_output):
+def _sum_exp(query, keys):
+    weights = (query @ keys.transpose(1, 2)).exp_()
+    return weights.sum(dim=-1, dtype=torch.promote_types(query.dtype, torch.float32))
+
+
+def _online_softmax(query, pieces):
     dtype = torch.promote_types(query.dtype, torch.float32)
     top = query.new_full(query.shape[:-1], -math.inf, dtype=dtype)  # running maximum
     total, output = torch.zeros_like(top), torch.zeros_like(query, dtype=dtype)
@@ -131,8 +159,7 @@ def _online_softmax(query, pieces, with_output):
         weights = logits.sub_(new_top.unsqueeze(-1)).exp_()
         shrink = torch.exp(top - new_top)
         total = total * shrink + weights.sum(dim=-1)
-        if with_output:
-            mean = weights.to(keys.dtype) @ keys
-            output = output * shrink.unsqueeze(-1) + mean
+        mean = weights.to(keys.dtype) @ keys
+        output = output * shrink.unsqueeze(-1) + mean
         top = new_top
     return output / total.unsqueeze(-1), top + torch.log(total)

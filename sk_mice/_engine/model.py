@@ -135,10 +135,11 @@ class ContrastiveMixture(nn.Module):
     @property
     def n_views(self) -> int:
         """Random views of a step: student, teacher and, if the gate learns, gate."""
-        return 3 if self._gate_learns else 2
+        return 3 if self.gate_learns else 2
 
     @property
-    def _gate_learns(self) -> bool:
+    def gate_learns(self) -> bool:
+        """Whether there is a gate, and not the uniform one of Assumption A3."""
         return self.gating_prototypes is not None and math.isfinite(self.kappa)
 
     @property
@@ -182,7 +183,7 @@ class ContrastiveMixture(nn.Module):
         features = self.student.backbone(views[1:].flatten(0, 1))
         f = self.student.expert_embeddings(features[: len(v)])
         g = None
-        if self._gate_learns:
+        if self.gate_learns:
             g = self.student.gating_embeddings(features[len(v) :])
         return f, v, g
 
@@ -191,43 +192,13 @@ class ContrastiveMixture(nn.Module):
         """The teacher's embeddings (B, K, D) of x, without gradient."""
         return self.teacher.expert_embeddings(self.teacher.backbone(x))
 
-    @torch.no_grad()
-    def infer(self, x: Tensor, *wanted: str) -> list[Tensor]:
-        """What the model knows of x; only reads: call it in evaluation mode.
-
-        Parameters
-        ----------
-        x : Tensor of shape (B, *shape)
-        *wanted : str
-            Any of "joint", the log-joint (B, K); "teacher", the teacher's embeddings
-            (B, K, D); "features", the student's backbone's output (B, F); and, if
-            there is a gate, "gating" embeddings (B, D). Nothing else is computed.
-
-        Returns
-        -------
-        list of Tensor
-            What is wanted, in that order.
-        """
-        known = {}
-        if not {"joint", "teacher"}.isdisjoint(wanted):
-            known["teacher"] = v = self.teach(x)
-        if not {"joint", "features", "gating"}.isdisjoint(wanted):
-            known["features"] = features = self.student.backbone(x)
-        g = None
-        if "gating" in wanted or ("joint" in wanted and self._gate_learns):
-            known["gating"] = g = self.student.gating_embeddings(features)
-        if "joint" in wanted:
-            f = self.student.expert_embeddings(features)
-            known["joint"] = self.log_joint(f, v, g)
-        return [known[name] for name in wanted]
-
     def log_joint(self, f: Tensor, v: Tensor, g: Tensor | None) -> Tensor:
         """Log p(y, z | x), (B, K), from what :meth:`embed` returns."""
         with torch.autocast(f.device.type, enabled=False):
             experts = objective.expert_log_prob(
                 f, v, self.prototypes(), self.queue, self.tau
             )
-            if not self._gate_learns:
+            if not self.gate_learns:
                 return experts - math.log(experts.shape[1])  # Assumption A3
             gating = objective.gating_log_prob(g, self.gating_prototypes, self.kappa)
             return objective.log_joint(gating, experts)
