@@ -27,6 +27,7 @@ from ._engine.model import gating_prototypes
 from ._partition import partition
 from ._progress import Run
 
+SETTLING_STEPS = 30  # of an average that takes in a tenth of every batch
 HELD_SHARE = 0.1  # of the epochs of EM, in which the model settles at that partition
 
 
@@ -429,6 +430,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             self._two_stages(run, setup, seed)
         else:
             if run.labels is not None and run.state is None:
+                self._settle(run.model, setup, seed)
                 self._start_at(run.model, setup, run.labels)
             self._em(run, setup, seed + 1, self.max_epochs)
 
@@ -500,6 +502,17 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """
         features = infer_finite(model, setup, "features")
         return partition(features, self.n_clusters, seed)
+
+    @torch.no_grad()
+    def _settle(self, model, setup, seed):
+        """Give an untrained model batch-norm statistics, of random batches."""
+        generator = torch.Generator().manual_seed(seed)
+        model.train()
+        for _ in range(SETTLING_STEPS):
+            batches = setup.samples.shuffled(setup.batch_size, generator)
+            x = setup.views.plain(next(batches)[0])
+            model.embed(x.expand(model.n_views, *x.shape))
+        model.eval()
 
     def _start_at(self, model, setup, labels):
         """Set the model's prototypes and gate to the partition."""
