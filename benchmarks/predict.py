@@ -18,8 +18,7 @@ import torch
 from _common import limit_threads, timed, write_json
 
 from sk_mice import MiCEClustering
-from sk_mice._contrastive import INFERENCE_BATCH
-from sk_mice._engine.inference import in_pieces
+from sk_mice._engine.inference import LARGEST_BATCH, in_pieces
 
 
 def networks(model, batches):
@@ -73,9 +72,9 @@ def main(argv=None):
         random_state=0,
     ).fit(X[: max(options.queue_size, 256)])
     memory = memory_of(mice.predict, X)
-    batch = torch.zeros(INFERENCE_BATCH, 1, *shape[1:])
+    batch = torch.zeros(LARGEST_BATCH, 1, *shape[1:])
     batch = batch.contiguous(memory_format=torch.channels_last)
-    whole, rest = divmod(options.n, INFERENCE_BATCH)
+    whole, rest = divmod(options.n, LARGEST_BATCH)
     batches = [batch] * whole + [batch[:rest]] * bool(rest)
     times = {"predict": [], "networks": []}
     for _ in range(options.repeats):

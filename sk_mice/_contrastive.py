@@ -40,7 +40,6 @@ from ._resolve import (
     resolve_precision,
 )
 
-INFERENCE_BATCH = 1024
 # Beyond these, what is computed with them soon leaves the range of float32.
 SMALLEST_TEMPERATURE = 1e-3
 LARGEST_RATE = 1e6
@@ -434,7 +433,7 @@ def infer(model, views, samples: Samples, *wanted) -> list[np.ndarray]:
         What is wanted, for all samples, in float32.
     """
     parts, inference = [], Inference(model)
-    for batch in samples.in_order(INFERENCE_BATCH):
+    for batch in samples.in_order(inference.batch_size(views.out_shape)):
         known = inference(views.plain(batch), *wanted)
         parts.append([value.cpu() for value in known])
     return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]

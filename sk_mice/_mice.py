@@ -14,7 +14,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ._contrastive import (
-    INFERENCE_BATCH,
     SMALLEST_TEMPERATURE,
     STOPS,
     ContrastiveEstimator,
@@ -518,8 +517,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """Set the model's prototypes and gate to the partition."""
         labels = torch.from_numpy(labels).to(setup.device)
         sums, features, inference = 0, [], Inference(model)
-        batches = setup.samples.in_order(INFERENCE_BATCH)
-        for batch, own in zip(batches, labels.split(INFERENCE_BATCH), strict=True):
+        n = inference.batch_size(setup.views.out_shape)
+        batches = setup.samples.in_order(n)
+        for batch, own in zip(batches, labels.split(n), strict=True):
             x = setup.views.plain(batch)
             v, part = inference(x, "teacher", "features")
             sums = sums + objective.class_sums(v, own)  # all v would be N x K x D

@@ -181,7 +181,7 @@ def test_prediction_changes_nothing_and_ignores_order_and_batches(fitted, monkey
     np.testing.assert_allclose(
         fitted.predict_proba(IMAGES[order]), q[order], rtol=1e-4, atol=1e-6
     )
-    monkeypatch.setattr("sk_mice._contrastive.INFERENCE_BATCH", 7)
+    monkeypatch.setattr("sk_mice._engine.inference.LARGEST_BATCH", 7)
     np.testing.assert_allclose(fitted.predict_proba(IMAGES), q, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(fitted.transform(IMAGES), g, rtol=1e-4, atol=1e-5)
     fitted.score(IMAGES)
@@ -201,7 +201,7 @@ def test_the_start_does_not_depend_on_what_a_batch_holds(monkeypatch):
     monkeypatch.setattr("sk_mice._mice.partition", recorded)
     tiny().fit(IMAGES)
     n_rounds = len(seen)
-    monkeypatch.setattr("sk_mice._contrastive.INFERENCE_BATCH", 7)
+    monkeypatch.setattr("sk_mice._engine.inference.LARGEST_BATCH", 7)
     tiny().fit(IMAGES)
     np.testing.assert_allclose(seen[0], seen[n_rounds], rtol=1e-3, atol=1e-5)
 

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,10 @@ from .model import ContrastiveMixture
 
 __all__ = ["Inference", "in_pieces"]
 
-# Samples that a CPU's caches can hold the activations of.
-SMALLEST_PIECE, PIECE_VALUES = 32, 2**16
+# Samples at a time: in the sum over the queue, which is read once a batch, and in the
+# networks, whose activations are to stay in a CPU's caches or fit into a GPU.
+LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
+LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
 
 
 class Inference:
@@ -31,6 +34,11 @@ class Inference:
         self.student, self.teacher = model.student.backbone, model.teacher.backbone
         if model.backbone_name is not None:  # of the user's own little is known
             self.student, self.teacher = folded(self.student), folded(self.teacher)
+
+    def batch_size(self, shape) -> int:
+        """Samples of a shape that may be given at a time: memory is bounded."""
+        largest = max(math.prod(shape), math.prod(self.model.queue.shape[1:]))
+        return min(LARGEST_BATCH, max(SMALLEST_PIECE, BATCH_VALUES // largest))
 
     @torch.inference_mode()
     def __call__(self, x: Tensor, *wanted: str) -> list[Tensor]:
@@ -69,9 +77,9 @@ def in_pieces(network, x: Tensor) -> Tensor:
 
     On a CPU in pieces that its caches can hold, which is two to three times as fast.
     """
-    n = len(x)
+    n = LARGEST_PIECE
     if x.device.type == "cpu":
-        n = max(SMALLEST_PIECE, PIECE_VALUES // x[0].numel())
+        n = min(n, max(SMALLEST_PIECE, PIECE_VALUES // x[0].numel()))
     return torch.cat([network(piece) for piece in x.split(n)])
 
 
