@@ -125,14 +125,12 @@ def attention_in_pieces(query, keys, *, piece=1024, n_values=None):
 def log_sum_exp_in_pieces(query, keys, *, piece=1024, n_values=None):
     """The log-sum-exp alone, (K, B), of unit keys; products and pieces likewise."""
     # A logit is at most as large as its query.
-    if query.norm(dim=-1).max() > _LARGEST:
-        _, lse = attention_in_pieces(query, keys, piece=piece, n_values=n_values)
-        return lse
+    small = bool(query.norm(dim=-1).max() <= _LARGEST)
     parts = [
-        torch.stack([_sum_exp(some, its_keys) for its_keys in pieces]).sum(dim=0)
+        torch.stack([_log_sum_exp(some, its, small) for its in pieces]).logsumexp(0)
         for some, pieces in _pieces(query, keys, piece, n_values)
     ]
-    return torch.log(torch.cat(parts))
+    return torch.cat(parts)
 
 
 def _pieces(query, keys, piece, n_values):
@@ -144,9 +142,12 @@ def _pieces(query, keys, piece, n_values):
         yield some, theirs.split(piece, dim=1)
 
 
-def _sum_exp(query, keys):
-    weights = (query @ keys.transpose(1, 2)).exp_()
-    return weights.sum(dim=-1, dtype=torch.promote_types(query.dtype, torch.float32))
+def _log_sum_exp(query, keys, small):
+    logits = query @ keys.transpose(1, 2)
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    if not small:
+        return torch.logsumexp(logits.to(dtype), dim=-1)
+    return logits.exp_().sum(dim=-1, dtype=dtype).log_()
 
 
 def _online_softmax(query, pieces):
