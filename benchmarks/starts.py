@@ -72,24 +72,26 @@ class Start(MiCEClustering):
 class EmbeddingStart(Start):
     """k-means on the embeddings, as the baseline has it."""
 
-    def _partition(self, model, setup, seed):
-        (v,) = infer(model, setup.views, setup.samples, "teacher")
-        return kmeans(v.mean(axis=1), self.n_clusters, seed)
+    def _start_anew(self, run, setup, seed):
+        (v,) = infer(run.model, setup.views, setup.samples, "teacher")
+        self.embeddings = v.mean(axis=1)
+        super()._start_anew(run, setup, seed)
+
+    def _partition(self, features, seed):
+        return kmeans(self.embeddings, self.n_clusters, seed)
 
 
 class FeatureStart(Start):
     """k-means on the features as they are."""
 
-    def _partition(self, model, setup, seed):
-        (features,) = infer(model, setup.views, setup.samples, "features")
+    def _partition(self, features, seed):
         return kmeans(features, self.n_clusters, seed)
 
 
 class OneKMeans(Start):
     """k-means from one choice of centres, not the best of a hundred."""
 
-    def _partition(self, model, setup, seed):
-        (features,) = infer(model, setup.views, setup.samples, "features")
+    def _partition(self, features, seed):
         rows = whitened(features, self.n_clusters)
         return kmeans(rows, self.n_clusters, seed, n_init=1)
 

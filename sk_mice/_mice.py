@@ -430,7 +430,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         else:
             if run.labels is not None and run.state is None:
                 self._settle(run.model, setup, seed)
-                self._start_at(run.model, setup, run.labels)
+                features = infer_finite(run.model, setup, "features")
+                self._start_at(run.model, setup, run.labels, features)
             self._em(run, setup, seed + 1, self.max_epochs)
 
     def _judge(self, run, setup):
@@ -474,8 +475,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _start_anew(self, run, setup, seed) -> None:
         """Set the model to a partition of the features that it has now."""
-        run.labels = self._partition(run.model, setup, seed)
-        self._start_at(run.model, setup, run.labels)
+        features = infer_finite(run.model, setup, "features")
+        run.labels = self._partition(features, seed)
+        self._start_at(run.model, setup, run.labels, features)
 
     def _em(self, run, setup, seed, n_epochs) -> None:
         """EM, in the first tenth with responsibilities held at labels, if given."""
@@ -493,13 +495,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             "train_gating_prototypes": self.train_gating_prototypes,
         }
 
-    def _partition(self, model, setup, seed) -> np.ndarray:
+    def _partition(self, features, seed) -> np.ndarray:
         """Cluster the backbone's features.
 
         They hold the classes better than the embeddings, whose objective has no use
         for most of what tells classes apart.
         """
-        features = infer_finite(model, setup, "features")
         return partition(features, self.n_clusters, seed)
 
     @torch.no_grad()
@@ -513,18 +514,17 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             model.embed(x.expand(model.n_views, *x.shape))
         model.eval()
 
-    def _start_at(self, model, setup, labels):
-        """Set the model's prototypes and gate to the partition."""
+    def _start_at(self, model, setup, labels, features):
+        """Set prototypes and gate to a partition of samples with these features."""
         labels = torch.from_numpy(labels).to(setup.device)
-        sums, features, inference = 0, [], Inference(model)
+        sums, inference = 0, Inference(model)
         n = inference.batch_size(setup.views.out_shape)
         batches = setup.samples.in_order(n)
         for batch, own in zip(batches, labels.split(n), strict=True):
-            x = setup.views.plain(batch)
-            v, part = inference(x, "teacher", "features")
+            (v,) = inference(setup.views.plain(batch), "teacher")
             sums = sums + objective.class_sums(v, own)  # all v would be N x K x D
-            features.append(part)
-        model.set_partition(labels, torch.cat(features), sums)
+        features = torch.from_numpy(features).to(setup.device)
+        model.set_partition(labels, features, sums)
 
     def _summarise(self, partitions) -> None:
         """Attributes that follow from all restarts and the best of them."""
