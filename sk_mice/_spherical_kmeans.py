@@ -372,14 +372,15 @@ class SphericalKMeans(
     def _validate(self, X, reset=False):
         if hasattr(X, "requires_grad"):  # torch makes no array of such a tensor
             X = X.detach()
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
+        with np.errstate(invalid="ignore"):  # inf - inf, in a sum that looks for them
+            return validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                order="C",
+            )
 
     def _check_weight(self, sample_weight, X):
         if sample_weight is not None and not np.asarray(sample_weight).any():

@@ -1,4 +1,10 @@
 import os
 
+from hypothesis import settings
+
 # No test opens a window, whatever the display.
 os.environ["MPLBACKEND"] = "Agg"
+
+# The same examples in every run; --hypothesis-profile=default looks for others.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")

@@ -600,3 +600,8 @@ def test_torch_is_not_imported():
     code = "import sys, sk_mice; sk_mice.SphericalKMeans, sk_mice.metrics.SCORERS; "
     code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_infinities_that_cancel_are_refused_without_a_warning():
+    with pytest.raises(ValueError, match="infinity"):
+        SphericalKMeans(1).fit([[np.inf], [-np.inf]])
