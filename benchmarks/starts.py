@@ -73,12 +73,10 @@ class EmbeddingStart(Start):
     """k-means on the embeddings, as the baseline has it."""
 
     def _start_anew(self, run, setup, seed):
-        (v,) = infer(run.model, setup.views, setup.samples, "teacher")
-        self.embeddings = v.mean(axis=1)
-        super()._start_anew(run, setup, seed)
-
-    def _partition(self, features, seed):
-        return kmeans(self.embeddings, self.n_clusters, seed)
+        wanted = "teacher", "features"
+        v, features = infer(run.model, setup.views, setup.samples, *wanted)
+        run.labels = kmeans(v.mean(axis=1), self.n_clusters, seed)
+        self._start_at(run.model, setup, run.labels, features)
 
 
 class FeatureStart(Start):
