@@ -26,6 +26,7 @@ from ._checkpoint import Checkpoint, SaveProgress, fingerprint
 from ._engine.backbones import backbone_name, build_backbone
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
+from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.samples import Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
 from ._engine.trainer import ProgressBar, Trainer
@@ -51,6 +52,7 @@ class Setup:
 
     samples: Samples
     views: object
+    neighbors: Neighbors | None
     device: torch.device
     autocast_dtype: torch.dtype | None
     batch_size: int
@@ -98,6 +100,7 @@ class ContrastiveEstimator(
         "queue_precision": [StrOptions({"auto", "float32", "bfloat16"})],
         "teacher_momentum": [Interval(Real, 0, 1, closed="left")],
         "augmentation": "no_validation",  # make_views knows the samples
+        "n_neighbors": [Interval(Integral, 0, None, closed="left")],
         "flip": ["boolean"],
         "crop_scale": "no_validation",
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
@@ -184,6 +187,7 @@ class ContrastiveEstimator(
         return Setup(
             samples=samples,
             views=views,
+            neighbors=self._find_neighbors(samples),
             device=device,
             autocast_dtype=autocast_dtype,
             batch_size=min(self.batch_size, len(X)),
@@ -198,6 +202,11 @@ class ContrastiveEstimator(
             progress=progress,
             checkpoint=checkpoint,
         )
+
+    def _find_neighbors(self, samples):
+        if self.n_neighbors == 0:
+            return None
+        return find_neighbors(samples, self.n_neighbors)
 
     def _open_checkpoint(self, X, *more):
         """The checkpoint that is asked for, and what it knows of this fit."""
@@ -337,6 +346,7 @@ class ContrastiveEstimator(
         return Trainer(
             model,
             views=setup.views,
+            neighbors=setup.neighbors,
             generator=torch.Generator(setup.device).manual_seed(seed),
             order_generator=torch.Generator().manual_seed(seed),
             rate=learning_rate(self.lr, self.schedule, self.warmup),

@@ -84,6 +84,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         How the three random views of a step are made; see the user guide. Vectors get
         Gaussian noise and values of other samples. A callable gets a batch of samples,
         images as (B, C, H, W) in [0, 1], and a generator.
+    n_neighbors : int, default=0
+        If not 0, each view of a sample is a view of one of its mutual nearest
+        neighbours: of those among its `n_neighbors` nearest in X, by cosine of centred
+        values, that have it among theirs. For features of a pretrained network, with
+        ``augmentation=None``, and for small images that are alike pixel by pixel.
     flip : bool, default=True
         Mirror images at random. Set it to False for digits, text and whatever else has
         a left and a right. Concerns images only.
@@ -240,6 +245,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         queue_precision="auto",
         teacher_momentum=0.99,
         augmentation="moco",
+        n_neighbors=0,
         flip=True,
         crop_scale="auto",
         init="two-stage",
@@ -277,6 +283,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.queue_precision = queue_precision
         self.teacher_momentum = teacher_momentum
         self.augmentation = augmentation
+        self.n_neighbors = n_neighbors
         self.flip = flip
         self.crop_scale = crop_scale
         self.init = init

@@ -26,6 +26,7 @@ class MoCo(ContrastiveEstimator):
     queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
     teacher_momentum : float, default=0.99
     augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
+    n_neighbors : int, default=0
     flip : bool, default=True
     crop_scale : "auto" or tuple (low, high), default="auto"
     max_epochs : int, default=100
@@ -90,6 +91,7 @@ class MoCo(ContrastiveEstimator):
         queue_precision="auto",
         teacher_momentum=0.99,
         augmentation="moco",
+        n_neighbors=0,
         flip=True,
         crop_scale="auto",
         max_epochs=100,
@@ -117,6 +119,7 @@ class MoCo(ContrastiveEstimator):
         self.queue_precision = queue_precision
         self.teacher_momentum = teacher_momentum
         self.augmentation = augmentation
+        self.n_neighbors = n_neighbors
         self.flip = flip
         self.crop_scale = crop_scale
         self.max_epochs = max_epochs

@@ -180,6 +180,7 @@ OF_MICE = [
         "`augmentation` must return finite values.",
         augmentation=lambda stack, generator: stack * math.nan,
     ),
+    out_of_range("n_neighbors", -1, "an int in the range [0, inf)"),
     out_of_range("flip", "yes", "an instance of 'bool'"),
     wrong(
         "`crop_scale=(0, 2)`",

@@ -163,6 +163,20 @@ def test_predict(benchmark, tmp_path, capsys):
     assert kept["memory_bytes"] >= 0
 
 
+@pytest.mark.parametrize("more", [(), ("--images",)])
+def test_neighbors(benchmark, tmp_path, capsys, more):
+    kept = run(
+        benchmark("neighbors"),
+        tmp_path / "neighbors.json",
+        *("--n", "60", "--n-neighbors", "2", "5", "--seeds", "0", *more),
+    )
+    names = ["MiCE", "MiCE, n_neighbors=2", "MiCE, n_neighbors=5", "k-means"]
+    assert list(kept["results"]) == names
+    for rows in kept["results"].values():
+        assert [row["seed"] for row in rows] == [0]
+        assert all(row.keys() >= SCORES for row in rows)
+
+
 # ----------------------------------------------------------------- the choice of K
 
 

@@ -87,6 +87,9 @@ CASES = {
     "uniform gate, no momentum of the teacher": lambda: mice(
         kappa=math.inf, teacher_momentum=0.0, max_epochs=4
     ),
+    "neighbors, and passes over the prototypes": lambda: mice(
+        n_neighbors=3, expert_prototypes="passes", max_epochs=4
+    ),
     "MoCo": lambda: moco(),
 }
 CUTS = [
@@ -95,6 +98,7 @@ CUTS = [
     *(("every other epoch", epoch) for epoch in (2, 4, 7)),
     *(("restarts", epoch) for epoch in (3, 4, 5, 8)),
     ("uniform gate, no momentum of the teacher", 3),
+    ("neighbors, and passes over the prototypes", 2),
     *(("MoCo", epoch) for epoch in (1, 4)),
 ]
 

@@ -274,9 +274,13 @@ class Samples(Dataset):
 
     def shuffled(self, batch_size: int, generator: torch.Generator):
         """One epoch: every sample once, as pairs of batch and indices."""
-        order = torch.randperm(len(self), generator=generator)
-        for indices in order.tensor_split(batches_per_epoch(len(self), batch_size)):
+        for indices in self.shuffled_indices(batch_size, generator):
             yield self[indices], indices
+
+    def shuffled_indices(self, batch_size: int, generator: torch.Generator):
+        """The batches of one epoch as the indices of their samples."""
+        order = torch.randperm(len(self), generator=generator)
+        return order.tensor_split(batches_per_epoch(len(self), batch_size))
 
 
 def batches_per_epoch(n_samples: int, batch_size: int) -> int:

@@ -85,8 +85,11 @@ class Trainer(NeuralNet):
         On its device.
     views : ImageViews or VectorViews
         Makes the random views of a batch.
+    neighbors : Neighbors or None
+        From whom each view of a sample is drawn, in place of the sample itself.
     generator, order_generator : torch.Generator
-        Draw the views, on the device, and the order of the samples, on the CPU.
+        Draw the views, on the device, and the order of the samples, and neighbors, on
+        the CPU.
     rate : callable
         Learning rate as a function of the stage's progress in [0, 1].
     momentum : float
@@ -115,6 +118,7 @@ class Trainer(NeuralNet):
         module,
         *,
         views,
+        neighbors=None,
         generator,
         order_generator,
         rate,
@@ -132,6 +136,7 @@ class Trainer(NeuralNet):
         callbacks=(),
     ):
         self.views = views
+        self.neighbors = neighbors
         self.generator = generator
         self.order_generator = order_generator
         self.rate = rate
@@ -167,7 +172,10 @@ class Trainer(NeuralNet):
 
     def get_iterator(self, dataset, training=False):
         self.n_steps_ = batches_per_epoch(len(dataset), self.batch_size)
-        return _Epochs(dataset, self.batch_size, self.order_generator)
+        how = (self.batch_size, self.order_generator)
+        if self.neighbors is None:
+            return _Epochs(dataset, *how)
+        return _NeighborEpochs(self.neighbors, *how, self.module_.n_views)
 
     def _set_training(self, training=True):
         # skorch walks all modules every step; the mode changes once, see
@@ -276,9 +284,16 @@ class Trainer(NeuralNet):
     # -------------------------------------------------------------------- one step
 
     def infer(self, x, **fit_params):
-        views = self.views(x, self.module_.n_views, self.generator)
+        views = self._make_views(x)
         with self._autocast(x.device):
             return self.module_(views)
+
+    def _make_views(self, x):
+        n_views = self.module_.n_views
+        if self.neighbors is None:
+            return self.views(x, n_views, self.generator)
+        views = self.views(x, 1, self.generator)[0]  # x holds a sample for each
+        return views.unflatten(0, (n_views, -1))
 
     def _autocast(self, device):
         dtype = self.autocast_dtype
@@ -326,7 +341,7 @@ class Trainer(NeuralNet):
         # a model that has learned that does not recover.
         self.module_.train()
         n_missing = len(self.module_.queue)
-        for batch, _ in self.get_iterator(samples, training=True):
+        for batch, _ in _Epochs(samples, self.batch_size, self.order_generator):
             views = self.views(batch, 1, self.generator)
             with self._autocast(batch.device):
                 self.module_.enqueue(self.module_.teach(views[0]))
@@ -399,7 +414,7 @@ class Trainer(NeuralNet):
 
         def loss(batch):
             x, indices = batch
-            views = self.views(x, self.module_.n_views, self.generator)
+            views = self._make_views(x)
             with torch.no_grad(), self._autocast(x.device):
                 f, v, g = self.module_.embed(views)
             return self.get_loss((self.module_.log_joint(f, v, g), v), indices)
@@ -422,6 +437,22 @@ class _Epochs:
 
     def __iter__(self):
         return self.samples.shuffled(self.batch_size, self.generator)
+
+
+class _NeighborEpochs:
+    """The same, with a neighbour drawn for each view in place of every sample."""
+
+    def __init__(self, neighbors, batch_size, generator, n_views):
+        self.neighbors = neighbors
+        self.batch_size = batch_size
+        self.generator = generator
+        self.n_views = n_views
+
+    def __iter__(self):
+        samples = self.neighbors.samples
+        for indices in samples.shuffled_indices(self.batch_size, self.generator):
+            drawn = self.neighbors.draw(indices, self.n_views, self.generator)
+            yield drawn, indices
 
 
 class ProgressBar(Callback):

@@ -1,0 +1,113 @@
+"""Mutual nearest neighbours, of which one stands in for a sample in each view.
+
+Two samples are mutual neighbours if each is among the nearest of the other: a sample
+that lies apart from all others then has none, while plain nearest neighbours would tie
+it to whatever is least far (Gowda and Krishna, Agglomerative clustering using the
+concept of mutual nearest neighbourhood, Pattern Recognition 1978).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import normalize
+from torch import Tensor
+
+from .samples import Samples
+
+__all__ = ["Neighbors", "find_neighbors", "mutual_neighbors"]
+
+_BATCH = 1024  # samples read at a time
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Samples, and of each the samples that stand in for it.
+
+    Parameters
+    ----------
+    samples : Samples
+    table : int64 Tensor of shape (N, M)
+        Indices of samples, on the CPU.
+    """
+
+    samples: Samples
+    table: Tensor
+
+    def draw(self, indices: Tensor, n_views: int, generator: torch.Generator) -> Tensor:
+        """Draw for each view a sample that stands in.
+
+        Parameters
+        ----------
+        indices : int64 Tensor of shape (B,)
+            On the CPU.
+        n_views : int
+        generator : torch.Generator
+            On the CPU.
+
+        Returns
+        -------
+        Tensor of shape (n_views * B, ...)
+            As `Samples` delivers them, view by view.
+        """
+        size = (n_views, len(indices))
+        columns = torch.randint(self.table.shape[1], size, generator=generator)
+        return self.samples[self.table[indices, columns].flatten()]
+
+
+def find_neighbors(samples: Samples, n_neighbors: int) -> Neighbors:
+    """Find each sample's mutual neighbours, by cosine of centred values.
+
+    Values are compared at the scale that they were given, images by their pixels. Takes
+    a copy of all samples in float32, and time that grows as N^2.
+
+    Parameters
+    ----------
+    samples : Samples
+    n_neighbors : int
+        See :func:`mutual_neighbors`; at most N - 1 are used.
+
+    Returns
+    -------
+    Neighbors
+    """
+    batches = samples.in_order(_BATCH)
+    rows = torch.cat([batch.flatten(1).cpu() for batch in batches]).numpy()
+    if samples.format.is_image:
+        rows -= rows.mean(axis=0)
+    else:  # standardised, which blows up features that hardly vary
+        std = np.asarray(samples.format.std)
+        rows *= (std / std.max()).astype(rows.dtype)
+    table = mutual_neighbors(normalize(rows, copy=False), n_neighbors)
+    return Neighbors(samples, torch.from_numpy(table))
+
+
+def mutual_neighbors(rows: np.ndarray, n_neighbors: int) -> np.ndarray:
+    """Those of each row's nearest rows that have it among theirs.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (N, F)
+    n_neighbors : int
+        M, how many of the nearest are looked at; at most N - 1.
+
+    Returns
+    -------
+    int64 ndarray of shape (N, M)
+        The mutual neighbours of each row, nearest first, and over again until there are
+        M; the row itself where there are none.
+    """
+    n_neighbors = min(n_neighbors, len(rows) - 1)
+    search = NearestNeighbors(n_neighbors=n_neighbors).fit(rows)
+    nearest = search.kneighbors(return_distance=False)  # (N, M), without the row itself
+    own = np.arange(len(rows))[:, None]
+    mutual = np.stack(
+        [(nearest[column] == own).any(axis=1) for column in nearest.T], axis=1
+    )
+    first = np.argsort(~mutual, axis=1, kind="stable")  # mutual ones first, in order
+    nearest = np.take_along_axis(nearest, first, axis=1)
+    counts = mutual.sum(axis=1, keepdims=True)
+    nearest = np.where(counts > 0, nearest, own)
+    repeated = np.arange(n_neighbors) % np.maximum(counts, 1)
+    return np.take_along_axis(nearest, repeated, axis=1)
