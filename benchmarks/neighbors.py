@@ -35,25 +35,20 @@ def as_vectors(X):
     return rows
 
 
-def parse(argv):
-    parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
-    parser.add_argument("--path", help="of the data, where it needs one")
-    parser.add_argument("--images", action="store_true", help="not as vectors")
-    parser.add_argument("--n-neighbors", type=int, nargs="+", default=[10])
-    return parser.parse_args(argv)
-
-
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
-    options = parse(argv)
+    parser = common_parser(__doc__)
+    parser.add_argument("--images", action="store_true", help="not as vectors")
+    parser.add_argument("--n-neighbors", type=int, nargs="+", default=[10])
+    options = parser.parse_args(argv)
     limit_threads(options.threads)
-    X, y, told = load(options.data, options.n, options.path)
+    X, y, told = load(options.data, options.n)
     vectors = as_vectors(X)
     if not options.images:
         X, told = vectors, {"augmentation": None}
     kind = "images" if options.images else "vectors"
-    name = f"neighbors_{options.data}_{kind}.json".replace("-", "_")
-    path = options.json or RESULTS / name
+    file = f"neighbors_{options.data}_{kind}.json".replace("-", "_")
+    path = options.json or RESULTS / file
     cases = {"MiCE": told if options.images else {}}
     for n_neighbors in options.n_neighbors:
         title = f"MiCE, n_neighbors={n_neighbors}"

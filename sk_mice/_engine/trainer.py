@@ -341,7 +341,7 @@ class Trainer(NeuralNet):
         # a model that has learned that does not recover.
         self.module_.train()
         n_missing = len(self.module_.queue)
-        for batch, _ in _Epochs(samples, self.batch_size, self.order_generator):
+        for batch, _ in samples.shuffled(self.batch_size, self.order_generator):
             views = self.views(batch, 1, self.generator)
             with self._autocast(batch.device):
                 self.module_.enqueue(self.module_.teach(views[0]))
@@ -440,7 +440,7 @@ class _Epochs:
 
 
 class _NeighborEpochs:
-    """The same, with a neighbour drawn for each view in place of every sample."""
+    """The same, with a sample's neighbours in its place, one for each view."""
 
     def __init__(self, neighbors, batch_size, generator, n_views):
         self.neighbors = neighbors
