@@ -1,9 +1,9 @@
 """MiCE and what it is compared with, at equal training time.
 
 MiCE is fitted first, and each other method gets the epochs that fit into the seconds
-it took; k-means on pixels needs none. MoCo is trained once for all of its k-means: on
-the embeddings, which is the paper's two-stage baseline, on the backbone's features, and
-on these as MiCE's own start whitens them.
+it took, its own k-means among them; k-means on pixels needs none. MoCo is trained once
+for three partitions: of the embeddings, which is the paper's two-stage baseline, of the
+backbone's features, and of these as MiCE's own start whitens them.
 ClustPy's methods run if it is installed, on the pixels, with its own network. Labels
 are used for scores alone.
 
@@ -35,11 +35,12 @@ from _common import (
 )
 from sklearn.cluster import KMeans
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans
-from sk_mice._partition import RESTARTS, whitened
+from sk_mice import MiCEClustering, MoCo
+from sk_mice._partition import best_of_restarts, whitened
 from sk_mice.metrics import clustering_accuracy_score
 
 SMALLEST_CLASS = 0.1  # beside the largest, with --unbalanced
+SPACES = ("embeddings", "features", "whitened features")  # the paper's is the first
 # Epochs of pretraining and clustering, in ClustPy's own proportion: they give the
 # seconds of an epoch and those that a fit takes besides.
 PROBES = ((2, 3), (8, 12))
@@ -59,9 +60,9 @@ class Task:
         rows = self.X.reshape(len(self.X), -1).astype(np.float32)
         return rows / rows.max()
 
-    def kmeans(self, rows, cls=SphericalKMeans, n_init=RESTARTS):
-        kmeans = cls(self.n_clusters, n_init=n_init, random_state=self.seed)
-        return kmeans.fit_predict(rows)
+    def kmeans(self, rows):
+        """As MiCE clusters its features at the start of EM."""
+        return best_of_restarts(rows, self.n_clusters, self.seed)
 
 
 # Each method yields, one or more times, a name, labels, seconds and further figures.
@@ -76,6 +77,7 @@ def mice(task, budget):
     )
     _, seconds = timed(model.fit, task.X)
     budget.measure(model, seconds)
+    budget.partition_seconds = timed(second_stage, model, task, "embeddings")[1]
     figures = {
         "epochs": model.n_iter_,
         "elbo": model.elbo_,
@@ -85,24 +87,29 @@ def mice(task, budget):
 
 
 def moco(task, budget):
-    # MiCE's own k-means, too, is time that the baseline may train in.
-    epochs = budget.epochs_at(1.0) + round(budget.besides / budget.moco_seconds)
+    time_to_train = budget.seconds - budget.partition_seconds
+    epochs = max(1, round(time_to_train / budget.moco_seconds))
     model = MoCo(max_epochs=epochs, random_state=task.seed, **task.options)
     _, training = timed(model.fit, task.X)
-    embeddings, features = model._infer(task.X, "teacher", "features")
-    spaces = {
-        "embeddings": lambda: embeddings[:, 0],
-        "features": lambda: features,
-        "whitened features": lambda: whitened(features, task.n_clusters),
-    }
-    for name, space in spaces.items():
-        labels, seconds = timed(lambda space=space: task.kmeans(space()))
+    for space in SPACES:
+        labels, seconds = timed(second_stage, model, task, space)
         figures = {"epochs": model.n_iter_}
-        yield f"MoCo, k-means on {name}", labels, training + seconds, figures
+        yield f"MoCo, k-means on {space}", labels, training + seconds, figures
+
+
+def second_stage(model, task, space):
+    if space == "embeddings":
+        (embeddings,) = model._infer(task.X, "teacher")
+        return task.kmeans(embeddings[:, 0])
+    (features,) = model._infer(task.X, "features")
+    if space == "whitened features":
+        features = whitened(features, task.n_clusters)
+    return task.kmeans(features)
 
 
 def kmeans(task, budget):
-    labels, seconds = timed(task.kmeans, task.pixels, KMeans, 20)
+    model = KMeans(task.n_clusters, n_init=20, random_state=task.seed)
+    labels, seconds = timed(model.fit_predict, task.pixels)
     yield "k-means on pixels", labels, seconds, {}
 
 

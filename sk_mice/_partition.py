@@ -13,9 +13,6 @@ COMPONENTS_PER_CLUSTER = 3  # kept at most
 def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     """Cluster features, whitened, by spherical k-means.
 
-    Of a large set, the restarts see a random choice of rows: the best centres for these
-    then start k-means on all.
-
     Parameters
     ----------
     features : ndarray of shape (N, F)
@@ -28,7 +25,15 @@ def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     int64 ndarray of shape (N,)
         With values from 0 to K - 1.
     """
-    rows = whitened(features, n_clusters)
+    return best_of_restarts(whitened(features, n_clusters), n_clusters, seed)
+
+
+def best_of_restarts(rows: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+    """Labels, int64, of the best of many runs of spherical k-means.
+
+    Of a large set, the restarts see a random choice of rows: the best centres for these
+    then start k-means on all.
+    """
     n_some = max(RESTART_ROWS, 20 * n_clusters)
     some = rows
     if n_some < len(rows):
