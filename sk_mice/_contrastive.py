@@ -25,6 +25,7 @@ from ._bars import tqdm
 from ._checkpoint import Checkpoint, SaveProgress, fingerprint
 from ._engine.backbones import backbone_name, build_backbone
 from ._engine.inference import Inference
+from ._engine.mirror import could_be_mirrored
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.samples import Samples, infer_format
@@ -101,7 +102,7 @@ class ContrastiveEstimator(
         "teacher_momentum": [Interval(Real, 0, 1, closed="left")],
         "augmentation": "no_validation",  # make_views knows the samples
         "n_neighbors": [Interval(Integral, 0, None, closed="left")],
-        "flip": ["boolean"],
+        "flip": ["boolean", StrOptions({"auto"})],
         "crop_scale": "no_validation",
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 2, None, closed="left")],
@@ -181,7 +182,9 @@ class ContrastiveEstimator(
         device = resolve_device(self.device)
         autocast_dtype = resolve_precision(self.precision, device, self._format)
         queue_dtype = getattr(torch, self.queue_precision, autocast_dtype)
-        samples, views = Samples(X, self._format, device), self._make_views()
+        samples = Samples(X, self._format, device)
+        self.flip_ = self._decide_flip(samples)
+        views = self._make_views(self.flip_)
         if callable(self.augmentation):
             check_views(views, samples)
         return Setup(
@@ -218,7 +221,12 @@ class ContrastiveEstimator(
         checkpoint = Checkpoint(self.checkpoint, self.checkpoint_every, name)
         return checkpoint, checkpoint.load()
 
-    def _make_views(self):
+    def _decide_flip(self, samples) -> bool:
+        if not (samples.format.is_image and isinstance(self.augmentation, str)):
+            return False
+        return could_be_mirrored(samples) if self.flip == "auto" else bool(self.flip)
+
+    def _make_views(self, flip=False):
         fmt = self._format
         mean, std = fmt.mean, fmt.std
         if not fmt.is_image:  # Samples has standardised them
@@ -228,7 +236,7 @@ class ContrastiveEstimator(
             mean=mean,
             std=std,
             augmentation=self.augmentation,
-            flip=self.flip,
+            flip=flip,
             crop_scale=self.crop_scale,
         )
 

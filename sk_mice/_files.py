@@ -27,6 +27,7 @@ _KEPT = {
     "n_features_in_": int,
     "n_iter_": int,
     "n_steps_": int,
+    "flip_": bool,
     "elbo_": float,
     "stability_": float,
     "inertia_": float,
@@ -274,7 +275,8 @@ def _check_attributes(attributes, cls) -> None:
     missing = _REQUIRED[cls] - attributes.keys()
     _expect(not missing, "attributes", f"include {', '.join(sorted(missing))}")
     for name, value in attributes.items():
-        fits = isinstance(value, _KEPT.get(name, ())) and not isinstance(value, bool)
+        kind = _KEPT.get(name, ())
+        fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
         _expect(fits, "attributes", f"not include such a `{name}`")
 
 

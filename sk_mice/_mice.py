@@ -89,8 +89,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         neighbours: of those among its `n_neighbors` nearest in X, by cosine of centred
         values, that have it among theirs. For features of a pretrained network, with
         ``augmentation=None``, and for small images that are alike pixel by pixel.
-    flip : bool, default=True
-        Mirror images at random. Set it to False for digits, text and whatever else has
+    flip : bool or "auto", default="auto"
+        Whether to mirror images at random, left to right. "auto" does so unless mirror
+        images are unlike those of X, as they are of digits, text and whatever else has
         a left and a right. Concerns images only.
     crop_scale : "auto" or tuple (low, high), default="auto"
         Range of a random crop's share of the image's area. "auto" is the paper's
@@ -169,6 +170,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         last step) and "seconds"; with "passes" also "prototype_passes".
     n_iter_ : int
         Epochs trained.
+    flip_ : bool
+        Whether images were mirrored at random.
     gating_prototypes_ : ndarray of shape (K, D)
         Unit vectors.
     expert_prototypes_ : ndarray of shape (K, D) or None
@@ -246,7 +249,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         teacher_momentum=0.99,
         augmentation="moco",
         n_neighbors=0,
-        flip=True,
+        flip="auto",
         crop_scale="auto",
         init="two-stage",
         init_share=0.85,

@@ -27,7 +27,7 @@ class MoCo(ContrastiveEstimator):
     teacher_momentum : float, default=0.99
     augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
     n_neighbors : int, default=0
-    flip : bool, default=True
+    flip : bool or "auto", default="auto"
     crop_scale : "auto" or tuple (low, high), default="auto"
     max_epochs : int, default=100
     batch_size : int, default=256
@@ -55,6 +55,8 @@ class MoCo(ContrastiveEstimator):
         Figures of every epoch, see :class:`MiCEClustering`.
     n_iter_ : int
         Epochs trained.
+    flip_ : bool
+        Whether images were mirrored at random.
     device_ : torch.device
     n_features_in_ : int
         Values of one sample.
@@ -92,7 +94,7 @@ class MoCo(ContrastiveEstimator):
         teacher_momentum=0.99,
         augmentation="moco",
         n_neighbors=0,
-        flip=True,
+        flip="auto",
         crop_scale="auto",
         max_epochs=100,
         batch_size=256,

@@ -97,6 +97,8 @@ MAY_IMPORT = {
     "_engine.attention": set(),
     "_engine.objective": {"_engine.attention"},
     "_engine.samples": set(),
+    "_engine.neighbors": {"_engine.samples"},
+    "_engine.mirror": {"_engine.samples"},
     "_engine.randaugment": set(),
     "_engine.views": {"_engine.randaugment"},  # a part of views, in its own file
     "_engine.backbones": set(),
