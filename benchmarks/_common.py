@@ -52,11 +52,9 @@ def limit_threads(n: int) -> None:
 
 
 def load(name, n, path=None):
-    """Images, classes and what MiCE and MoCo are told about such images."""
-    options = {}
+    """Images and their classes."""
     if name == "digits":
         X, y, _ = datasets.load_digits()
-        options = {"flip": False}
     elif name == "fashion-mnist":
         X, y, _ = datasets.load_fashion_mnist(path)
     else:
@@ -64,7 +62,7 @@ def load(name, n, path=None):
     if n < len(X):
         first = np.random.RandomState(0).permutation(len(X))[:n]
         X, y = X[first], y[first]
-    return X, y, options
+    return X, y
 
 
 def scores(y, labels) -> dict:

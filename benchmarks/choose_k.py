@@ -117,8 +117,8 @@ def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     options = parse(argv)
     limit_threads(options.threads)
-    all_X, all_y, told = load(options.data, options.n)
-    told |= {
+    all_X, all_y = load(options.data, options.n)
+    given = {
         "tau": options.tau,
         "kappa": options.kappa,
         "batch_size": options.batch_size,
@@ -131,7 +131,7 @@ def main(argv=None):
         queue_size = min(len(X) // 2, MiCEClustering().queue_size)
         for seed in options.seeds:
             for K in options.clusters:
-                row, seconds = timed(measure, X, y, K, seed, told)
+                row, seconds = timed(measure, X, y, K, seed, given)
                 where = {"classes": n_classes, "K": K, "seed": seed}
                 rows.append(where | row | {"seconds": seconds})
                 print(rows[-1], flush=True)

@@ -52,7 +52,6 @@ class Task:
     y: np.ndarray  # for scores alone
     n_clusters: int
     seed: int
-    options: dict  # for MiCE and MoCo
 
     @property
     def pixels(self):
@@ -70,10 +69,7 @@ class Task:
 
 def mice(task, budget):
     model = MiCEClustering(
-        task.n_clusters,
-        max_epochs=budget.epochs,
-        random_state=task.seed,
-        **task.options,
+        task.n_clusters, max_epochs=budget.epochs, random_state=task.seed
     )
     _, seconds = timed(model.fit, task.X)
     budget.measure(model, seconds)
@@ -89,7 +85,7 @@ def mice(task, budget):
 def moco(task, budget):
     time_to_train = budget.seconds - budget.partition_seconds
     epochs = max(1, round(time_to_train / budget.moco_seconds))
-    model = MoCo(max_epochs=epochs, random_state=task.seed, **task.options)
+    model = MoCo(max_epochs=epochs, random_state=task.seed)
     _, training = timed(model.fit, task.X)
     for space in SPACES:
         labels, seconds = timed(second_stage, model, task, space)
@@ -200,7 +196,7 @@ def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     options = parse(argv)
     limit_threads(options.threads)
-    X, y, told = load(options.data, options.n, options.path)
+    X, y = load(options.data, options.n, options.path)
     if options.unbalanced:
         X, y = unbalanced(X, y)
     n_clusters = round(options.k_factor * N_CLASSES)
@@ -208,7 +204,7 @@ def main(argv=None):
     title = f"{options.data}, {len(X):,} images, {n_clusters} clusters, equal time"
     results = {}
     for seed in options.seeds:
-        task = Task(X, y, n_clusters, seed, told)
+        task = Task(X, y, n_clusters, seed)
         budget = Budget(options.epochs)
         # Interleaved by seed, so that noise of the machine falls on all.
         for key, method in METHODS.items():

@@ -42,17 +42,17 @@ def main(argv=None):
     parser.add_argument("--n-neighbors", type=int, nargs="+", default=[10])
     options = parser.parse_args(argv)
     limit_threads(options.threads)
-    X, y, told = load(options.data, options.n)
-    vectors = as_vectors(X)
+    X, y = load(options.data, options.n)
+    vectors, beside = as_vectors(X), {}
     if not options.images:
-        X, told = vectors, {"augmentation": None}
+        X, beside = vectors, {"augmentation": None}
     kind = "images" if options.images else "vectors"
     file = f"neighbors_{options.data}_{kind}.json".replace("-", "_")
     path = options.json or RESULTS / file
-    cases = {"MiCE": told if options.images else {}}
+    cases = {"MiCE": {}}
     for n_neighbors in options.n_neighbors:
         title = f"MiCE, n_neighbors={n_neighbors}"
-        cases[title] = told | {"n_neighbors": n_neighbors}
+        cases[title] = beside | {"n_neighbors": n_neighbors}
     results = {name: [] for name in [*cases, "k-means"]}
     for seed in options.seeds:
         for name, parameters in cases.items():

@@ -174,7 +174,7 @@ def main(argv=None):
     parser.add_argument("--cases", nargs="*", default=[], help="parts of their names")
     options = parser.parse_args(argv)
     limit_threads(options.threads)
-    X, y, common = load(options.data, options.n)
+    X, y = load(options.data, options.n)
     wanted = [
         name
         for name, fit in CASES.items()
@@ -184,7 +184,7 @@ def main(argv=None):
     for seed in options.seeds:
         budget = Budget(options.epochs)
         for name in wanted:  # interleaved, so that noise of the machine falls on all
-            given = common | {"n_clusters": 10, "random_state": seed, "budget": budget}
+            given = {"n_clusters": 10, "random_state": seed, "budget": budget}
             row = measure(CASES[name], X, y, given)
             results[name].append({"seed": seed} | row)
             print(f"seed {seed}  {name:38s} acc {row['acc']:.4f}", row, flush=True)

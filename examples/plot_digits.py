@@ -28,15 +28,15 @@ X, y, _ = load_digits()
 n_clusters = 10
 
 # %%
-# MiCE makes random views of an image: crops, changes of brightness and contrast, and,
-# unless told otherwise, mirror images. A mirrored digit is no digit, hence
-# ``flip=False``. All else is left as it is.
+# MiCE makes random views of an image: crops, and changes of brightness and contrast.
+# Mirror images it leaves out by itself: a mirrored digit lies farther from the other
+# images than the digit does, which tells without a label that it is none.
 #
 # MoCo, the first stage of the baseline, gets the same views, the same network and the
 # same number of epochs; only k-means has to be told to restart, as it does inside MiCE.
 
-mice = MiCEClustering(n_clusters, flip=False, random_state=0, verbose=1)
-moco = MoCo(flip=False, max_epochs=mice.max_epochs, random_state=0, verbose=1)
+mice = MiCEClustering(n_clusters, random_state=0, verbose=1)
+moco = MoCo(max_epochs=mice.max_epochs, random_state=0, verbose=1)
 methods = {
     "k-means on pixels": KMeans(n_clusters, n_init=20, random_state=0),
     "MoCo, then k-means": make_pipeline(

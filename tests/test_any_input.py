@@ -105,7 +105,7 @@ VALUES = {
         [lambda s, g: s[:1], lambda s, g: 5, lambda s, g: s * math.nan, lambda s: s],
     ),
     "n_neighbors": ([0, 1, 3, 10**9], [1.0]),
-    "flip": ([True, False, np.bool_(True)], []),
+    "flip": (["auto", True, False, np.bool_(True)], []),
     "crop_scale": (["auto", (0.2, 1), (1e-9, 1e-9), [1, 1]], [(0, 1), (1, 0.5)]),
     "init": (["two-stage", "random"], []),
     "init_share": ([0.01, 0.5, 0.99], [0, 1]),

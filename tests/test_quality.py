@@ -14,7 +14,7 @@ def test_digits_over_five_seeds():
     X, y, _ = datasets.load_digits()
     accuracies = [
         clustering_accuracy_score(
-            y, MiCEClustering(10, flip=False, random_state=seed).fit_predict(X)
+            y, MiCEClustering(10, random_state=seed).fit_predict(X)
         )
         for seed in range(5)
     ]
