@@ -99,16 +99,16 @@ class Budget:
     """
 
     epochs: int  # of MiCE
+    mice: MiCEClustering | None = field(default=None, init=False)  # as it was fitted
     seconds: float = field(default=0.0, init=False)
     moco_seconds: float = field(default=1.0, init=False)  # of an epoch
     em_seconds: float = field(default=1.0, init=False)
-    partition_seconds: float = field(default=0.0, init=False)  # of the baseline's end
 
     def measure(self, mice: MiCEClustering, seconds: float) -> None:
         stages = {"moco": [], "em": []}
         for row in mice.history_:
             stages[row["stage"]].append(row["seconds"])
-        self.seconds = seconds
+        self.mice, self.seconds = mice, seconds
         self.em_seconds = statistics.median(stages["em"])
         self.moco_seconds = statistics.median(stages["moco"] or stages["em"])
 

@@ -73,7 +73,6 @@ def mice(task, budget):
     )
     _, seconds = timed(model.fit, task.X)
     budget.measure(model, seconds)
-    budget.partition_seconds = timed(second_stage, model, task, "embeddings")[1]
     figures = {
         "epochs": model.n_iter_,
         "elbo": model.elbo_,
@@ -83,8 +82,9 @@ def mice(task, budget):
 
 
 def moco(task, budget):
-    time_to_train = budget.seconds - budget.partition_seconds
-    epochs = max(1, round(time_to_train / budget.moco_seconds))
+    # What the second stage will take is known from the same one on MiCE's embeddings.
+    _, second = timed(second_stage, budget.mice, task, SPACES[0])
+    epochs = max(1, round((budget.seconds - second) / budget.moco_seconds))
     model = MoCo(max_epochs=epochs, random_state=task.seed)
     _, training = timed(model.fit, task.X)
     for space in SPACES:

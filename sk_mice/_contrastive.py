@@ -226,7 +226,7 @@ class ContrastiveEstimator(
             return False
         return could_be_mirrored(samples) if self.flip == "auto" else bool(self.flip)
 
-    def _make_views(self, flip=False):
+    def _make_views(self, flip=False):  # predictions see the plain image
         fmt = self._format
         mean, std = fmt.mean, fmt.std
         if not fmt.is_image:  # Samples has standardised them

@@ -42,8 +42,8 @@ class Scale:
     points: int = 10_000  # of a picture
 
 
-TINY = {"backbone": "resnet-small-4", "embedding_dim": 16, "max_epochs": 3}
-TINY |= {"batch_size": 32}
+TINY = {"backbone": "resnet-small-4", "embedding_dim": 16}
+TINY |= {"max_epochs": 3, "batch_size": 32}
 
 
 def _common_set(name):
