@@ -2,7 +2,8 @@
 
 In one run, interleaved, with medians: the whole step as `fit` runs it, the networks
 alone (the same modules, shapes, precision and layout, forward and backward), each other
-part of the step alone, and the paper's pseudocode with the same networks.
+part of the step alone, and the paper's pseudocode with the same networks. On
+a CPU also the step where glibc gives back to the system what the step frees.
 
     python benchmarks/train_step.py --device cpu
     python benchmarks/train_step.py --backbone resnet18 --image-size 32 --channels 3
@@ -17,6 +18,7 @@ import dataclasses
 import statistics
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,7 @@ from torchvision.transforms import v2
 
 from sk_mice import MiCEClustering
 from sk_mice._engine import objective
+from sk_mice._engine.memory import kept_memory
 from sk_mice._engine.model import gating_prototypes
 from sk_mice._progress import Progress
 
@@ -210,6 +213,18 @@ def ceiling(device, dtype):
     return 2 * size**3 / best
 
 
+def kept_to_given_back(step, repeats):
+    """Ratio of a step's seconds with memory kept to those with it given back."""
+    times = {kept_memory: [], nullcontext: []}
+    for _ in range(repeats):
+        for context, values in times.items():
+            with context(step.device):
+                step.whole()  # has its memory to fetch in any case
+                values.append(seconds(step.whole, step.device))
+    kept, given_back = map(statistics.median, times.values())
+    return kept / given_back
+
+
 def measure(options):
     torch.manual_seed(0)
     step = Step(options)
@@ -231,21 +246,26 @@ def measure(options):
     if not options.compile:  # it sees no compiled code
         with counter:
             step.networks()
-    for part in parts.values():  # warm up
-        seconds(part, step.device)
     times = {name: [] for name in parts}
-    for _ in range(options.repeats):
-        for name, part in parts.items():
-            times[name].append(seconds(part, step.device))
+    with kept_memory(step.device):  # as in `fit`
+        for part in parts.values():  # warm up
+            seconds(part, step.device)
+        for _ in range(options.repeats):
+            for name, part in parts.items():
+                times[name].append(seconds(part, step.device))
     medians = {name: statistics.median(values) for name, values in times.items()}
     dtype = step.trainer.autocast_dtype or torch.float32
     flops, best = counter.get_total_flops(), ceiling(step.device, dtype)
     whole = medians["whole step"]
     by_paper = medians["paper's pseudocode"] / whole if options.paper else None
+    on_cpu = step.device.type == "cpu"
     return {
         "seconds": medians,
         "ratio_to_networks": whole / medians["networks"],
         "throughput_to_paper": by_paper,
+        "kept_memory_to_given_back": (
+            kept_to_given_back(step, options.repeats) if on_cpu else None
+        ),
         "images_per_second": options.batch_size / whole,
         "network_flops": flops,
         "ceiling_flops_per_second": best,
@@ -263,6 +283,8 @@ def report(result):
     print(f"step / networks      {result['ratio_to_networks']:.3f}")
     if result["throughput_to_paper"] is not None:
         print(f"throughput / paper's {result['throughput_to_paper']:.2f}")
+    if result["kept_memory_to_given_back"] is not None:
+        print(f"memory kept / not    {result['kept_memory_to_given_back']:.3f}")
     print(f"images a second      {result['images_per_second']:.0f}")
     best = f"{result['ceiling_flops_per_second'] / 1e12:.2f} TFLOP/s"
     print(f"utilisation          {result['utilisation']:.3f} of {best}")

@@ -25,6 +25,7 @@ from ._bars import tqdm
 from ._checkpoint import Checkpoint, SaveProgress, fingerprint
 from ._engine.backbones import backbone_name, build_backbone
 from ._engine.inference import Inference
+from ._engine.memory import kept_memory
 from ._engine.mirror import could_be_mirrored
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
@@ -248,7 +249,10 @@ class ContrastiveEstimator(
         seeds = saved["seeds"] if saved else draw_seeds(self.random_state, n_restarts)
         progress = Progress(seeds)
         run = None
-        with self._setup(X, progress, checkpoint) as setup:
+        with (
+            self._setup(X, progress, checkpoint) as setup,
+            kept_memory(setup.device),
+        ):
             if saved is not None:
                 run = self._take_up(setup, saved, init_labels)
             for seed in seeds[len(progress.partitions) :]:

@@ -105,6 +105,7 @@ MAY_IMPORT = {
     "_engine.schedule": set(),
     "_engine.passes": set(),
     "_engine.atomic": set(),
+    "_engine.memory": set(),
     "_engine.container": {"_engine.atomic"},
     "_engine.model": {"_engine.objective", "_engine.backbones"},
     "_engine.inference": {"_engine.model"},

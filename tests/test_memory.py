@@ -1,0 +1,163 @@
+"""Memory is kept while a CPU trains, and given back after it."""
+
+import resource
+import threading
+
+import numpy as np
+import pytest
+import torch
+from skorch.callbacks import Callback
+
+from sk_mice import MoCo
+from sk_mice._engine import memory
+from sk_mice._engine.memory import kept_memory
+
+CPU = torch.device("cpu")
+SIZE = 64 * 2**20  # of a block, in bytes
+
+
+@pytest.fixture
+def without_settings(monkeypatch):
+    """No settings of the environment in which the tests happen to run."""
+    monkeypatch.setattr(memory.os, "environ", {})
+
+
+@pytest.fixture
+def calls(monkeypatch, without_settings):
+    """What is asked of the C library, in place of doing it."""
+    kept = []
+
+    class Library:
+        def mallopt(self, parameter, value):
+            kept.append((parameter, value))
+
+        def malloc_trim(self, pad):
+            kept.append("trim")
+
+        def gnu_get_libc_version(self):
+            raise AssertionError("it is only looked for")
+
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: Library())
+    return kept
+
+
+ENTERED = [(memory.M_MMAP_MAX, 0), (memory.M_TRIM_THRESHOLD, -1)]
+LEFT = [
+    (memory.M_MMAP_MAX, 65536),
+    (memory.M_MMAP_THRESHOLD, 32 * 2**20),
+    (memory.M_TRIM_THRESHOLD, 64 * 2**20),
+    "trim",
+]
+
+
+def test_the_outermost_use_decides(calls):
+    with kept_memory(CPU):
+        with kept_memory(CPU):
+            assert calls == ENTERED
+        assert calls == ENTERED
+    assert calls == ENTERED + LEFT
+
+
+def test_threads_share_one_decision(calls):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def other():
+        with kept_memory(CPU):
+            inside.set()
+            go_on.wait(60)
+
+    thread = threading.Thread(target=other)
+    with kept_memory(CPU):
+        thread.start()
+        assert inside.wait(60)
+    assert calls == ENTERED  # the other is still at work
+    go_on.set()
+    thread.join(60)
+    assert calls == ENTERED + LEFT
+
+
+def test_an_error_gives_memory_back_as_well(calls):
+    with pytest.raises(KeyError), kept_memory(CPU):
+        raise KeyError
+    assert calls == ENTERED + LEFT
+
+
+class Fails(Callback):
+    def on_epoch_end(self, net, **kwargs):
+        raise RuntimeError("in the middle of a fit")
+
+
+def test_a_fit_keeps_memory_and_a_failed_fit_gives_it_back(calls):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    options = {"max_epochs": 1, "device": "cpu", "random_state": 0}
+    MoCo(**options).fit(X)
+    assert calls == ENTERED + LEFT
+    calls.clear()
+    with pytest.raises(RuntimeError, match="in the middle of a fit"):
+        MoCo(**options, callbacks=[Fails()]).fit(X)
+    assert calls == ENTERED + LEFT
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"MALLOC_TRIM_THRESHOLD_": "1"}, {"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"}],
+)
+def test_settings_of_the_environment_are_left_alone(calls, monkeypatch, environment):
+    monkeypatch.setattr(memory.os, "environ", environment)
+    with kept_memory(CPU):
+        pass
+    assert calls == []
+
+
+def test_other_tunables_are_no_settings_of_memory(calls, monkeypatch):
+    monkeypatch.setattr(
+        memory.os, "environ", {"GLIBC_TUNABLES": "glibc.pthread.rseq=1"}
+    )
+    with kept_memory(CPU):
+        pass
+    assert calls == ENTERED + LEFT
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_other_systems_are_left_alone(calls, monkeypatch, platform):
+    monkeypatch.setattr(memory.sys, "platform", platform)
+    with kept_memory(CPU):
+        pass
+    assert calls == []
+
+
+def test_another_c_library_is_left_alone(monkeypatch, without_settings):
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    with kept_memory(CPU):
+        pass
+
+
+def test_a_gpu_does_not_need_it(calls):
+    with kept_memory(torch.device("cuda")):
+        pass
+    assert calls == []
+
+
+def faults() -> int:
+    """Page faults of a block's being used twenty times."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.ones(SIZE, dtype=torch.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(memory._glibc() is None, reason="memory is not glibc's to keep")
+def test_a_freed_block_is_used_again_and_given_back_at_the_end():
+    given_back, before = faults(), resident()
+    with kept_memory(CPU):
+        kept = faults()  # few, as what lies between blocks can be in the way
+        assert resident() > before + SIZE / 2
+    assert kept < given_back / 2
+    assert resident() < before + SIZE / 2
