@@ -8,6 +8,7 @@ from sk_mice._engine.backbones import (
     BACKBONES,
     MLP,
     SmallResNet,
+    _Subsample,
     backbone_name,
     build_backbone,
     feature_count,
@@ -96,6 +97,24 @@ def test_a_backbone_without_parameters_is_probed():
 def test_refusals(backbone, shape, error, message):
     with pytest.raises(error, match=message):
         build_backbone(backbone, shape, device=CPU)
+
+
+@pytest.mark.parametrize(
+    "memory_format", [torch.contiguous_format, torch.channels_last]
+)
+@pytest.mark.parametrize(("size", "stride"), [(8, 2), (7, 2), (7, 3), (1, 2)])
+def test_a_subsample_is_a_slice_whose_gradient_keeps_the_format(
+    size, stride, memory_format
+):
+    x = torch.randn(2, 3, size, size + 1, dtype=torch.double)
+    x = x.contiguous(memory_format=memory_format).requires_grad_()
+    some = _Subsample.apply(x, stride)
+    torch.testing.assert_close(some, x[:, :, ::stride, ::stride], rtol=0, atol=0)
+    (gradient,) = torch.autograd.grad(some.square().sum(), x)
+    (expected,) = torch.autograd.grad(x[:, :, ::stride, ::stride].square().sum(), x)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
+    assert some.is_contiguous(memory_format=memory_format)
+    assert gradient.is_contiguous(memory_format=memory_format)
 
 
 def test_narrow_networks_train_on_several_threads():

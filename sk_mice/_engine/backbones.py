@@ -45,6 +45,28 @@ class MLP(nn.Module):
         return self.layers(x)
 
 
+class _Subsample(torch.autograd.Function):
+    """Every stride-th pixel: x[:, :, ::stride, ::stride], and so is its gradient.
+
+    But the gradient has the memory format of x. That of a slice is contiguous, and all
+    that it is then added to and passed through goes against the grain.
+    """
+
+    @staticmethod
+    def forward(ctx, x, stride):
+        channels_last = x.is_contiguous(memory_format=torch.channels_last)
+        ctx.format = torch.channels_last if channels_last else torch.contiguous_format
+        ctx.shape, ctx.stride = x.shape, stride
+        return x[:, :, ::stride, ::stride].contiguous(memory_format=ctx.format)
+
+    @staticmethod
+    def backward(ctx, grad):
+        like = {"dtype": grad.dtype, "device": grad.device}
+        whole = torch.empty(ctx.shape, memory_format=ctx.format, **like).zero_()
+        whole[:, :, :: ctx.stride, :: ctx.stride] = grad
+        return whole, None
+
+
 class _BasicBlock(nn.Module):
     def __init__(self, c_in: int, c_out: int, stride: int):
         super().__init__()
@@ -65,7 +87,7 @@ class _BasicBlock(nn.Module):
             # The stride of the 1x1 convolution. Left to the convolution, its backward
             # pass corrupts memory in torch 2.15 on a CPU (channels-last, fewer than 16
             # channels, more than one thread).
-            shortcut = self.shortcut(x[:, :, :: self.stride, :: self.stride])
+            shortcut = self.shortcut(_Subsample.apply(x, self.stride))
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         return F.relu(self.bn2(self.conv2(x)) + shortcut, inplace=True)
 
