@@ -157,8 +157,9 @@ def test_products_with_a_bfloat16_queue_stay_close_to_exact_ones(tau):
 
 @pytest.mark.parametrize("piece", [1, 5, V, 100])
 @pytest.mark.parametrize("n_values", [1, 2 * B * V, 2**19])
-def test_attention_in_pieces_agrees_with_the_kernel(parts, piece, n_values):
-    query, keys = 3 * parts["f"].transpose(0, 1), parts["queue"].transpose(0, 1)
+@pytest.mark.parametrize("largest", [0.0, 3.0, 59.0, 1000.0])
+def test_attention_in_pieces_agrees_with_the_kernel(parts, piece, n_values, largest):
+    query, keys = largest * parts["f"].transpose(0, 1), parts["queue"].transpose(0, 1)
     expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
     size = {"piece": piece, "n_values": n_values}
     actual = attention_in_pieces(query, keys, **size)

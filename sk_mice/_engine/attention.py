@@ -112,25 +112,31 @@ _LARGEST = 60.0  # logit whose exponential float32 and bfloat16 hold, thousands 
 def attention_in_pieces(query, keys, *, piece=1024, n_values=None):
     """The same in plain products, piece by piece of the queue and of the experts.
 
-    At most about `n_values` logits, or those of one expert with one piece, exist at a
-    time.
+    Keys are unit vectors. At most about `n_values` logits, or those of one expert with
+    one piece, exist at a time.
     """
+    # A GPU would be waited for.
+    small = query.device.type == "cpu" and _are_small(query)
+    softmax = _plain_softmax if small else _online_softmax
     parts = [
-        _online_softmax(some, pieces)
-        for some, pieces in _pieces(query, keys, piece, n_values)
+        softmax(some, pieces) for some, pieces in _pieces(query, keys, piece, n_values)
     ]
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
 def log_sum_exp_in_pieces(query, keys, *, piece=1024, n_values=None):
     """The log-sum-exp alone, (K, B), of unit keys; products and pieces likewise."""
-    # A logit is at most as large as its query.
-    small = bool(query.norm(dim=-1).max() <= _LARGEST)
+    small = _are_small(query)
     parts = [
         torch.stack([_log_sum_exp(some, its, small) for its in pieces]).logsumexp(0)
         for some, pieces in _pieces(query, keys, piece, n_values)
     ]
     return torch.cat(parts)
+
+
+def _are_small(query) -> bool:
+    """Whether exponentials of the logits need no maximum taken off."""
+    return bool(query.norm(dim=-1).max() <= _LARGEST)  # of a logit with a unit key
 
 
 def _pieces(query, keys, piece, n_values):
@@ -148,6 +154,17 @@ def _log_sum_exp(query, keys, small):
     if not small:
         return torch.logsumexp(logits.to(dtype), dim=-1)
     return logits.exp_().sum(dim=-1, dtype=dtype).log_()
+
+
+def _plain_softmax(query, pieces):
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    total = torch.zeros_like(query[..., 0], dtype=dtype)
+    output = torch.zeros_like(query, dtype=dtype)
+    for keys in pieces:
+        weights = (query @ keys.transpose(1, 2)).exp_()
+        total += weights.sum(dim=-1, dtype=dtype)
+        output += weights @ keys
+    return output / total.unsqueeze(-1), torch.log(total)
 
 
 def _online_softmax(query, pieces):
