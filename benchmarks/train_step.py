@@ -228,9 +228,11 @@ def kept_to_given_back(step, repeats):
 def measure(options):
     torch.manual_seed(0)
     step = Step(options)
-    first = seconds(step.whole, step.device)  # compiles, if it is asked for
-    seconds(step.whole, step.device)
-    memory = peak_memory(step.device)  # before anything else has its own
+    with kept_memory(step.device):  # as in `fit`
+        first = seconds(step.whole, step.device)  # compiles, if it is asked for
+        for _ in range(2):
+            step.whole()
+        memory = peak_memory(step.device)  # before anything else has its own
     parts = {
         "whole step": step.whole,
         "networks": step.networks,
@@ -247,7 +249,7 @@ def measure(options):
         with counter:
             step.networks()
     times = {name: [] for name in parts}
-    with kept_memory(step.device):  # as in `fit`
+    with kept_memory(step.device):
         for part in parts.values():  # warm up
             seconds(part, step.device)
         for _ in range(options.repeats):

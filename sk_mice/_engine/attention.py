@@ -106,6 +106,7 @@ def split_attention(kernel, query, keys, n_parts: int = 8):
 
 # Logits that exist at a time: on a CPU what its cache holds, elsewhere some memory.
 _CPU_LOGITS, _LOGITS = 2**19, 2**26
+_FEWEST_KEYS = 128  # in a product
 _LARGEST = 60.0  # logit whose exponential float32 and bfloat16 hold, thousands added up
 
 
@@ -113,7 +114,7 @@ def attention_in_pieces(query, keys, *, piece=1024, n_values=None):
     """The same in plain products, piece by piece of the queue and of the experts.
 
     Keys are unit vectors. At most about `n_values` logits, or those of one expert with
-    one piece, exist at a time.
+    the fewest keys, exist at a time.
     """
     # A GPU would be waited for.
     small = query.device.type == "cpu" and _are_small(query)
@@ -143,7 +144,9 @@ def _pieces(query, keys, piece, n_values):
     """Queries of some experts, and their keys piece by piece."""
     if n_values is None:
         n_values = _CPU_LOGITS if query.device.type == "cpu" else _LOGITS
-    n_experts = max(1, n_values // (query.shape[1] * piece))
+    n_queries = query.shape[1]
+    piece = min(piece, max(_FEWEST_KEYS, n_values // n_queries))
+    n_experts = max(1, n_values // (n_queries * piece))
     for some, theirs in zip(query.split(n_experts), keys.split(n_experts), strict=True):
         yield some, theirs.split(piece, dim=1)
 

@@ -89,7 +89,7 @@ class _BasicBlock(nn.Module):
             # channels, more than one thread).
             shortcut = self.shortcut(_Subsample.apply(x, self.stride))
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
-        return F.relu(self.bn2(self.conv2(x)) + shortcut, inplace=True)
+        return F.relu(self.bn2(self.conv2(x)).add_(shortcut), inplace=True)
 
 
 class SmallResNet(nn.Module):
