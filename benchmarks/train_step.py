@@ -2,8 +2,7 @@
 
 In one run, interleaved, with medians: the whole step as `fit` runs it, the networks
 alone (the same modules, shapes, precision and layout, forward and backward), each other
-part of the step alone, and the paper's pseudocode with the same networks. On
-a CPU also the step where glibc gives back to the system what the step frees.
+part of the step alone, and the paper's pseudocode with the same networks.
 
     python benchmarks/train_step.py --device cpu
     python benchmarks/train_step.py --backbone resnet18 --image-size 32 --channels 3
@@ -213,22 +212,11 @@ def ceiling(device, dtype):
     return 2 * size**3 / best
 
 
-def kept_to_given_back(step, repeats):
-    """Ratio of a step's seconds with memory kept to those with it given back."""
-    times = {kept_memory: [], nullcontext: []}
-    for _ in range(repeats):
-        for context, values in times.items():
-            with context(step.device):
-                step.whole()  # has its memory to fetch in any case
-                values.append(seconds(step.whole, step.device))
-    kept, given_back = map(statistics.median, times.values())
-    return kept / given_back
-
-
 def measure(options):
     torch.manual_seed(0)
     step = Step(options)
-    with kept_memory(step.device):  # as in `fit`
+    keep = nullcontext if options.give_back else kept_memory  # as in `fit`
+    with keep(step.device):
         first = seconds(step.whole, step.device)  # compiles, if it is asked for
         for _ in range(2):
             step.whole()
@@ -249,7 +237,7 @@ def measure(options):
         with counter:
             step.networks()
     times = {name: [] for name in parts}
-    with kept_memory(step.device):
+    with keep(step.device):
         for part in parts.values():  # warm up
             seconds(part, step.device)
         for _ in range(options.repeats):
@@ -260,14 +248,10 @@ def measure(options):
     flops, best = counter.get_total_flops(), ceiling(step.device, dtype)
     whole = medians["whole step"]
     by_paper = medians["paper's pseudocode"] / whole if options.paper else None
-    on_cpu = step.device.type == "cpu"
     return {
         "seconds": medians,
         "ratio_to_networks": whole / medians["networks"],
         "throughput_to_paper": by_paper,
-        "kept_memory_to_given_back": (
-            kept_to_given_back(step, options.repeats) if on_cpu else None
-        ),
         "images_per_second": options.batch_size / whole,
         "network_flops": flops,
         "ceiling_flops_per_second": best,
@@ -285,8 +269,6 @@ def report(result):
     print(f"step / networks      {result['ratio_to_networks']:.3f}")
     if result["throughput_to_paper"] is not None:
         print(f"throughput / paper's {result['throughput_to_paper']:.2f}")
-    if result["kept_memory_to_given_back"] is not None:
-        print(f"memory kept / not    {result['kept_memory_to_given_back']:.3f}")
     print(f"images a second      {result['images_per_second']:.0f}")
     best = f"{result['ceiling_flops_per_second'] / 1e12:.2f} TFLOP/s"
     print(f"utilisation          {result['utilisation']:.3f} of {best}")
@@ -313,6 +295,11 @@ def main(argv=None):
         dest="paper",
         action="store_false",
         help="without the paper's pseudocode, whose memory grows as B x K x V",
+    )
+    parser.add_argument(
+        "--give-back",
+        action="store_true",
+        help="memory that a step frees to the system, as glibc does by itself",
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=15)

@@ -240,7 +240,8 @@ def test_restarts_keep_the_best_and_say_how_far_they_agree():
 
 
 def test_given_labels_are_the_start():
-    estimator = tiny(max_epochs=60).fit(IMAGES, init_labels=CLASSES)
+    # At the default rate so small a network forgets them with one seed in ten.
+    estimator = tiny(max_epochs=60, lr=0.1).fit(IMAGES, init_labels=CLASSES)
     assert {row["stage"] for row in estimator.history_} == {"em"}
     np.testing.assert_array_equal(estimator.init_labels_, CLASSES)
     # The model learns the partition that it is given, by its names.
