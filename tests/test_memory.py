@@ -100,10 +100,18 @@ def test_a_fit_keeps_memory_and_a_failed_fit_gives_it_back(calls):
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [{"MALLOC_TRIM_THRESHOLD_": "1"}, {"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"}],
+    ("platform", "environment"),
+    [
+        ("linux", {"MALLOC_TRIM_THRESHOLD_": "1"}),
+        ("linux", {"GLIBC_TUNABLES": "glibc.malloc.top_pad=1"}),
+        ("darwin", {}),
+        ("win32", {}),
+    ],
 )
-def test_settings_of_the_environment_are_left_alone(calls, monkeypatch, environment):
+def test_settings_of_the_environment_and_other_systems_are_left_alone(
+    calls, monkeypatch, platform, environment
+):
+    monkeypatch.setattr(memory.sys, "platform", platform)
     monkeypatch.setattr(memory.os, "environ", environment)
     with kept_memory(CPU):
         pass
@@ -117,14 +125,6 @@ def test_other_tunables_are_no_settings_of_memory(calls, monkeypatch):
     with kept_memory(CPU):
         pass
     assert calls == ENTERED + LEFT
-
-
-@pytest.mark.parametrize("platform", ["darwin", "win32"])
-def test_other_systems_are_left_alone(calls, monkeypatch, platform):
-    monkeypatch.setattr(memory.sys, "platform", platform)
-    with kept_memory(CPU):
-        pass
-    assert calls == []
 
 
 def test_another_c_library_is_left_alone(monkeypatch, without_settings):

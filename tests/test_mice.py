@@ -240,7 +240,7 @@ def test_restarts_keep_the_best_and_say_how_far_they_agree():
 
 
 def test_given_labels_are_the_start():
-    # At the default rate so small a network forgets them with one seed in ten.
+    # At the default rate so small a network forgets them with one seed in four.
     estimator = tiny(max_epochs=60, lr=0.1).fit(IMAGES, init_labels=CLASSES)
     assert {row["stage"] for row in estimator.history_} == {"em"}
     np.testing.assert_array_equal(estimator.init_labels_, CLASSES)

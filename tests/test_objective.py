@@ -167,6 +167,18 @@ def test_attention_in_pieces_agrees_with_the_kernel(parts, piece, n_values, larg
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("largest", [3.0, 1000.0])
+def test_many_queries_meet_fewer_keys_at_a_time(largest):
+    query, keys = largest * unit(K, B, D, seed=1), unit(K, 300, D, seed=2)
+    expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
+    # 1024 keys a piece would be all of them; this leaves 128, 128 and 44.
+    actual = attention_in_pieces(query, keys, n_values=1)
+    for a, b in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    lse = log_sum_exp_in_pieces(query, keys, n_values=1)
+    torch.testing.assert_close(lse, expected[1])
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.bfloat16])
 @pytest.mark.parametrize("largest", [0.0, 3.0, 59.0, 1000.0])
 @pytest.mark.parametrize("piece", [5, 100])

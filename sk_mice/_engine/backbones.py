@@ -46,10 +46,10 @@ class MLP(nn.Module):
 
 
 class _Subsample(torch.autograd.Function):
-    """Every stride-th pixel: x[:, :, ::stride, ::stride], and so is its gradient.
+    """Every stride-th pixel, x[:, :, ::stride, ::stride], in the memory format of x.
 
-    But the gradient has the memory format of x. That of a slice is contiguous, and all
-    that it is then added to and passed through goes against the grain.
+    So is its gradient. That of a slice has the same values but is contiguous, and sums
+    and products of it with channels-last tensors are slow.
     """
 
     @staticmethod
