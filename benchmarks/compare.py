@@ -2,8 +2,8 @@
 
 MiCE is fitted first, and each other method gets the epochs that fit into the seconds
 it took, its own k-means among them; k-means on pixels needs none. MoCo is trained once
-for three partitions: of the embeddings, which is the paper's two-stage baseline, of the
-backbone's features, and of these as MiCE's own start whitens them.
+for four partitions: k-means on the embeddings, which is the paper's two-stage baseline,
+on the backbone's features, on these whitened, and the one that MiCE itself starts from.
 ClustPy's methods run if it is installed, on the pixels, with its own network. Labels
 are used for scores alone.
 
@@ -36,11 +36,10 @@ from _common import (
 from sklearn.cluster import KMeans
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice._partition import best_of_restarts, whitened
+from sk_mice._partition import best_of_restarts, partition, whitened
 from sk_mice.metrics import clustering_accuracy_score
 
 SMALLEST_CLASS = 0.1  # beside the largest, with --unbalanced
-SPACES = ("embeddings", "features", "whitened features")  # the paper's is the first
 # Epochs of pretraining and clustering, in ClustPy's own proportion: they give the
 # seconds of an epoch and those that a fit takes besides.
 PROBES = ((2, 3), (8, 12))
@@ -83,24 +82,41 @@ def mice(task, budget):
 
 def moco(task, budget):
     # What the second stage will take is known from the same one on MiCE's embeddings.
-    _, second = timed(second_stage, budget.mice, task, SPACES[0])
+    _, second = timed(on_embeddings, budget.mice, task)
     epochs = max(1, round((budget.seconds - second) / budget.moco_seconds))
     model = MoCo(max_epochs=epochs, random_state=task.seed)
     _, training = timed(model.fit, task.X)
-    for space in SPACES:
-        labels, seconds = timed(second_stage, model, task, space)
-        figures = {"epochs": model.n_iter_}
-        yield f"MoCo, k-means on {space}", labels, training + seconds, figures
+    for name, second_stage in SECOND_STAGES.items():
+        labels, seconds = timed(second_stage, model, task)
+        yield name, labels, training + seconds, {"epochs": model.n_iter_}
 
 
-def second_stage(model, task, space):
-    if space == "embeddings":
-        (embeddings,) = model._infer(task.X, "teacher")
-        return task.kmeans(embeddings[:, 0])
+def on_embeddings(model, task):
+    (embeddings,) = model._infer(task.X, "teacher")
+    return task.kmeans(embeddings[:, 0])
+
+
+def on_features(model, task):
     (features,) = model._infer(task.X, "features")
-    if space == "whitened features":
-        features = whitened(features, task.n_clusters)
     return task.kmeans(features)
+
+
+def on_whitened_features(model, task):
+    (features,) = model._infer(task.X, "features")
+    return task.kmeans(whitened(features, task.n_clusters))
+
+
+def as_mice_starts(model, task):
+    (features,) = model._infer(task.X, "features")
+    return partition(features, task.n_clusters, task.seed)
+
+
+SECOND_STAGES = {
+    "MoCo, k-means on embeddings": on_embeddings,  # the paper's baseline
+    "MoCo, k-means on features": on_features,
+    "MoCo, k-means on whitened features": on_whitened_features,
+    "MoCo, MiCE's start": as_mice_starts,
+}
 
 
 def kmeans(task, budget):

@@ -53,6 +53,7 @@ def test_compare(benchmark, tmp_path, capsys):
         "MoCo, k-means on embeddings",
         "MoCo, k-means on features",
         "MoCo, k-means on whitened features",
+        "MoCo, MiCE's start",
         "k-means on pixels",
     ]
     assert list(kept["results"]) == names
