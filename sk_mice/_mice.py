@@ -27,7 +27,9 @@ from ._partition import partition
 from ._progress import Run
 
 SETTLING_STEPS = 30  # of an average that takes in a tenth of every batch
-HELD_SHARE = 0.1  # of the epochs of EM, in which the model settles at that partition
+# Of the epochs of a round, in which the model settles at that partition. A tenth is too
+# little for a few hundred samples, whose epochs are a few steps: clusters ran empty.
+HELD_SHARE = 0.5
 
 
 class MiCEClustering(ClusterMixin, ContrastiveEstimator):
@@ -99,7 +101,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     init : {"two-stage", "random"}, default="two-stage"
         "random" starts EM from random weights and prototypes, as the paper does.
         "two-stage" first trains as the special case that MoCo is (Theorem 3) and
-        starts EM at a partition of its whitened features by spherical k-means.
+        starts EM at a partition of its features, by spherical k-means and
+        refined (see the user guide).
     init_share : float, default=0.85
         Share of `max_epochs` that the first of the two stages takes.
     n_rounds : int, default=2
@@ -490,7 +493,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self._start_at(run.model, setup, run.labels, features)
 
     def _em(self, run, setup, seed, n_epochs) -> None:
-        """EM, in the first tenth with responsibilities held at labels, if given."""
+        """EM, in the first half with responsibilities held at labels, if given."""
         options = {"fill_queue": not run.history} | self._prototype_options()
         if run.labels is not None:
             options |= {

@@ -41,7 +41,9 @@ def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
        Journal of the American Statistical Association 62 (1967), 1159-1178.
     """
     rows = whitened(features, n_clusters)
-    proposed = [best_of_restarts(x, n_clusters, seed) for x in (rows, features)]
+    proposed = [
+        best_of_restarts(x, n_clusters, seed) for x in (rows, directions(features))
+    ]
     return refined(rows, min(proposed, key=lambda labels: log_scatter(rows, labels)))
 
 
@@ -63,6 +65,14 @@ def best_of_restarts(rows: np.ndarray, n_clusters: int, seed: int) -> np.ndarray
     return kmeans.labels_.astype(np.int64)
 
 
+def directions(features: np.ndarray) -> np.ndarray:
+    """Features (N, F) at unit length; those without any direction share one."""
+    limits = np.finfo(features.dtype)
+    x = features.astype(np.float64)  # in which the squares of float32 have room
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), limits.tiny)
+    return x.astype(features.dtype) + limits.eps
+
+
 def whitened(features: np.ndarray, n_clusters: int) -> np.ndarray:
     """Leading principal components of features' directions, at equal variance.
 
@@ -81,17 +91,16 @@ def whitened(features: np.ndarray, n_clusters: int) -> np.ndarray:
         With no row of zeros.
     """
     limits = np.finfo(features.dtype)
-    x = features.astype(np.float64)  # in which the squares of float32 have room
-    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), limits.tiny)
+    x = directions(features).astype(np.float64)
     x -= x.mean(axis=0)
-    variances, directions = np.linalg.eigh(x.T @ x / len(x))
-    variances, directions = variances[::-1], directions[:, ::-1]  # largest first
+    variances, axes = np.linalg.eigh(x.T @ x / len(x))
+    variances, axes = variances[::-1], axes[:, ::-1]  # largest first
     if variances[0] <= limits.eps**2:  # all samples have the same direction
         return np.full((len(x), 1), limits.eps, dtype=features.dtype)
     held = np.cumsum(variances) / variances.sum()
     n_kept = 1 + int(np.searchsorted(held, VARIANCE))
     n_kept = min(n_kept, COMPONENTS_PER_CLUSTER * n_clusters)
-    rows = x @ (directions[:, :n_kept] / np.sqrt(variances[:n_kept]))
+    rows = x @ (axes[:, :n_kept] / np.sqrt(variances[:n_kept]))
     return rows.astype(features.dtype) + limits.eps
 
 
@@ -101,7 +110,7 @@ def log_scatter(rows: np.ndarray, labels: np.ndarray) -> float:
     return 2 * float(np.log(np.diag(factor)).sum())
 
 
-def refined(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def refined(rows: np.ndarray, labels: np.ndarray, n_steps=REFINEMENTS) -> np.ndarray:
     """Reassign rows until the determinant of the scatter within clusters is least.
 
     Every row goes to the nearest mean in the metric of the present scatter, in which
@@ -114,6 +123,8 @@ def refined(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
         Whitened.
     labels : int ndarray of shape (N,)
         Where to begin.
+    n_steps : int, default=REFINEMENTS
+        At most.
 
     Returns
     -------
@@ -121,7 +132,7 @@ def refined(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
         A local minimum, in which no cluster is empty that was not.
     """
     labels = np.unique(labels, return_inverse=True)[1]
-    for _ in range(REFINEMENTS):
+    for _ in range(n_steps):
         means, factor = _within(rows, labels)
         to_round = solve_triangular(factor, np.eye(len(factor)), lower=True).T
         to_round = to_round.astype(rows.dtype)

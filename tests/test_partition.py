@@ -6,7 +6,76 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from sk_mice import _partition
-from sk_mice._partition import partition, whitened
+from sk_mice._partition import (
+    REFINEMENTS,
+    best_of_restarts,
+    directions,
+    log_scatter,
+    partition,
+    refined,
+    whitened,
+)
+
+
+def clusters(sizes, *, noise, long=0.0, seed=0):
+    """Round clusters around random directions, or long ones that are parallel."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    means = rng.standard_normal((len(sizes), 24))
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    axis = rng.standard_normal(24)
+    axis /= np.linalg.norm(axis)
+    x = means[y] + means.mean(axis=0) + noise * rng.standard_normal((len(y), 24))
+    x += long * np.outer(rng.standard_normal(len(y)), axis)
+    return x.astype(np.float32), y
+
+
+@pytest.mark.parametrize(
+    ("sizes", "long", "whitened_is_right"),
+    [([300, 150, 75, 40, 20], 0.0, False), ([100] * 5, 1.0, True)],
+    ids=["of unlike size", "long"],
+)
+def test_the_better_of_two_partitions_is_kept(sizes, long, whitened_is_right):
+    x, y = clusters(sizes, noise=0.15, long=long)
+    spaces = {True: whitened(x, 5), False: directions(x)}
+    score = {
+        is_white: adjusted_rand_score(y, best_of_restarts(rows, 5, seed=0))
+        for is_white, rows in spaces.items()
+    }
+    assert score[whitened_is_right] > 0.98
+    assert score[not whitened_is_right] < 0.7
+    assert adjusted_rand_score(y, partition(x, 5, seed=0)) > 0.98
+
+
+def test_refining_lets_the_scatter_shrink_and_finds_the_clusters():
+    x, y = clusters([200] * 5, noise=0.15, long=1.0)
+    rows = whitened(x, 5)
+    mixed = np.random.default_rng(1).random(len(y)) < 0.5
+    start = np.where(mixed, np.random.default_rng(2).integers(5, size=len(y)), y)
+    scatters, labels = [log_scatter(rows, start)], start
+    for _ in range(REFINEMENTS):
+        labels = refined(rows, labels, n_steps=1)
+        scatters.append(log_scatter(rows, labels))
+    assert (np.diff(scatters) <= 1e-6).all()
+    assert adjusted_rand_score(y, labels) > 0.98
+    np.testing.assert_array_equal(refined(rows, start), labels)
+
+
+@pytest.mark.parametrize("sizes", [[3, 3, 3], [4, 1, 1]])
+def test_refining_keeps_every_cluster(sizes):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), sizes)
+    for _ in range(50):
+        x = rng.standard_normal((len(labels), 5)).astype(np.float32)
+        assert len(np.unique(refined(whitened(x, 3), labels))) == 3
+    alike = np.ones((len(labels), 5), dtype=np.float32)
+    assert len(refined(whitened(alike, 3), labels)) == len(labels)
+
+
+def test_samples_without_features_are_clustered_without_a_warning():
+    x, _ = clusters([20, 20], noise=0.1)
+    x[3] = x[21] = 0
+    assert set(partition(x, 2, seed=0)) == {0, 1}
 
 
 def test_whitened_features_have_equal_variance_and_no_noise():
