@@ -9,6 +9,7 @@ Labels are used for scores alone.
     python benchmarks/starts.py --data fashion-mnist --epochs 24
 """
 
+import math
 import sys
 from copy import deepcopy
 
@@ -86,8 +87,15 @@ class FeatureStart(Start):
         return kmeans(features, self.n_clusters, seed)
 
 
+class WhitenedStart(Start):
+    """k-means on whitened features alone, not refined."""
+
+    def _partition(self, features, seed):
+        return kmeans(whitened(features, self.n_clusters), self.n_clusters, seed)
+
+
 class OneKMeans(Start):
-    """k-means from one choice of centres, not the best of a hundred."""
+    """The same from one choice of centres, not the best of a hundred."""
 
     def _partition(self, features, seed):
         rows = whitened(features, self.n_clusters)
@@ -104,6 +112,15 @@ class SlowerEM(Start):
             super()._em(*args)
         finally:
             self.lr = lr
+
+
+class BrieflyHeld(Start):
+    """q held at the partition for a tenth of the epochs of a round, not for half."""
+
+    def _train(self, *args, held_epochs=0, **more):
+        n_epochs = args[4]
+        held_epochs = min(held_epochs, math.ceil(0.1 * n_epochs))
+        super()._train(*args, held_epochs=held_epochs, **more)
 
 
 def kmeans(rows, n_clusters, seed, n_init=RESTARTS):
@@ -145,7 +162,9 @@ CASES = {
     "MiCE, three rounds": mice(n_rounds=3),
     "MiCE, k-means on embeddings": mice(EmbeddingStart),
     "MiCE, k-means on features as they are": mice(FeatureStart),
-    "MiCE, k-means started once": mice(OneKMeans),
+    "MiCE, k-means on whitened features": mice(WhitenedStart),
+    "MiCE, the same started once": mice(OneKMeans),
+    "MiCE, q held for a tenth of a round": mice(BrieflyHeld),
     "MiCE, a third of lr after the switch": mice(SlowerEM),
     "MiCE, half of the epochs MoCo": mice(init_share=0.5),
     "MiCE, three quarters": mice(init_share=0.75),

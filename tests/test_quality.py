@@ -22,6 +22,17 @@ def test_digits_over_five_seeds():
     assert min(accuracies) >= 0.88
 
 
+def test_classes_of_unlike_size():
+    X, y, _ = datasets.load_digits()
+    sizes = [178, 138, 107, 83, 64, 50, 38, 30, 23, 18]
+    kept = np.concatenate(
+        [np.flatnonzero(y == label)[:n] for label, n in enumerate(sizes)]
+    )
+    model = MiCEClustering(10, random_state=0).fit(X[kept])
+    assert clustering_accuracy_score(y[kept], model.labels_) >= 0.7
+    assert model.cluster_sizes_.min() > 0
+
+
 @pytest.mark.parametrize("estimator", [MiCEClustering(), MoCo(), SphericalKMeans()])
 @pytest.mark.filterwarnings(
     # The array-API check says that it is skipped where SCIPY_ARRAY_API is not set.
