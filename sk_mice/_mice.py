@@ -27,9 +27,11 @@ from ._partition import partition
 from ._progress import Run
 
 SETTLING_STEPS = 30  # of an average that takes in a tenth of every batch
-# Of the epochs of a round, in which the model settles at that partition. A tenth is too
-# little for a few hundred samples, whose epochs are a few steps: clusters ran empty.
+# Share of the epochs of a round in which the model settles at the partition that it
+# starts from. After MoCo a tenth is too little for a few hundred samples, whose epochs
+# are a few steps: clusters ran empty. Untrained networks released as late lost theirs.
 HELD_SHARE = 0.5
+HELD_SHARE_UNTRAINED = 0.1
 
 
 class MiCEClustering(ClusterMixin, ContrastiveEstimator):
@@ -493,12 +495,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self._start_at(run.model, setup, run.labels, features)
 
     def _em(self, run, setup, seed, n_epochs) -> None:
-        """EM, in the first half with responsibilities held at labels, if given."""
+        """EM, at first with responsibilities held at labels, if there are any."""
         options = {"fill_queue": not run.history} | self._prototype_options()
         if run.labels is not None:
+            share = HELD_SHARE if run.two_stage else HELD_SHARE_UNTRAINED
             options |= {
                 "held_labels": torch.from_numpy(run.labels),
-                "held_epochs": math.ceil(HELD_SHARE * n_epochs),
+                "held_epochs": math.ceil(share * n_epochs),
             }
         self._train(run, run.model, setup, seed, n_epochs, "em", **options)
 
