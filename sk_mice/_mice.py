@@ -103,8 +103,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     init : {"two-stage", "random"}, default="two-stage"
         "random" starts EM from random weights and prototypes, as the paper does.
         "two-stage" first trains as the special case that MoCo is (Theorem 3) and
-        starts EM at a partition of its features, by spherical k-means and
-        refined (see the user guide).
+        starts EM at a partition of its features.
     init_share : float, default=0.85
         Share of `max_epochs` that the first of the two stages takes.
     n_rounds : int, default=2
