@@ -286,7 +286,11 @@ def main(argv=None):
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--n-clusters", type=int, default=10)
     parser.add_argument("--queue-size", type=int, default=4096)
-    parser.add_argument("--precision", default="bfloat16")
+    parser.add_argument(
+        "--precision",
+        default="auto",
+        help="of the networks: auto is bfloat16 where the hardware has it",
+    )
     parser.add_argument(
         "--compile", action="store_true", help="the backbones, by torch.compile"
     )
