@@ -92,6 +92,8 @@ def predict_and_fit(model, X, results):
 
 
 def other_process(method):
+    # Not every machine lets a process resize a file that it was handed by descriptor.
+    torch.multiprocessing.set_sharing_strategy("file_system")
     model = tiny().fit(IMAGES)
     context = multiprocessing.get_context(method)
     results = context.Queue()
