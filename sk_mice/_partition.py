@@ -3,11 +3,13 @@
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.sparse import csr_array
+from scipy.special import entr
 from sklearn.metrics import pairwise_distances_argmin
 
 from ._spherical_kmeans import SphericalKMeans
 
 RESTARTS = 100  # of k-means: among whitened features many optima are nearly as good
+PROPOSALS = 20  # of features as they are, which share as many restarts
 RESTART_ROWS = 20_000  # at most, or so, of those that the restarts see
 VARIANCE = 0.99  # of the features, kept by whitening
 COMPONENTS_PER_CLUSTER = 3  # kept at most
@@ -15,13 +17,13 @@ REFINEMENTS = 100  # at most; tens are usual
 
 
 def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Cluster features so that they scatter little within clusters.
+    """Cluster features, whether or not classes are of like size.
 
-    Spherical k-means proposes two partitions: of whitened features, the better one if
-    classes are of like size, and of features as they are, where they are not and
-    whitening would have it cut the large ones into pieces. The one whose scatter within
-    clusters has the smaller determinant, a criterion that no linear map of the features
-    changes [1]_, is kept and refined by that criterion.
+    Spherical k-means proposes partitions: one of whitened features, where inertia is a
+    good guide if classes are of like size, and several of features as they are, for
+    where they are not and whitening would have it cut the large ones into pieces. The
+    likeliest one, were the clusters Gaussian with one covariance [1]_, is kept and
+    refined by the same criterion.
 
     Parameters
     ----------
@@ -37,14 +39,18 @@ def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
 
     References
     ----------
-    .. [1] H. P. Friedman and J. Rubin, "On some invariant criteria for grouping data",
-       Journal of the American Statistical Association 62 (1967), 1159-1178.
+    .. [1] M. J. Symons, "Clustering criteria and multivariate normal mixtures",
+       Biometrics 37 (1981), 35-43.
     """
-    rows = whitened(features, n_clusters)
-    proposed = [
-        best_of_restarts(x, n_clusters, seed) for x in (rows, directions(features))
-    ]
-    return refined(rows, min(proposed, key=lambda labels: log_scatter(rows, labels)))
+    white, plain = whitened(features, n_clusters), directions(features)
+    some = _some_rows(len(features), n_clusters, seed)
+    rng = np.random.RandomState(seed)
+    proposed = [(white, _restarted(white[some], n_clusters, RESTARTS, rng))]
+    for _ in range(PROPOSALS):
+        kmeans = _restarted(plain[some], n_clusters, RESTARTS // PROPOSALS, rng)
+        proposed.append((plain, kmeans))
+    rows, kmeans = min(proposed, key=lambda p: unlikeliness(white[some], p[1].labels_))
+    return refined(white, _continued(kmeans, rows))
 
 
 def best_of_restarts(rows: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
@@ -53,15 +59,28 @@ def best_of_restarts(rows: np.ndarray, n_clusters: int, seed: int) -> np.ndarray
     Of a large set, the restarts see a random choice of rows: the best centres for these
     then start k-means on all.
     """
+    some = rows[_some_rows(len(rows), n_clusters, seed)]
+    return _continued(_restarted(some, n_clusters, RESTARTS, seed), rows)
+
+
+def _some_rows(n, n_clusters, seed):
+    """What selects the rows that restarts see; all of a set that is not large."""
     n_some = max(RESTART_ROWS, 20 * n_clusters)
-    some = rows
-    if n_some < len(rows):
-        chosen = np.random.RandomState(seed).permutation(len(rows))[:n_some]
-        some = rows[chosen]
-    kmeans = SphericalKMeans(n_clusters, n_init=RESTARTS, random_state=seed).fit(some)
-    if some is not rows:
+    if n <= n_some:
+        return slice(None)
+    return np.random.RandomState(seed).permutation(n)[:n_some]
+
+
+def _restarted(rows, n_clusters, n_runs, random_state):
+    kmeans = SphericalKMeans(n_clusters, n_init=n_runs, random_state=random_state)
+    return kmeans.fit(rows)
+
+
+def _continued(kmeans, rows):
+    """Labels of rows, by k-means from centres that were fitted to some or all."""
+    if len(kmeans.labels_) < len(rows):
         centers = kmeans.cluster_centers_
-        kmeans = SphericalKMeans(n_clusters, init=centers, n_init=1).fit(rows)
+        kmeans = SphericalKMeans(len(centers), init=centers, n_init=1).fit(rows)
     return kmeans.labels_.astype(np.int64)
 
 
@@ -104,18 +123,25 @@ def whitened(features: np.ndarray, n_clusters: int) -> np.ndarray:
     return rows.astype(features.dtype) + limits.eps
 
 
-def log_scatter(rows: np.ndarray, labels: np.ndarray) -> float:
-    """Logarithm of the determinant of the scatter within clusters, up to a constant."""
-    _, factor = _within(rows, labels)
-    return 2 * float(np.log(np.diag(factor)).sum())
+def unlikeliness(rows: np.ndarray, labels: np.ndarray) -> float:
+    """How badly clusters, as Gaussians with one covariance, tell of rows and labels.
+
+    The logarithm of the determinant of the scatter within clusters, and twice the
+    entropy of their shares: minus twice the logarithm of the likelihood of one row and
+    its label, up to a constant. The determinant alone is the criterion of Friedman and
+    Rubin (1967), which favours clusters of like size.
+    """
+    _, factor, shares = _fitted(rows, labels)
+    log_determinant = 2 * np.log(np.diag(factor)).sum()
+    return float(log_determinant + 2 * entr(shares).sum())
 
 
 def refined(rows: np.ndarray, labels: np.ndarray, n_steps=REFINEMENTS) -> np.ndarray:
-    """Reassign rows until the determinant of the scatter within clusters is least.
+    """Reassign rows until no step makes them likelier.
 
-    Every row goes to the nearest mean in the metric of the present scatter, in which
-    clusters are round in the mean: the determinant cannot grow, as its logarithm is
-    concave.
+    Every row goes to the cluster from which, with its present mean and share and the
+    present scatter of all, it is most likely: classification EM, in which
+    `unlikeliness` cannot grow.
 
     Parameters
     ----------
@@ -133,24 +159,28 @@ def refined(rows: np.ndarray, labels: np.ndarray, n_steps=REFINEMENTS) -> np.nda
     """
     labels = np.unique(labels, return_inverse=True)[1]
     for _ in range(n_steps):
-        means, factor = _within(rows, labels)
+        means, factor, shares = _fitted(rows, labels)
         to_round = solve_triangular(factor, np.eye(len(factor)), lower=True).T
         to_round = to_round.astype(rows.dtype)
-        nearest = pairwise_distances_argmin(rows @ to_round, means @ to_round)
+        # One coordinate more, so that distances count the shares, too.
+        points = np.pad(rows @ to_round, ((0, 0), (0, 1)))
+        centers = np.column_stack([means @ to_round, np.sqrt(-2 * np.log(shares))])
+        nearest = pairwise_distances_argmin(points, centers.astype(rows.dtype))
         if (nearest == labels).all() or len(np.unique(nearest)) < len(means):
             break
         labels = nearest
     return labels.astype(np.int64)
 
 
-def _within(rows, labels):
-    """Means of the clusters, and the Cholesky factor of the scatter within them."""
+def _fitted(rows, labels):
+    """Means of clusters, Cholesky factor of the scatter within, and their shares."""
     n, n_features = rows.shape
     indicators = csr_array((np.ones(n, rows.dtype), (labels, np.arange(n))))
-    counts = indicators.sum(axis=1)[:, None]
-    means = (indicators @ rows) / np.maximum(counts, 1)
+    counts = indicators.sum(axis=1)
+    means = (indicators @ rows) / np.maximum(counts, 1)[:, None]
     deviations = rows - means[labels]
     scatter = (deviations.T @ deviations).astype(np.float64) / n
     # Of few rows some directions would have no scatter at all, by chance.
     ridge = n_features / (n + n_features)
-    return means, np.linalg.cholesky(scatter + ridge * np.eye(n_features))
+    factor = np.linalg.cholesky(scatter + ridge * np.eye(n_features))
+    return means, factor, counts / n

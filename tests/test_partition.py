@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
@@ -10,9 +11,9 @@ from sk_mice._partition import (
     REFINEMENTS,
     best_of_restarts,
     directions,
-    log_scatter,
     partition,
     refined,
+    unlikeliness,
     whitened,
 )
 
@@ -31,32 +32,55 @@ def clusters(sizes, *, noise, long=0.0, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "long", "whitened_is_right"),
-    [([300, 150, 75, 40, 20], 0.0, False), ([100] * 5, 1.0, True)],
-    ids=["of unlike size", "long"],
+    ("sizes", "noise", "long", "whitened_is_right"),
+    [
+        ([300, 150, 75, 40, 20], 0.15, 0.0, False),
+        ([500] + [15] * 9, 0.1, 0.0, False),
+        ([100] * 5, 0.15, 1.0, True),
+    ],
+    ids=["of unlike size", "one large", "long"],
 )
-def test_the_better_of_two_partitions_is_kept(sizes, long, whitened_is_right):
-    x, y = clusters(sizes, noise=0.15, long=long)
-    spaces = {True: whitened(x, 5), False: directions(x)}
+def test_the_better_partition_is_kept(sizes, noise, long, whitened_is_right):
+    x, y = clusters(sizes, noise=noise, long=long)
+    k = len(sizes)
     score = {
-        is_white: adjusted_rand_score(y, best_of_restarts(rows, 5, seed=0))
-        for is_white, rows in spaces.items()
+        is_white: adjusted_rand_score(y, best_of_restarts(rows, k, seed=0))
+        for is_white, rows in ((True, whitened(x, k)), (False, directions(x)))
     }
     assert score[whitened_is_right] > 0.98
     assert score[not whitened_is_right] < 0.7
-    assert adjusted_rand_score(y, partition(x, 5, seed=0)) > 0.98
+    assert adjusted_rand_score(y, partition(x, k, seed=0)) > 0.98
 
 
-def test_refining_lets_the_scatter_shrink_and_finds_the_clusters():
+def test_unlikeliness_is_that_of_gaussians_with_one_covariance():
+    x, y = clusters([9000, 3000, 1000], noise=0.1)
+    rows = whitened(x, 3)
+    drawn = np.random.default_rng(0).integers(3, size=len(y))
+
+    def minus_twice_log_likelihood(labels):
+        shares = np.bincount(labels) / len(labels)
+        means = np.stack([rows[labels == k].mean(axis=0) for k in range(3)])
+        deviations = rows - means[labels]
+        covariance = deviations.T @ deviations / len(rows)
+        densities = multivariate_normal(cov=covariance).logpdf(deviations)
+        return -2 * (densities + np.log(shares[labels])).mean()
+
+    expected = minus_twice_log_likelihood(drawn) - minus_twice_log_likelihood(y)
+    found = unlikeliness(rows, drawn) - unlikeliness(rows, y)
+    assert expected > 3
+    assert found == pytest.approx(expected, rel=0.05)  # but for a ridge
+
+
+def test_refining_makes_rows_likelier_and_finds_the_clusters():
     x, y = clusters([200] * 5, noise=0.15, long=1.0)
     rows = whitened(x, 5)
     mixed = np.random.default_rng(1).random(len(y)) < 0.5
     start = np.where(mixed, np.random.default_rng(2).integers(5, size=len(y)), y)
-    scatters, labels = [log_scatter(rows, start)], start
+    values, labels = [unlikeliness(rows, start)], start
     for _ in range(REFINEMENTS):
         labels = refined(rows, labels, n_steps=1)
-        scatters.append(log_scatter(rows, labels))
-    assert (np.diff(scatters) <= 1e-6).all()
+        values.append(unlikeliness(rows, labels))
+    assert (np.diff(values) <= 1e-6).all()
     assert adjusted_rand_score(y, labels) > 0.98
     np.testing.assert_array_equal(refined(rows, start), labels)
 
