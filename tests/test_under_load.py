@@ -92,9 +92,8 @@ def predict_and_fit(model, X, results):
 
 
 def other_process(method):
-    # Not every machine lets a process resize a file that it was handed by descriptor.
-    torch.multiprocessing.set_sharing_strategy("file_system")
-    model = tiny().fit(IMAGES)
+    # Whatever the machine's own choice: pickles hold a queue in float32 by other means.
+    model = tiny(queue_precision="float32").fit(IMAGES)
     context = multiprocessing.get_context(method)
     results = context.Queue()
     args = model, IMAGES, results

@@ -6,6 +6,7 @@ Shapes: B batch, K experts, D embedding, V queue, F features.
 import copy
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -281,14 +282,20 @@ class ContrastiveMixture(nn.Module):
         self.queue.copy_(_halved(self.queue))
 
     def __getstate__(self):
+        queue = _halved(self.queue)
+        if queue is not self.queue:
+            # Not a tensor: to a process that is spawned torch hands memory, not values,
+            # and that of a tensor made here is gone before the process looks for it.
+            queue = queue.cpu().numpy()
         state = self.__dict__.copy()
-        state["_buffers"] = self._buffers | {"queue": _halved(self.queue)}
+        state["_buffers"] = self._buffers | {"queue": queue}
         return state
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        if self.queue.dtype == torch.float16:
-            self.queue = self.queue.to(self.student.experts.weight.dtype)
+        if isinstance(self.queue, np.ndarray):
+            weight = self.student.experts.weight
+            self.queue = torch.tensor(self.queue, dtype=weight.dtype).to(weight.device)
 
 
 def _halved(queue: Tensor) -> Tensor:
