@@ -44,12 +44,13 @@ def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     """
     white, plain = whitened(features, n_clusters), directions(features)
     some = _some_rows(len(features), n_clusters, seed)
+    some_white, some_plain = white[some], plain[some]
     rng = np.random.RandomState(seed)
-    proposed = [(white, _restarted(white[some], n_clusters, RESTARTS, rng))]
+    proposed = [(white, _restarted(some_white, n_clusters, RESTARTS, rng))]
     for _ in range(PROPOSALS):
-        kmeans = _restarted(plain[some], n_clusters, RESTARTS // PROPOSALS, rng)
+        kmeans = _restarted(some_plain, n_clusters, RESTARTS // PROPOSALS, rng)
         proposed.append((plain, kmeans))
-    rows, kmeans = min(proposed, key=lambda p: unlikeliness(white[some], p[1].labels_))
+    rows, kmeans = min(proposed, key=lambda p: unlikeliness(some_white, p[1].labels_))
     return refined(white, _continued(kmeans, rows))
 
 
