@@ -456,7 +456,10 @@ CHANGES = {
     "labels as floats": {"attribute.labels_": zeros(60)},
     "labels of two dimensions": {"attribute.labels_": zeros(6, 10, dtype=torch.int64)},
     "no labels": {"attribute.labels_": zeros(0, dtype=torch.int64)},
-    "other labels": {"attribute.labels_": zeros(60, dtype=torch.int64)},
+    "other labels": {
+        "attribute.labels_": zeros(60, dtype=torch.int64),
+        "attribute.cluster_sizes_": torch.tensor([0, 60, 0]),
+    },
     "start too large": {"attribute.init_labels_": zeros(60, dtype=torch.int64) + 3},
     "sizes": {"attribute.cluster_sizes_": zeros(4, dtype=torch.int64)},
     "queue of two dimensions": {"model.queue": zeros(60, 24)},
