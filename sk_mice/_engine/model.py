@@ -294,8 +294,8 @@ class ContrastiveMixture(nn.Module):
     def __setstate__(self, state):
         super().__setstate__(state)
         if isinstance(self.queue, np.ndarray):
-            weight = self.student.experts.weight
-            self.queue = torch.tensor(self.queue, dtype=weight.dtype).to(weight.device)
+            like = self.student.experts.weight
+            self.queue = torch.tensor(self.queue, dtype=like.dtype, device=like.device)
 
 
 def _halved(queue: Tensor) -> Tensor:
