@@ -47,12 +47,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         K, the number of experts and of clusters.
     backbone : str, nn.Module or callable, default="auto"
         The encoder: "mlp", "resnet-small" (for CPUs and small images; "resnet-small-32"
-        is twice as wide), "resnet18", "resnet34", "resnet50" ("resnet18-maxpool" and so
-        on keep the max-pooling that small images go without), a module that maps
-        (B, C, H, W) or (B, F) to features (B, F'), or a factory of one. A module's
-        weights are the start; it is copied, never trained itself. "auto" takes "mlp"
-        for vectors, "resnet-small" for images on a CPU and "resnet18" for images on a
-        GPU.
+        is twice as wide), "resnet18", "resnet34", "resnet50" ("resnet-small-maxpool",
+        "resnet18-maxpool" and so on keep the max-pooling that small images go without),
+        a module that maps (B, C, H, W) or (B, F) to features (B, F'), or a factory of
+        one. A module's weights are the start; it is copied, never trained itself.
+        "auto" takes "mlp" for vectors; on a CPU "resnet-small" for images of up to 16
+        pixels and "resnet-small-maxpool" for larger ones; "resnet18" on a GPU.
     embedding_dim : int, default=128
         D, the dimension of all embeddings.
     tau : float, default=1.0

@@ -25,6 +25,8 @@ CPU = torch.device("cpu")
         ("resnet-small", (1, 28, 28), 128),
         ("resnet-small", (4, 20, 33), 128),
         ("resnet-small-8", (1, 20, 20), 64),
+        ("resnet-small-maxpool", (1, 28, 28), 128),
+        ("resnet-small-8-maxpool", (3, 96, 96), 64),
         ("resnet34-maxpool", (3, 32, 32), 512),
         ("resnet18", (3, 32, 32), 512),
         ("resnet34", (1, 32, 32), 512),
@@ -45,6 +47,26 @@ def test_stem_follows_the_image_size():
     large = build_backbone("resnet18", (3, 96, 96), device=CPU)
     assert (large.conv1.kernel_size, large.conv1.stride) == ((7, 7), (2, 2))
     assert isinstance(large.maxpool, nn.MaxPool2d)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "first_stage"),
+    [
+        ("resnet-small", 96, 96),
+        ("resnet-small-maxpool", 28, 14),
+        ("resnet-small-maxpool", 64, 32),
+        ("resnet-small-maxpool", 96, 24),
+    ],
+)
+def test_max_pooling_makes_images_smaller_before_the_first_stage(
+    name, size, first_stage
+):
+    net = build_backbone(name, (1, size, size), device=CPU)
+    blocks = [module for module in net.layers if type(module) is type(net.layers[-1])]
+    seen = []
+    blocks[0].register_forward_hook(lambda module, args, out: seen.append(out.shape))
+    net(torch.zeros(2, 1, size, size))
+    assert seen[0][2:] == (first_stage, first_stage)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +162,8 @@ def test_every_listed_name_is_built():
     [
         ("auto", (5,), "cuda", "mlp"),
         ("auto", (1, 16, 16), "cpu", "resnet-small"),
+        ("auto", (1, 28, 28), "cpu", "resnet-small-maxpool"),
+        ("auto", (3, 12, 20), "cpu", "resnet-small-maxpool"),
         ("auto", (1, 16, 16), "cuda", "resnet18"),
         ("resnet34-maxpool", (1, 16, 16), "cpu", "resnet34-maxpool"),
         (nn.Linear(1, 1), (1,), "cpu", None),

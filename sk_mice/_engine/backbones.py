@@ -18,7 +18,8 @@ __all__ = [
     "feature_count",
 ]
 
-CIFAR_STEM_UP_TO = 64  # pixels; above, torchvision's ImageNet stem is kept
+CIFAR_STEM_UP_TO = 64  # pixels; above, the stem halves images once more, as ImageNet's
+NO_POOL_UP_TO = 16  # pixels, in "auto" on a CPU
 
 
 class MLP(nn.Module):
@@ -96,7 +97,7 @@ class SmallResNet(nn.Module):
     """A residual network for small images and CPUs.
 
     Four stages of basic blocks (He et al., 2016) of 1, 2, 4 and 8 times `width`
-    channels, at full, half, quarter and eighth of the image's size.
+    channels, at full, half, quarter and eighth of the size that the stem leaves.
 
     Parameters
     ----------
@@ -106,15 +107,22 @@ class SmallResNet(nn.Module):
         Channels of the first stage.
     blocks : sequence of int, default=(1, 1, 1, 1)
         Blocks of each stage.
+    reduction : {1, 2, 4}, default=1
+        By how much the stem makes the image smaller: 2 is done by max-pooling, 4 by a
+        convolution with a stride before it.
     """
 
-    def __init__(self, channels: int, width: int = 16, blocks=(1, 1, 1, 1)):
+    def __init__(
+        self, channels: int, width: int = 16, blocks=(1, 1, 1, 1), reduction: int = 1
+    ):
         super().__init__()
         layers = [
-            nn.Conv2d(channels, width, 3, 1, 1, bias=False),
+            nn.Conv2d(channels, width, 3, max(1, reduction // 2), 1, bias=False),
             nn.BatchNorm2d(width),
             nn.ReLU(inplace=True),
         ]
+        if reduction > 1:
+            layers.append(nn.MaxPool2d(3, 2, 1))
         c_in = width
         for stage, n_blocks in enumerate(blocks):
             for block in range(n_blocks):
@@ -147,14 +155,14 @@ def _torchvision_resnet(name: str, shape, max_pool: bool) -> nn.Module:
 # Each name with what it takes after a hyphen.
 BACKBONES = {
     "mlp": None,
-    "resnet-small": "its width, 16 by default",
+    "resnet-small": 'its width, 16 by default, and "maxpool"',
     "resnet18": '"maxpool"',
     "resnet34": '"maxpool"',
     "resnet50": '"maxpool"',
 }
 _NAME = re.compile(
-    r"mlp|(?P<small>resnet-small)(-(?P<width>[1-9]\d*))?"
-    r"|(?P<resnet>resnet(18|34|50))(?P<max_pool>-maxpool)?"
+    r"mlp|((?P<small>resnet-small)(-(?P<width>[1-9]\d*))?|(?P<resnet>resnet(18|34|50)))"
+    r"(?P<max_pool>-maxpool)?"
 )
 
 
@@ -166,14 +174,15 @@ def build_backbone(backbone, shape, *, device) -> nn.Module:
     backbone : str, nn.Module or callable
         "auto", a name, a module (copied, its weights are the start) or a factory
         without arguments. The names are "mlp", "resnet-small" or "resnet-small-W" with
-        W channels in the first stage, and "resnet18", "resnet34" and "resnet50"; of
-        these, the 3x3 stem for images up to 64 pixels comes without max-pooling as in
-        the paper's appendix, with it in "resnet18-maxpool" and so on.
+        W channels in the first stage, and "resnet18", "resnet34" and "resnet50". The
+        stem for images up to 64 pixels comes without max-pooling as in the paper's
+        appendix, with it in "resnet-small-maxpool", "resnet18-maxpool" and so on.
     shape : tuple (C, H, W) or (F,)
         Shape of one view.
     device : torch.device
-        "auto" takes "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18"
-        for images on an accelerator.
+        "auto" takes "mlp" for vectors; "resnet-small" for images of up to 16 pixels on
+        a CPU, for larger ones "resnet-small-maxpool"; "resnet18" for images on an
+        accelerator.
 
     Returns
     -------
@@ -208,7 +217,11 @@ def build_backbone(backbone, shape, *, device) -> nn.Module:
             f'{shape[0]} features; use "mlp", or set `image_shape`.'
         )
     if name["small"]:
-        return SmallResNet(shape[0], width=int(name["width"] or 16))
+        reduction = 1
+        if name["max_pool"]:
+            reduction = 2 if max(shape[1:]) <= CIFAR_STEM_UP_TO else 4
+        width = int(name["width"] or 16)
+        return SmallResNet(shape[0], width=width, reduction=reduction)
     return _torchvision_resnet(name["resnet"], shape, bool(name["max_pool"]))
 
 
@@ -220,7 +233,9 @@ def backbone_name(backbone, shape, *, device) -> str | None:
         return backbone
     if len(shape) != 3:
         return "mlp"
-    return "resnet-small" if device.type == "cpu" else "resnet18"
+    if device.type != "cpu":
+        return "resnet18"
+    return "resnet-small" + "-maxpool" * (max(shape[1:]) > NO_POOL_UP_TO)
 
 
 def _from_factory(factory) -> nn.Module:
