@@ -1,11 +1,13 @@
 """Throughput and memory of `predict` against the forward passes of its networks.
 
-The model is trained for one epoch on some of the images; interleaved, medians. Memory
-is what the process's peak while it predicts has above what it held before, images and
-networks among that (Linux only).
+The images are scikit-learn's digits, enlarged and moved at random; the model is
+trained on 10,000 of them for a few epochs. Interleaved, medians. `predict_proba` has to
+sum over the whole queue, `predict` only where bounds of that sum do not tell the label.
+Memory is what the process's peak while it predicts has above what it held before,
+images and networks among that (Linux only).
 
     python benchmarks/predict.py
-    python benchmarks/predict.py --queue-size 16384
+    python benchmarks/predict.py --backbone resnet-small --queue-size 16384
 """
 
 import argparse
@@ -15,10 +17,27 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _common import limit_threads, timed, write_json
+from _common import limit_threads, load, timed, write_json
+from torch.nn import functional as F
 
 from sk_mice import MiCEClustering
 from sk_mice._engine.inference import LARGEST_BATCH, in_pieces
+
+FITTED, SHIFT = 10_000, 2  # images, pixels
+
+
+def moved_digits(n, size):
+    """Images (n, size, size) with the classes' structure, as many as asked for."""
+    draw = np.random.default_rng(0)
+    X = torch.from_numpy(load("digits", np.inf)[0])
+    enlarged = F.interpolate(X.unsqueeze(1), (size, size), mode="bilinear")
+    enlarged = (enlarged.squeeze(1) * (255 / X.max())).byte().numpy()
+    chosen = enlarged[draw.integers(len(X), size=n)]
+    for image, shift in zip(
+        chosen, draw.integers(-SHIFT, SHIFT + 1, (n, 2)), strict=True
+    ):
+        image[:] = np.roll(image, shift, axis=(0, 1))
+    return chosen
 
 
 def networks(model, batches):
@@ -54,6 +73,8 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=60_000)
     parser.add_argument("--image-size", type=int, default=28)
+    parser.add_argument("--backbone", default="auto")
+    parser.add_argument("--epochs", type=int, default=4, help="of the model's training")
     parser.add_argument("--n-clusters", type=int, default=10)
     parser.add_argument("--queue-size", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=2)
@@ -61,30 +82,35 @@ def main(argv=None):
     parser.add_argument("--json", type=Path, help="where to write the results")
     options = parser.parse_args(argv)
     limit_threads(options.threads)
-    shape = (options.n, options.image_size, options.image_size)
-    X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    X = moved_digits(options.n, options.image_size)
     mice = MiCEClustering(
         options.n_clusters,
-        init="random",
+        backbone=options.backbone,
         queue_size=options.queue_size,
-        max_epochs=1,
+        max_epochs=options.epochs,
         device="cpu",
         random_state=0,
-    ).fit(X[: max(options.queue_size, 256)])
+    ).fit(X[: max(options.queue_size, FITTED)])
     memory = memory_of(mice.predict, X)
-    batch = torch.zeros(LARGEST_BATCH, 1, *shape[1:])
+    batch = torch.zeros(LARGEST_BATCH, 1, *X.shape[1:])
     batch = batch.contiguous(memory_format=torch.channels_last)
     whole, rest = divmod(options.n, LARGEST_BATCH)
     batches = [batch] * whole + [batch[:rest]] * bool(rest)
-    times = {"predict": [], "networks": []}
+    runs = {
+        "predict": (mice.predict, X),
+        "predict_proba": (mice.predict_proba, X),
+        "networks": (networks, mice._model, batches),
+    }
+    times = {name: [] for name in runs}
     for _ in range(options.repeats):
-        times["predict"].append(timed(mice.predict, X)[1])
-        times["networks"].append(timed(networks, mice._model, batches)[1])
+        for name, run in runs.items():
+            times[name].append(timed(*run)[1])
     medians = {name: statistics.median(values) for name, values in times.items()}
     result = {
         "seconds": medians,
         "images_per_second": options.n / medians["predict"],
         "throughput_to_networks": medians["networks"] / medians["predict"],
+        "predict_proba_to_networks": medians["networks"] / medians["predict_proba"],
         "memory_bytes": memory,
     }
     for name, value in result.items():

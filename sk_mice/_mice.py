@@ -586,8 +586,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ndarray of shape (N,), int
             Cluster labels from 0 to K - 1; equal to `labels_` on the training samples.
         """
-        (joint,) = self._infer(X, "joint")
-        return joint.argmax(axis=1)
+        (labels,) = self._infer(X, "label")
+        return labels
 
     def predict_proba(self, X):
         """Posterior q(z | x, y) over the experts (equation 10).

@@ -157,9 +157,11 @@ def test_train_step(benchmark, tmp_path, capsys):
 
 def test_predict(benchmark, tmp_path, capsys):
     path = tmp_path / "predict.json"
-    options = ("--n", "1100", "--image-size", "16", "--queue-size", "64")
+    options = ("--n", "300", "--image-size", "16", "--queue-size", "64")
+    options = (*options, "--backbone", "resnet-small-4", "--epochs", "2")
     benchmark("predict").main([*options, "--repeats", "1", "--json", str(path)])
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert set(kept["seconds"]) == {"predict", "predict_proba", "networks"}
     assert kept["throughput_to_networks"] > 0
     assert kept["memory_bytes"] >= 0
 

@@ -1,13 +1,15 @@
 """Networks made ready for predictions say what they said before."""
 
 import copy
+import math
 
 import pytest
 import torch
 from torch import nn
 
 from sk_mice._engine.backbones import build_backbone
-from sk_mice._engine.inference import SMALLEST_PIECE, folded, in_pieces
+from sk_mice._engine.inference import SMALLEST_PIECE, Inference, folded, in_pieces
+from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 
 CPU = torch.device("cpu")
 
@@ -60,3 +62,71 @@ def test_pieces_are_put_together_in_order(n, shape):
 
     assert torch.equal(in_pieces(network, x), x.flatten(1))
     assert max(calls) <= max(SMALLEST_PIECE, n if shape == (2,) else 0)
+
+
+def mixture(n_experts, tau, kappa=1.0, *, gate_scale=1.0, **changes):
+    """Untrained, with a gate that is as sure of itself as it is told to be."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone, dim = nn.Linear(5, 24), 16
+        model = ContrastiveMixture(
+            backbone,
+            (5,),
+            n_experts=n_experts,
+            embedding_dim=dim,
+            queue_size=300,
+            omega=gating_prototypes("auto", n_experts, dim),
+            tau=tau,
+            kappa=kappa / gate_scale,
+            **changes,
+        )
+    return model.eval()
+
+
+@pytest.mark.parametrize("n", [1, 16, 17, 200])
+@pytest.mark.parametrize("tau", [0.001, 0.1, 1.0])
+@pytest.mark.parametrize("gate_scale", [1.0, 20.0])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kappa": math.inf},
+        {"class_level": False},
+        {"shared_head": True},
+        {"queue_dtype": torch.bfloat16},
+    ],
+    ids=str,
+)
+def test_labels_are_those_of_the_log_joint(n, tau, gate_scale, changes):
+    model = mixture(4, tau, gate_scale=gate_scale, **changes)
+    x = torch.randn(n, 5, generator=torch.Generator().manual_seed(1))
+    joint, labels = Inference(model)(x, "joint", "label")
+    assert torch.equal(labels, joint.argmax(dim=1))
+
+
+def test_one_expert_has_all_samples():
+    (labels,) = Inference(mixture(1, 1.0))(torch.randn(40, 5), "label")
+    assert labels.tolist() == [0] * 40
+
+
+def test_bounds_spare_most_samples_the_queue(monkeypatch):
+    model, summed = mixture(4, 1.0, gate_scale=20.0), []
+    log_joint = model.log_joint
+
+    def counted(f, *args):
+        if len(args) == 2:  # no other partition function than that of the queue
+            summed.append(len(f))
+        return log_joint(f, *args)
+
+    monkeypatch.setattr(model, "log_joint", counted)
+    x = torch.randn(1000, 5, generator=torch.Generator().manual_seed(1))
+    Inference(model)(x, "label")
+    assert sum(summed) < 100
+
+
+def test_what_is_not_finite_has_a_label_all_the_same():
+    model = mixture(4, 1.0)
+    x = torch.randn(40, 5)
+    x[3] = math.nan
+    joint, labels = Inference(model)(x, "joint", "label")
+    assert torch.equal(labels, joint.argmax(dim=1))

@@ -24,9 +24,11 @@ from sk_mice._engine.objective import (
     log_evidence,
     log_joint,
     log_partition,
+    log_partition_bounds,
     plain_log_partition,
     posterior,
     prototype_update,
+    queue_moments,
     repelled_directions,
     simplex_centres,
 )
@@ -191,6 +193,40 @@ def test_log_sum_exp_alone_agrees_with_the_plain_one(parts, dtype, largest, piec
     # Logits are rounded to 8 bits in bfloat16, to 24 in float32.
     tolerance = {"rtol": 0, "atol": 4 * (2 + largest) * torch.finfo(dtype).eps}
     torch.testing.assert_close(lse.double(), expected, **tolerance)
+
+
+def test_queue_moments_are_mean_and_covariance(parts):
+    mean, covariance = queue_moments(parts["queue"])
+    for k in range(K):
+        rows = parts["queue"][:, k].numpy()
+        np.testing.assert_allclose(mean[k], rows.mean(axis=0))
+        np.testing.assert_allclose(covariance[k], np.cov(rows.T, bias=True), atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("tau", [0.001, 0.1, 0.5, 1.0, 10.0])
+@pytest.mark.parametrize("skew", [0.0, 1.0, 100.0])
+def test_partition_lies_between_its_bounds(dtype, tau, skew):
+    n, rounding = 500, 1e-5
+    queue = unit(n, K, D, seed=4)
+    queue[::50] += skew * queue[0]  # a few far from all others
+    queue = F.normalize(queue, dim=-1).to(dtype)
+    x = (unit(B, K, D, seed=1) / tau).to(dtype)
+    positive = (unit(B, K, D, seed=2, dtype=dtype) * x).sum(dim=-1)
+    bounds = log_partition_bounds(x, positive, n, *queue_moments(queue))
+    exact = log_partition(x, positive, queue)
+    assert bounds.dtype == dtype
+    assert (bounds[0] <= exact + rounding).all()
+    assert (bounds[1] >= exact - rounding).all()
+
+
+def test_bounds_of_the_partition_are_close_where_logits_are_small():
+    queue, x = unit(500, K, 64, seed=4), 2 * unit(B, K, 64, seed=1)
+    positive = torch.zeros(B, K, dtype=torch.float64)
+    lower, upper = log_partition_bounds(x, positive, 500, *queue_moments(queue))
+    assert (upper - lower).max() < 0.06
+    lower, upper = log_partition_bounds(1e-3 * x, positive, 500, *queue_moments(queue))
+    assert (upper - lower).max() < 1e-7
 
 
 @pytest.mark.parametrize("n_queue", [1, 7, 8, 12, 64])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from . import objective
 from .model import ContrastiveMixture
 
 __all__ = ["Inference", "in_pieces"]
@@ -16,6 +17,8 @@ __all__ = ["Inference", "in_pieces"]
 # networks, whose activations are to stay in a CPU's caches or fit into a GPU.
 LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
 LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
+# Nats by which bounds must tell experts apart: bfloat16 rounds the sum over the queue.
+MARGIN = 0.01
 
 
 class Inference:
@@ -31,6 +34,7 @@ class Inference:
 
     def __init__(self, model: ContrastiveMixture):
         self.model = model
+        self._moments = None
         self.student, self.teacher = model.student.backbone, model.teacher.backbone
         if model.backbone_name is not None:  # of the user's own little is known
             self.student, self.teacher = folded(self.student), folded(self.teacher)
@@ -48,9 +52,10 @@ class Inference:
         ----------
         x : Tensor of shape (B, *shape)
         *wanted : str
-            Any of "joint", the log-joint (B, K); "teacher", the teacher's embeddings
-            (B, K, D); "features", the student's backbone's output (B, F); and, if
-            there is a gate, "gating" embeddings (B, D). Nothing else is computed.
+            Any of "joint", the log-joint (B, K); "label", its largest expert (B,);
+            "teacher", the teacher's embeddings (B, K, D); "features", the student's
+            backbone's output (B, F); and, if there is a gate, "gating" embeddings
+            (B, D). Nothing else is computed.
 
         Returns
         -------
@@ -58,18 +63,43 @@ class Inference:
             What is wanted, in that order.
         """
         model, known = self.model, {}
-        if not {"joint", "teacher"}.isdisjoint(wanted):
+        inferred = not {"joint", "label"}.isdisjoint(wanted)
+        if inferred or "teacher" in wanted:
             features = in_pieces(self.teacher, x)
             known["teacher"] = v = model.teacher.expert_embeddings(features)
-        if not {"joint", "features", "gating"}.isdisjoint(wanted):
+        if inferred or not {"features", "gating"}.isdisjoint(wanted):
             known["features"] = features = in_pieces(self.student, x)
         g = None
-        if "gating" in wanted or ("joint" in wanted and model.gate_learns):
+        if "gating" in wanted or (inferred and model.gate_learns):
             known["gating"] = g = model.student.gating_embeddings(features)
-        if "joint" in wanted:
+        if inferred:
             f = model.student.expert_embeddings(features)
+        if "joint" in wanted:
             known["joint"] = model.log_joint(f, v, g)
+        if "label" in wanted:
+            known["label"] = self._labels(f, v, g)
         return [known[name] for name in wanted]
+
+    def _labels(self, f, v, g) -> Tensor:
+        """The largest of the log-joint: where bounds tell, without the whole queue."""
+        model = self.model
+        if self._moments is None:
+            if len(f) <= f.shape[2]:  # they cost as much as D samples
+                return model.log_joint(f, v, g).argmax(dim=1)
+            self._moments = objective.queue_moments(model.queue)
+        most, least = model.log_joint(f, v, g, self._bounds)
+        labels = least.argmax(dim=1, keepdim=True)
+        rivals = most.scatter(1, labels, -math.inf).amax(dim=1)
+        known = least.gather(1, labels).squeeze(1) > rivals + MARGIN
+        labels = labels.squeeze(1)
+        rest = torch.nonzero(~known).squeeze(1)  # also what is not finite
+        if len(rest):
+            gating = None if g is None else g[rest]
+            labels[rest] = model.log_joint(f[rest], v[rest], gating).argmax(dim=1)
+        return labels
+
+    def _bounds(self, x, positive, queue):
+        return objective.log_partition_bounds(x, positive, len(queue), *self._moments)
 
 
 def in_pieces(network, x: Tensor) -> Tensor:

@@ -193,14 +193,16 @@ class ContrastiveMixture(nn.Module):
         """The teacher's embeddings (B, K, D) of x, without gradient."""
         return self.teacher.expert_embeddings(self.teacher.backbone(x))
 
-    def log_joint(self, f: Tensor, v: Tensor, g: Tensor | None) -> Tensor:
+    def log_joint(
+        self, f: Tensor, v: Tensor, g: Tensor | None, partition=objective.log_partition
+    ) -> Tensor:
         """Log p(y, z | x), (B, K), from what :meth:`embed` returns."""
         with torch.autocast(f.device.type, enabled=False):
             experts = objective.expert_log_prob(
-                f, v, self.prototypes(), self.queue, self.tau
+                f, v, self.prototypes(), self.queue, self.tau, partition
             )
             if not self.gate_learns:
-                return experts - math.log(experts.shape[1])  # Assumption A3
+                return experts - math.log(self.queue.shape[1])  # Assumption A3
             gating = objective.gating_log_prob(g, self.gating_prototypes, self.kappa)
             return objective.log_joint(gating, experts)
 

@@ -24,9 +24,11 @@ __all__ = [
     "log_evidence",
     "log_joint",
     "log_partition",
+    "log_partition_bounds",
     "plain_log_partition",
     "posterior",
     "prototype_update",
+    "queue_moments",
     "repelled_directions",
     "simplex_centres",
 ]
@@ -163,6 +165,56 @@ def plain_log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
     return torch.logsumexp(logits, dim=-1)
 
 
+def queue_moments(queue: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (K, D) and covariance (K, D, D) of the queue (V, K, D), not in bfloat16."""
+    means, covariances = [], []
+    for rows in queue.transpose(0, 1):  # of many experts a copy would be too large
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        means.append(rows.mean(dim=0))
+        rows = rows - means[-1]
+        covariances.append(rows.T @ rows / len(rows))
+    return torch.stack(means), torch.stack(covariances)
+
+
+def log_partition_bounds(
+    x: Tensor, positive: Tensor, n: int, mean: Tensor, covariance: Tensor
+) -> Tensor:
+    """What :func:`log_partition` lies between, at the cost of a queue of D.
+
+    Over the queue a logit has a mean and a variance that its moments tell, and it lies
+    in [-|x|, |x|], as the queue holds unit vectors. With t for a logit less the mean
+    and c(u) = (exp(u) - 1 - u) / u^2, which increases, exp(t) is at most
+    1 + t + c(u) t^2 where t <= u, and at least that where t >= u: so is its mean, with
+    the variance for t^2.
+
+    Parameters
+    ----------
+    x : Tensor of shape (B, K, D)
+    positive : Tensor of shape (B, K)
+    n : int
+        V.
+    mean, covariance : Tensor of shape (K, D) and (K, D, D)
+        From :func:`queue_moments`.
+
+    Returns
+    -------
+    Tensor of shape (2, B, K)
+        Lower and upper bounds.
+    """
+    centre = (x * mean).sum(dim=-1)
+    spread = torch.matmul(x.transpose(0, 1), covariance).transpose(0, 1)
+    variance = (spread * x).sum(dim=-1).clamp_min(0)
+    reach = 1.01 * x.norm(dim=-1)  # as bfloat16 rounds unit vectors
+    furthest = torch.stack([-reach - centre, reach - centre])  # from the centre
+    mean_exp = torch.log1p(variance * _curvature(furthest))
+    return torch.logaddexp(positive, centre + mean_exp + math.log(n))
+
+
+def _curvature(u):
+    series = 0.5 + u / 6 + u.square() / 24
+    return torch.where(u.abs() < 0.05, series, (torch.expm1(u) - u) / u.square())
+
+
 def expert_log_prob(
     f: Tensor,
     v: Tensor,
@@ -187,12 +239,13 @@ def expert_log_prob(
     tau : float
         Temperature.
     partition : callable, default=log_partition
-        The estimate of the normalisation constant, in log space.
+        The estimate of the normalisation constant, in log space, from x, the positive
+        logits and the queue.
 
     Returns
     -------
     Tensor of shape (B, K)
-        log p(y | x, z = k).
+        log p(y | x, z = k); one for each estimate, if `partition` returns more.
     """
     # One pass over the largest tensors, and at tau = 1 none in the gradient.
     x = f / tau if mu is None else torch.add(mu / tau, f, alpha=1 / tau)
