@@ -76,7 +76,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     expert_heads : {"own", "shared"}, default="own"
         Whether each expert has an output layer of its own, or all share one
         (Assumption A4).
-    queue_size : int, default=16384
+    queue_size : int, default=4096
         V, teacher embeddings kept as negatives; at most N are.
     queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
         Of the queue and the products with it. bfloat16 halves its memory and the time
@@ -248,7 +248,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         train_gating_prototypes=False,
         expert_prototypes="both",
         expert_heads="own",
-        queue_size=16384,
+        queue_size=4096,
         queue_precision="auto",
         teacher_momentum=0.99,
         augmentation="moco",
