@@ -108,7 +108,7 @@ MAY_IMPORT = {
     "_engine.memory": set(),
     "_engine.container": {"_engine.atomic"},
     "_engine.model": {"_engine.objective", "_engine.backbones"},
-    "_engine.inference": {"_engine.model"},
+    "_engine.inference": {"_engine.model", "_engine.objective"},
     "_engine.parts": {"_engine.model", "_engine.backbones"},
     "_engine.trainer": {
         "_engine.model",
