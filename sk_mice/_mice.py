@@ -51,8 +51,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "resnet18-maxpool" and so on keep the max-pooling that small images go without),
         a module that maps (B, C, H, W) or (B, F) to features (B, F'), or a factory of
         one. A module's weights are the start; it is copied, never trained itself.
-        "auto" takes "mlp" for vectors; on a CPU "resnet-small" for images of up to 16
-        pixels and "resnet-small-maxpool" for larger ones; "resnet18" on a GPU.
+        "auto" takes "mlp" for vectors, "resnet-small" for images on a CPU and
+        "resnet18" for images on a GPU.
     embedding_dim : int, default=128
         D, the dimension of all embeddings.
     tau : float, default=1.0
@@ -76,7 +76,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     expert_heads : {"own", "shared"}, default="own"
         Whether each expert has an output layer of its own, or all share one
         (Assumption A4).
-    queue_size : int, default=4096
+    queue_size : int, default=16384
         V, teacher embeddings kept as negatives; at most N are.
     queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
         Of the queue and the products with it. bfloat16 halves its memory and the time
@@ -248,7 +248,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         train_gating_prototypes=False,
         expert_prototypes="both",
         expert_heads="own",
-        queue_size=4096,
+        queue_size=16384,
         queue_precision="auto",
         teacher_momentum=0.99,
         augmentation="moco",

@@ -22,7 +22,7 @@ class MoCo(ContrastiveEstimator):
         D.
     tau : float, default=1.0
         Temperature of the softmax over positive and negatives.
-    queue_size : int, default=4096
+    queue_size : int, default=16384
     queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
     teacher_momentum : float, default=0.99
     augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
@@ -89,7 +89,7 @@ class MoCo(ContrastiveEstimator):
         backbone="auto",
         embedding_dim=128,
         tau=1.0,
-        queue_size=4096,
+        queue_size=16384,
         queue_precision="auto",
         teacher_momentum=0.99,
         augmentation="moco",

@@ -19,7 +19,6 @@ __all__ = [
 ]
 
 CIFAR_STEM_UP_TO = 64  # pixels; above, the stem halves images once more, as ImageNet's
-NO_POOL_UP_TO = 16  # pixels, in "auto" on a CPU
 
 
 class MLP(nn.Module):
@@ -180,9 +179,8 @@ def build_backbone(backbone, shape, *, device) -> nn.Module:
     shape : tuple (C, H, W) or (F,)
         Shape of one view.
     device : torch.device
-        "auto" takes "mlp" for vectors; "resnet-small" for images of up to 16 pixels on
-        a CPU, for larger ones "resnet-small-maxpool"; "resnet18" for images on an
-        accelerator.
+        "auto" takes "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18"
+        for images on an accelerator.
 
     Returns
     -------
@@ -233,9 +231,7 @@ def backbone_name(backbone, shape, *, device) -> str | None:
         return backbone
     if len(shape) != 3:
         return "mlp"
-    if device.type != "cpu":
-        return "resnet18"
-    return "resnet-small" + "-maxpool" * (max(shape[1:]) > NO_POOL_UP_TO)
+    return "resnet-small" if device.type == "cpu" else "resnet18"
 
 
 def _from_factory(factory) -> nn.Module:
