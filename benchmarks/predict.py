@@ -7,7 +7,7 @@ Memory is what the process's peak while it predicts has above what it held befor
 images and networks among that (Linux only).
 
     python benchmarks/predict.py
-    python benchmarks/predict.py --backbone resnet-small --queue-size 16384
+    python benchmarks/predict.py --backbone resnet-small-maxpool --queue-size 16384
 """
 
 import argparse

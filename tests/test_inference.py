@@ -64,8 +64,8 @@ def test_pieces_are_put_together_in_order(n, shape):
     assert max(calls) <= max(SMALLEST_PIECE, n if shape == (2,) else 0)
 
 
-def mixture(n_experts, tau, kappa=1.0, *, gate_scale=1.0, **changes):
-    """Untrained, with a gate that is as sure of itself as it is told to be."""
+def mixture(n_experts, tau, kappa=1.0, **changes):
+    """Untrained; the smaller kappa, the surer is the gate."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         backbone, dim = nn.Linear(5, 24), 16
@@ -77,7 +77,7 @@ def mixture(n_experts, tau, kappa=1.0, *, gate_scale=1.0, **changes):
             queue_size=300,
             omega=gating_prototypes("auto", n_experts, dim),
             tau=tau,
-            kappa=kappa / gate_scale,
+            kappa=kappa,
             **changes,
         )
     return model.eval()
@@ -85,20 +85,19 @@ def mixture(n_experts, tau, kappa=1.0, *, gate_scale=1.0, **changes):
 
 @pytest.mark.parametrize("n", [1, 16, 17, 200])
 @pytest.mark.parametrize("tau", [0.001, 0.1, 1.0])
-@pytest.mark.parametrize("gate_scale", [1.0, 20.0])
+@pytest.mark.parametrize("kappa", [1.0, 0.05, math.inf])
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        {"kappa": math.inf},
         {"class_level": False},
         {"shared_head": True},
         {"queue_dtype": torch.bfloat16},
     ],
     ids=str,
 )
-def test_labels_are_those_of_the_log_joint(n, tau, gate_scale, changes):
-    model = mixture(4, tau, gate_scale=gate_scale, **changes)
+def test_labels_are_those_of_the_log_joint(n, tau, kappa, changes):
+    model = mixture(4, tau, kappa, **changes)
     x = torch.randn(n, 5, generator=torch.Generator().manual_seed(1))
     joint, labels = Inference(model)(x, "joint", "label")
     assert torch.equal(labels, joint.argmax(dim=1))
@@ -110,7 +109,7 @@ def test_one_expert_has_all_samples():
 
 
 def test_bounds_spare_most_samples_the_queue(monkeypatch):
-    model, summed = mixture(4, 1.0, gate_scale=20.0), []
+    model, summed = mixture(4, 1.0, 0.05), []
     log_joint = model.log_joint
 
     def counted(f, *args):
