@@ -44,6 +44,9 @@ class Scale:
 
 TINY = {"backbone": "resnet-small-4", "embedding_dim": 16}
 TINY |= {"max_epochs": 3, "batch_size": 32}
+# A random start is EM from the first epoch on: with the recipe's own network and queue
+# it would take three quarters of an hour a fit without bfloat16, with these 3 minutes.
+SHORT = {"backbone": "resnet-small-8-maxpool", "queue_size": 2048, "max_epochs": 20}
 
 
 def _common_set(name):
@@ -94,12 +97,10 @@ SCALES = {
             "digits": Source(
                 _common_set("digits"), recipes.DIGITS_CPU, recipes.DIGITS_CPU_MOCO
             ),
-            # With the recipe's 50 epochs a random start, all of it EM, would take a
-            # quarter of an hour a fit.
             "fashion-mnist": Source(
                 _common_set("fashion-mnist"),
-                recipes.FASHION_MNIST_CPU | {"max_epochs": 24},
-                recipes.FASHION_MNIST_CPU_MOCO | {"max_epochs": 24},
+                recipes.FASHION_MNIST_CPU | SHORT,
+                recipes.FASHION_MNIST_CPU_MOCO | SHORT,
             ),
         },
         seeds=(0, 1, 2, 3, 4),
