@@ -17,7 +17,7 @@ def draw(row, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
     edges = np.linspace(0, 1, len(row["first"]) + 1)
     for offset, when in ((0.0, "first"), (0.5, "last")):
         width = 0.45 * np.diff(edges)
