@@ -1,7 +1,8 @@
 """Figures of embeddings: first, middle and last epoch, by cluster and by class.
 
 MiCE's are those of the gate, MoCo's those of its head, whose clusters are spherical
-k-means'. t-SNE with the paper's perplexity, of a random choice of the images.
+k-means'. A cluster has the colour of the class that it is matched with. t-SNE with the
+paper's perplexity, of a random choice of the images.
 
     python benchmarks/paper/embeddings.py --scale paper --path data --seeds 0
     python benchmarks/paper/embeddings.py --scale cpu-minutes --data digits --seeds 0
@@ -18,7 +19,7 @@ from sklearn.manifold import TSNE
 from skorch.callbacks import Callback
 
 from sk_mice._contrastive import infer
-from sk_mice.metrics import clustering_accuracy_score
+from sk_mice.metrics import clustering_accuracy_score, match_labels
 
 
 class Snapshots(Callback):
@@ -73,25 +74,26 @@ def in_the_plane(embeddings, seed):
     return tsne.fit_transform(embeddings)
 
 
-def draw(panels, names, path):
+def draw(panels, classes, path):
     """Rows: each method by cluster, then by class. Columns: epochs."""
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    n_columns = max(len(panels[name]) for name in names)
+    n_columns = max(map(len, panels.values()))
     figure, axes = plt.subplots(
-        2 * len(names),
+        2 * len(panels),
         n_columns,
-        figsize=(3 * n_columns, 6 * len(names)),
+        figsize=(3 * n_columns, 6 * len(panels)),
         squeeze=False,
     )
-    for i, name in enumerate(names):
-        for j, (epoch, points, labels, classes, acc) in enumerate(panels[name]):
+    scale = {"cmap": "tab20", "vmin": classes.min(), "vmax": classes.max()}
+    for i, (name, columns) in enumerate(panels.items()):
+        for j, (epoch, points, labels, acc) in enumerate(columns):
             for by, colors, axis in (
                 ("cluster", labels, axes[2 * i, j]),
                 ("class", classes, axes[2 * i + 1, j]),
             ):
-                axis.scatter(*points.T, c=colors, s=2, cmap="tab20", linewidths=0)
+                axis.scatter(*points.T, c=colors, s=2, linewidths=0, **scale)
                 axis.set_title(f"{name}, epoch {epoch} ({100 * acc:.1f}%), by {by}")
                 axis.title.set_fontsize(7)
                 axis.set(xticks=[], yticks=[])
@@ -114,9 +116,9 @@ def main(argv=None):
                     acc = clustering_accuracy_score(task.y, labels)
                     this.keep(task, name, {"seed": seed, "epoch": epoch, "acc": acc})
                     points = in_the_plane(embeddings[shown], seed)
-                    colors = labels[shown], task.y[shown]
-                    panels[name].append((epoch, points, *colors, acc))
-            draw(panels, list(panels), this.path("png", task, f"seed{seed}"))
+                    matched = match_labels(task.y, labels)[shown]
+                    panels[name].append((epoch, points, matched, acc))
+            draw(panels, task.y[shown], this.path("png", task, f"seed{seed}"))
         if task.name == "cifar10":
             print("the paper: ACC after epochs", literature.EMBEDDINGS)
 
