@@ -105,6 +105,7 @@ class ContrastiveEstimator(
         "n_neighbors": [Interval(Integral, 0, None, closed="left")],
         "flip": ["boolean", StrOptions({"auto"})],
         "crop_scale": "no_validation",
+        "affine": "no_validation",
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 2, None, closed="left")],
         "lr": [Interval(Real, 0, LARGEST_RATE, closed="right")],
@@ -239,6 +240,7 @@ class ContrastiveEstimator(
             augmentation=self.augmentation,
             flip=flip,
             crop_scale=self.crop_scale,
+            affine=self.affine,
         )
 
     # -------------------------------------------------------------------- training

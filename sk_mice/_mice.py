@@ -100,6 +100,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     crop_scale : "auto" or tuple (low, high), default="auto"
         Range of a random crop's share of the image's area. "auto" is the paper's
         (0.2, 1), and (0.5, 1) for grey images up to 32 pixels. Concerns images only.
+    affine : "auto" or tuple (rotation, shear), default="auto"
+        In degrees, at most 180 and at most 45: views are turned, and sheared along
+        their rows, by up to that to either side. "auto" is the paper's (0, 0), and
+        (10, 10) for grey images up to 32 pixels. Concerns images only.
     init : {"two-stage", "random"}, default="two-stage"
         "random" starts EM from random weights and prototypes, as the paper does.
         "two-stage" first trains as the special case that MoCo is (Theorem 3) and
@@ -255,6 +259,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         n_neighbors=0,
         flip="auto",
         crop_scale="auto",
+        affine="auto",
         init="two-stage",
         init_share=0.85,
         n_rounds=2,
@@ -293,6 +298,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.n_neighbors = n_neighbors
         self.flip = flip
         self.crop_scale = crop_scale
+        self.affine = affine
         self.init = init
         self.init_share = init_share
         self.n_rounds = n_rounds

@@ -29,6 +29,7 @@ class MoCo(ContrastiveEstimator):
     n_neighbors : int, default=0
     flip : bool or "auto", default="auto"
     crop_scale : "auto" or tuple (low, high), default="auto"
+    affine : "auto" or tuple (rotation, shear), default="auto"
     max_epochs : int, default=100
     batch_size : int, default=256
     lr : float, default=0.3
@@ -96,6 +97,7 @@ class MoCo(ContrastiveEstimator):
         n_neighbors=0,
         flip="auto",
         crop_scale="auto",
+        affine="auto",
         max_epochs=100,
         batch_size=256,
         lr=0.3,
@@ -124,6 +126,7 @@ class MoCo(ContrastiveEstimator):
         self.n_neighbors = n_neighbors
         self.flip = flip
         self.crop_scale = crop_scale
+        self.affine = affine
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.lr = lr

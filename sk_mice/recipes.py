@@ -100,6 +100,7 @@ _PAPER = _recipe(
     # text has none.
     augmentation="moco",
     crop_scale=(0.2, 1.0),
+    affine=(0.0, 0.0),
     flip=True,
     init="random",  # Introduction: "without any form of pre-training"
     batch_size=256,  # Experiments, and appendix

@@ -107,6 +107,7 @@ VALUES = {
     "n_neighbors": ([0, 1, 3, 10**9], [1.0]),
     "flip": (["auto", True, False, np.bool_(True)], []),
     "crop_scale": (["auto", (0.2, 1), (1e-9, 1e-9), [1, 1]], [(0, 1), (1, 0.5)]),
+    "affine": (["auto", (0, 0), (180, 45.0), [1, 0]], [(-1, 0), (0, 90), 5]),
     "init": (["two-stage", "random"], []),
     "init_share": ([0.01, 0.5, 0.99], [0, 1]),
     "n_init": ([1, 2], [0]),

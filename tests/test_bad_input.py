@@ -192,6 +192,11 @@ OF_MICE = [
         "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1",
         crop_scale=(0.9, 0.1),
     ),
+    wrong(
+        "`affine=(0, 60)`",
+        "`affine` must be 'auto' or (rotation, shear) in degrees, at most 180 and at",
+        affine=(0, 60),
+    ),
     out_of_range("init", "k-means", "a str among"),
     out_of_range("init_share", 1, "a float in the range (0.0, 1.0)"),
     out_of_range("n_init", 0, "an int in the range [1, inf)"),

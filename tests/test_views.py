@@ -286,6 +286,61 @@ def test_automatic_crop_scale(shape, expected):
     assert image_views(shape).crop_scale == expected
 
 
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((1, 28, 28), (10.0, 10.0)),
+        ((1, 20, 33), (0.0, 0.0)),
+        ((3, 28, 28), (0.0, 0.0)),
+    ],
+)
+def test_automatic_affine(shape, expected):
+    assert image_views(shape).affine == expected
+
+
+@pytest.mark.parametrize("size", [(20, 31), (28, 28)])
+def test_a_tilted_grid_is_affine_grids(size):
+    out = (24, 16)
+    top, left, height, width = box = crop_boxes(pictures(4, 50), size, (0.2, 1.0))
+    tilt = pictures(2, 50, seed=1) * 2 - 1
+    mirrored = torch.arange(50) % 2 == 0
+    turn = torch.stack((tilt[0].cos(), -tilt[0].sin(), tilt[0].sin(), tilt[0].cos()))
+    one, zero = torch.ones(50), torch.zeros(50)
+    shear = torch.stack((one, tilt[1].tan(), zero, one))
+    half_width = torch.where(mirrored, -width, width) / 2
+    half_box = torch.stack((half_width, zero, zero, height / 2))
+    turn, shear, half_box = (m.T.view(-1, 2, 2) for m in (turn, shear, half_box))
+    pixels = torch.tensor(size[::-1])  # matrices act on (x, y)
+    centre = torch.stack((left + width / 2, top + height / 2), dim=1)
+    theta = torch.cat((turn @ shear @ half_box, centre[..., None]), dim=2)
+    theta = theta / (pixels[:, None] / 2)
+    theta[:, :, 2] -= 1
+    expected = affine_grid(theta, (50, 1, *out), align_corners=False)
+    grid = sampling_grid(*box, size, out, mirrored, tilt)
+    torch.testing.assert_close(grid, expected, rtol=0, atol=1e-5)
+
+
+def test_affine_turns_to_either_side_by_no_more_than_asked():
+    # A bright row through the middle: its slope is the angle's tangent.
+    batch = torch.zeros(200, 1, 33, 33)
+    batch[:, :, 16] = 1.0
+    views = image_views(
+        (1, 33, 33), flip=False, crop_scale=(1, 1), affine=(20, 0), augmentation="moco"
+    )
+    made = views(batch, 1, seeded())[0, :, 0]
+    rows = made[:, :, [8, 24]].argmax(1).diff(dim=1)[:, 0] / 16
+    angles = torch.rad2deg(torch.atan(rows))
+    assert 17 < angles.max() < 24  # the rows found are whole
+    assert -24 < angles.min() < -17
+
+
+def test_without_affine_nothing_is_drawn_for_it():
+    batch = pictures(3, 3, 32, 32)
+    made = image_views((3, 32, 32))(batch, 2, seeded())
+    again = image_views((3, 32, 32), affine=(0, 0))(batch, 2, seeded())
+    assert torch.equal(made, again)
+
+
 # Colour
 
 
@@ -683,6 +738,10 @@ def test_a_callable_for_vectors():
             {"crop_scale": (float("nan"), 1)},
             r"`crop_scale` .* got \(nan, 1\)",
         ),
+        ((1, 8, 8), {"affine": (181, 0)}, r"`affine` .* 45; got \(181, 0\)"),
+        ((1, 8, 8), {"affine": (0, 46)}, r"`affine` .* 45; got \(0, 46\)"),
+        ((1, 8, 8), {"affine": 15}, "`affine` .* got 15"),
+        ((1, 8, 8), {"affine": "small"}, "`affine` .* got 'small'"),
         ((1, 8, 8), {"mean": [0, 0]}, r"`mean` .* 1 in all; got shape \(2,\)"),
         ((3,), {"std": torch.ones(2)}, r"`std` .* 3 in all; got shape \(2,\)"),
     ],

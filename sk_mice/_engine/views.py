@@ -8,8 +8,8 @@ every view of every sample has draws of its own, but no operation loops over sam
   into one C x C matrix and one offset per view. One batched product of the matrices
   with the batch makes the stack of all views; colours come before the crop because
   both are linear, so nothing is copied only to repeat the batch.
-- One `grid_sample` over the stack crops, resizes and mirrors. Its grid is put together
-  from one row and one column of positions per view, since crops have no rotation.
+- One `grid_sample` over the stack crops, resizes, mirrors, turns and shears. Its grid
+  is put together from rows and columns of positions, one or two of each per view.
 
 Draws come first and are applied afterwards, so nothing waits for the device: there is
 no host synchronisation in "moco" and "simclr".
@@ -90,7 +90,7 @@ def crop_boxes(draws, shape, scale):
     return top, left, height, width
 
 
-def sampling_grid(top, left, height, width, shape, out_shape, mirrored=None):
+def sampling_grid(top, left, height, width, shape, out_shape, mirrored=None, tilt=None):
     """Where `grid_sample` looks to resize boxes of an image to a common size.
 
     Parameters
@@ -101,26 +101,45 @@ def sampling_grid(top, left, height, width, shape, out_shape, mirrored=None):
         Height and width of the image and of the result.
     mirrored : bool Tensor of shape (N,), optional
         Where true the box is read from right to left.
+    tilt : Tensor of shape (2, N), optional
+        Angles in radians: the box is sheared along its rows by the second, then turned
+        about its centre by the first.
 
     Returns
     -------
     Tensor of shape (N, H', W', 2)
         For `align_corners=False`: x, then y, from -1 to 1 between the image's edges.
     """
-    slope = width / shape[1]
+    x_by_column, y_by_row = width / shape[1], height / shape[0]
     if mirrored is not None:
-        slope = torch.where(mirrored, -slope, slope)
-    x = _positions((2 * left + width) / shape[1] - 1, slope, out_shape[1])
-    y = _positions((2 * top + height) / shape[0] - 1, height / shape[0], out_shape[0])
+        x_by_column = torch.where(mirrored, -x_by_column, x_by_column)
+    x, y = (2 * left + width) / shape[1] - 1, (2 * top + height) / shape[0] - 1
+    columns, rows = _pixels(out_shape[1], x.device), _pixels(out_shape[0], x.device)
+    if tilt is None:
+        x = _line(x, x_by_column, columns)[:, None, :]
+        y = _line(y, y_by_row, rows)[:, :, None]
+    else:
+        cosine, sine, slant = tilt[0].cos(), tilt[0].sin(), tilt[1].tan()
+        aspect = shape[1] / shape[0]  # from [-1, 1] along a row to that along a column
+        x_by_row = (cosine * slant - sine) * y_by_row / aspect
+        y_by_column = sine * x_by_column * aspect
+        y_by_row = (cosine + sine * slant) * y_by_row
+        x = _line(x, cosine * x_by_column, columns)[:, None, :]
+        x = x + (x_by_row[:, None] * rows)[:, :, None]
+        y = _line(y, y_by_row, rows)[:, :, None]
+        y = y + (y_by_column[:, None] * columns)[:, None, :]
     grid = x.new_empty(len(x), *out_shape, 2)
-    grid[..., 0] = x[:, None, :]
-    grid[..., 1] = y[:, :, None]
+    grid[..., 0], grid[..., 1] = x, y
     return grid
 
 
-def _positions(centre, slope, size):
-    """Centres (N, size) of pixels laid over [centre - slope, centre + slope]."""
-    pixels = (2 * torch.arange(size, device=centre.device) + 1) / size - 1
+def _pixels(size, device):
+    """Centres of pixels laid over [-1, 1]."""
+    return (2 * torch.arange(size, device=device) + 1) / size - 1
+
+
+def _line(centre, slope, pixels):
+    """The same laid over [centre - slope, centre + slope], of shape (N, size)."""
     return torch.addcmul(centre[:, None], slope[:, None], pixels)
 
 
@@ -312,6 +331,7 @@ class ImageViews:
     augmentation : str, callable or None
     flip : bool
     crop_scale : (float, float)
+    affine : (float, float)
     """
 
     shape: tuple[int, int, int]
@@ -321,6 +341,7 @@ class ImageViews:
     augmentation: str | Callable | None
     flip: bool
     crop_scale: tuple[float, float]
+    affine: tuple[float, float]
     _constants: dict = field(default_factory=dict, init=False, repr=False)
 
     def __getstate__(self):
@@ -382,9 +403,9 @@ class ImageViews:
         draws = torch.rand((13, n_images), generator=generator, device=batch.device)
         factors = _jitter(draws[5:11], recipe)
         stack = map_colours(batch, colour_map(basis, *factors))
-        images = grid_sample(
-            stack, self._grid(draws[:5]), padding_mode="border", align_corners=False
-        )
+        tilt = self._tilt(n_images, generator, batch.device)
+        grid = self._grid(draws[:5], tilt)
+        images = grid_sample(stack, grid, padding_mode="border", align_corners=False)
         images = lift(images, factors[1], luma).clamp_(0, 1)
         if recipe.blur_p:
             images = blur(images, self._blur_sigma(draws[11:], recipe))
@@ -392,12 +413,21 @@ class ImageViews:
             images = randaugment(images, mean, generator)
         return images
 
-    def _grid(self, draws):
+    def _tilt(self, n_images, generator, device):
+        """Angles (2, N) of rotation and shear in radians; None where both are 0."""
+        if not any(self.affine):
+            return None
+        draws = torch.rand((2, n_images), generator=generator, device=device)
+        rotation, shear = (math.radians(degrees) for degrees in self.affine)
+        draws = draws.mul_(2).sub_(1)
+        return torch.stack((rotation * draws[0], shear * draws[1]))
+
+    def _grid(self, draws, tilt):
         """Turn (5, N) draws into the sampling grid of random crops and flips."""
         shape, out_shape = self.shape[1:], self.out_shape[1:]
         box = crop_boxes(draws[:4], shape, self.crop_scale)
         mirrored = draws[4] < 0.5 if self.flip else None
-        return sampling_grid(*box, shape, out_shape, mirrored)
+        return sampling_grid(*box, shape, out_shape, mirrored, tilt)
 
     def _blur_sigma(self, draws, recipe):
         """Turn (2, N) draws into blur widths in pixels, zero where there is no blur.
@@ -511,6 +541,7 @@ def make_views(
     augmentation: str | Callable | None = "moco",
     flip: bool = True,
     crop_scale: str | tuple[float, float] = "auto",
+    affine: str | tuple[float, float] = "auto",
 ) -> ImageViews | VectorViews:
     """Make the function that turns a batch into random views.
 
@@ -536,6 +567,11 @@ def make_views(
         Range of a crop's share of the image's area. "auto" is the paper's (0.2, 1),
         and (0.5, 1) for grey images up to 32 pixels, which lose their shape under
         harder crops.
+    affine : "auto" or (rotation, shear)
+        In degrees, at most 180 and at most 45. A view is turned, and sheared along its
+        rows, by angles that are uniform between minus and plus that. "auto" is the
+        paper's (0, 0), and (10, 10) for grey images up to 32 pixels: how far a
+        character leans does not say which it is.
 
     Returns
     -------
@@ -566,8 +602,8 @@ def make_views(
     if len(shape) == 1:
         return VectorViews(shape, mean, std, augmentation)
     out_shape = (shape[0], *(max(side, MIN_SIDE) for side in shape[1:]))
-    crop_scale = _crop_scale(crop_scale, shape)
-    return ImageViews(shape, out_shape, mean, std, augmentation, flip, crop_scale)
+    geometry = flip, _crop_scale(crop_scale, shape), _affine(affine, shape)
+    return ImageViews(shape, out_shape, mean, std, augmentation, *geometry)
 
 
 def _check_shape(shape):
@@ -605,10 +641,13 @@ def _statistics(values, name, shape):
     return values
 
 
+def _is_small_and_grey(shape):
+    return shape[0] == 1 and max(shape[1:]) <= 32
+
+
 def _crop_scale(crop_scale, shape):
     if isinstance(crop_scale, str) and crop_scale == "auto":
-        small_grey = shape[0] == 1 and max(shape[1:]) <= 32
-        return (0.5, 1.0) if small_grey else (0.2, 1.0)
+        return (0.5, 1.0) if _is_small_and_grey(shape) else (0.2, 1.0)
     try:
         low, high = (float(value) for value in crop_scale)
         valid = 0 < low <= high <= 1
@@ -620,6 +659,22 @@ def _crop_scale(crop_scale, shape):
             f"got {crop_scale!r}."
         )
     return low, high
+
+
+def _affine(affine, shape):
+    if isinstance(affine, str) and affine == "auto":
+        return (10.0, 10.0) if _is_small_and_grey(shape) else (0.0, 0.0)
+    try:
+        rotation, shear = (float(value) for value in affine)
+        valid = 0 <= rotation <= 180 and 0 <= shear <= 45
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            "`affine` must be 'auto' or (rotation, shear) in degrees, at most 180 and "
+            f"at most 45; got {affine!r}."
+        )
+    return rotation, shear
 
 
 def _called(augmentation, stack, generator):
