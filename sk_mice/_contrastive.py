@@ -26,13 +26,13 @@ from ._checkpoint import Checkpoint, SaveProgress, fingerprint
 from ._engine.backbones import backbone_name, build_backbone
 from ._engine.inference import Inference
 from ._engine.memory import kept_memory
-from ._engine.mirror import could_be_mirrored
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.samples import Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
+from ._engine.symmetries import could_be_mirrored, lean
 from ._engine.trainer import ProgressBar, Trainer
-from ._engine.views import make_views
+from ._engine.views import NO_TILT, check_affine, is_small_and_grey, make_views
 from ._progress import Progress, Run
 from ._resolve import (
     check_callbacks,
@@ -85,6 +85,8 @@ def unchanged_on_error(estimator):
         raise
 
 
+# Rotation and shear of views of images that lean, in degrees. Chosen on handwriting.
+USUAL_TILT = (10.0, 10.0)
 # What leaves the model of the last whole epoch. The last is of checkpoints.
 STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
 
@@ -185,8 +187,8 @@ class ContrastiveEstimator(
         autocast_dtype = resolve_precision(self.precision, device, self._format)
         queue_dtype = getattr(torch, self.queue_precision, autocast_dtype)
         samples = Samples(X, self._format, device)
-        self.flip_ = self._decide_flip(samples)
-        views = self._make_views(self.flip_)
+        self._decide_geometry(samples)
+        views = self._make_views(self.flip_, self.affine_)
         if callable(self.augmentation):
             check_views(views, samples)
         return Setup(
@@ -223,12 +225,22 @@ class ContrastiveEstimator(
         checkpoint = Checkpoint(self.checkpoint, self.checkpoint_every, name)
         return checkpoint, checkpoint.load()
 
-    def _decide_flip(self, samples) -> bool:
-        if not (samples.format.is_image and isinstance(self.augmentation, str)):
-            return False
-        return could_be_mirrored(samples) if self.flip == "auto" else bool(self.flip)
+    def _decide_geometry(self, samples) -> None:
+        """Whether views are mirrored, and how far they are turned and sheared."""
+        self.flip_, self.affine_ = False, NO_TILT
+        if not samples.format.is_image:
+            return
+        decides_tilt = isinstance(self.affine, str) and self.affine == "auto"
+        affine = NO_TILT if decides_tilt else check_affine(self.affine)
+        if not isinstance(self.augmentation, str):
+            return
+        flip = could_be_mirrored(samples) if self.flip == "auto" else self.flip
+        if decides_tilt and is_small_and_grey(samples.format.shape) and lean(samples):
+            affine = USUAL_TILT
+        self.flip_, self.affine_ = bool(flip), affine
 
-    def _make_views(self, flip=False):  # predictions see the plain image
+    # Predictions see the plain image.
+    def _make_views(self, flip=False, affine=NO_TILT):
         fmt = self._format
         mean, std = fmt.mean, fmt.std
         if not fmt.is_image:  # Samples has standardised them
@@ -240,7 +252,7 @@ class ContrastiveEstimator(
             augmentation=self.augmentation,
             flip=flip,
             crop_scale=self.crop_scale,
-            affine=self.affine,
+            affine=affine,
         )
 
     # -------------------------------------------------------------------- training

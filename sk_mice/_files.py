@@ -28,6 +28,7 @@ _KEPT = {
     "n_iter_": int,
     "n_steps_": int,
     "flip_": bool,
+    "affine_": tuple,
     "elbo_": float,
     "stability_": float,
     "inertia_": float,

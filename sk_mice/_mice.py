@@ -103,7 +103,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     affine : "auto" or tuple (rotation, shear), default="auto"
         In degrees, at most 180 and at most 45: views are turned, and sheared along
         their rows, by up to that to either side. "auto" is the paper's (0, 0), and
-        (10, 10) for grey images up to 32 pixels. Concerns images only.
+        (10, 10) for grey images up to 32 pixels that lean either way by themselves, as
+        handwriting does. Concerns images only.
     init : {"two-stage", "random"}, default="two-stage"
         "random" starts EM from random weights and prototypes, as the paper does.
         "two-stage" first trains as the special case that MoCo is (Theorem 3) and
@@ -180,6 +181,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Epochs trained.
     flip_ : bool
         Whether images were mirrored at random.
+    affine_ : tuple (rotation, shear)
+        By how many degrees views were turned and sheared at most.
     gating_prototypes_ : ndarray of shape (K, D)
         Unit vectors.
     expert_prototypes_ : ndarray of shape (K, D) or None

@@ -58,6 +58,8 @@ class MoCo(ContrastiveEstimator):
         Epochs trained.
     flip_ : bool
         Whether images were mirrored at random.
+    affine_ : tuple (rotation, shear)
+        By how many degrees views were turned and sheared at most.
     device_ : torch.device
     n_features_in_ : int
         Values of one sample.

@@ -98,7 +98,7 @@ MAY_IMPORT = {
     "_engine.objective": {"_engine.attention"},
     "_engine.samples": set(),
     "_engine.neighbors": {"_engine.samples"},
-    "_engine.mirror": {"_engine.samples"},
+    "_engine.symmetries": {"_engine.samples", "_engine.views"},
     "_engine.randaugment": set(),
     "_engine.views": {"_engine.randaugment"},  # a part of views, in its own file
     "_engine.backbones": set(),

@@ -286,18 +286,6 @@ def test_automatic_crop_scale(shape, expected):
     assert image_views(shape).crop_scale == expected
 
 
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        ((1, 28, 28), (10.0, 10.0)),
-        ((1, 20, 33), (0.0, 0.0)),
-        ((3, 28, 28), (0.0, 0.0)),
-    ],
-)
-def test_automatic_affine(shape, expected):
-    assert image_views(shape).affine == expected
-
-
 @pytest.mark.parametrize("size", [(20, 31), (28, 28)])
 def test_a_tilted_grid_is_affine_grids(size):
     out = (24, 16)

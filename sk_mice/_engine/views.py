@@ -31,6 +31,7 @@ from torch.nn.functional import grid_sample, interpolate, threshold
 from .randaugment import randaugment
 
 MIN_SIDE = 16
+NO_TILT = (0.0, 0.0)
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, what Pillow and torchvision call grey
 
 
@@ -541,7 +542,7 @@ def make_views(
     augmentation: str | Callable | None = "moco",
     flip: bool = True,
     crop_scale: str | tuple[float, float] = "auto",
-    affine: str | tuple[float, float] = "auto",
+    affine: tuple[float, float] = NO_TILT,
 ) -> ImageViews | VectorViews:
     """Make the function that turns a batch into random views.
 
@@ -567,11 +568,9 @@ def make_views(
         Range of a crop's share of the image's area. "auto" is the paper's (0.2, 1),
         and (0.5, 1) for grey images up to 32 pixels, which lose their shape under
         harder crops.
-    affine : "auto" or (rotation, shear)
+    affine : (rotation, shear)
         In degrees, at most 180 and at most 45. A view is turned, and sheared along its
-        rows, by angles that are uniform between minus and plus that. "auto" is the
-        paper's (0, 0), and (10, 10) for grey images up to 32 pixels: how far a
-        character leans does not say which it is.
+        rows, by angles that are uniform between minus and plus that.
 
     Returns
     -------
@@ -602,7 +601,7 @@ def make_views(
     if len(shape) == 1:
         return VectorViews(shape, mean, std, augmentation)
     out_shape = (shape[0], *(max(side, MIN_SIDE) for side in shape[1:]))
-    geometry = flip, _crop_scale(crop_scale, shape), _affine(affine, shape)
+    geometry = flip, _crop_scale(crop_scale, shape), check_affine(affine)
     return ImageViews(shape, out_shape, mean, std, augmentation, *geometry)
 
 
@@ -641,13 +640,14 @@ def _statistics(values, name, shape):
     return values
 
 
-def _is_small_and_grey(shape):
+def is_small_and_grey(shape) -> bool:
+    """Whether images of shape (C, H, W) are, as those of single characters."""
     return shape[0] == 1 and max(shape[1:]) <= 32
 
 
 def _crop_scale(crop_scale, shape):
     if isinstance(crop_scale, str) and crop_scale == "auto":
-        return (0.5, 1.0) if _is_small_and_grey(shape) else (0.2, 1.0)
+        return (0.5, 1.0) if is_small_and_grey(shape) else (0.2, 1.0)
     try:
         low, high = (float(value) for value in crop_scale)
         valid = 0 < low <= high <= 1
@@ -661,9 +661,14 @@ def _crop_scale(crop_scale, shape):
     return low, high
 
 
-def _affine(affine, shape):
-    if isinstance(affine, str) and affine == "auto":
-        return (10.0, 10.0) if _is_small_and_grey(shape) else (0.0, 0.0)
+def check_affine(affine) -> tuple[float, float]:
+    """Rotation and shear as floats.
+
+    Raises
+    ------
+    ValueError
+        If they are anything else than two angles within their limits.
+    """
     try:
         rotation, shear = (float(value) for value in affine)
         valid = 0 <= rotation <= 180 and 0 <= shear <= 45

@@ -1,5 +1,6 @@
-"""Whether images may be mirrored, decided by the images."""
+"""Whether images may be mirrored and tilted, decided by the images."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -8,12 +9,15 @@ import torch
 from sklearn.datasets import load_digits
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice._engine.mirror import (
+from sk_mice._engine.samples import Samples, infer_format
+from sk_mice._engine.symmetries import (
+    _sheared,
     _shrunk,
     could_be_mirrored,
+    gain_of_leaning,
+    lean,
     share_nearer_as_it_is,
 )
-from sk_mice._engine.samples import Samples, infer_format
 
 CPU = torch.device("cpu")
 DIGITS = load_digits().images.astype(np.float32) / 16
@@ -109,3 +113,80 @@ def test_flip_is_false_where_nothing_is_mirrored():
     vectors = DIGITS[:100].reshape(100, -1)
     assert MoCo(**TINY | {"backbone": "mlp"}, flip=True).fit(vectors).flip_ is False
     assert MoCo(**TINY, flip=True, augmentation=None).fit(DIGITS[:100]).flip_ is False
+
+
+# Tilting
+
+
+def gain(images):
+    return gain_of_leaning(torch.as_tensor(np.ascontiguousarray(images))[:, None])
+
+
+def crosses(n=60, size=24):
+    """Upright crosses with arms of random widths and lengths."""
+    random = np.random.RandomState(0)
+    position = abs(np.arange(size) - size / 2)
+    length, width = random.uniform(6, 11, (2, n, 1)), random.uniform(1, 4, (2, n, 1))
+    along, across = position < length, position < width
+    one = along[0][:, :, None] & across[0][:, None]
+    other = across[1][:, :, None] & along[1][:, None]
+    return (one | other).astype(np.float32)
+
+
+def leaning(images, degrees):
+    """Every image sheared about its middle by an angle of its own."""
+    random = np.random.RandomState(0)
+    angles = torch.as_tensor(random.uniform(-degrees, degrees, len(images)))
+    stack = torch.as_tensor(images)[:, None]
+    sheared = [
+        _sheared(x[None], math.radians(a)) for x, a in zip(stack, angles, strict=True)
+    ]
+    return torch.cat(sheared)[:, 0].numpy()
+
+
+def test_handwriting_leans():
+    assert gain(DIGITS[:1000]) > 0.02
+    assert lean(Samples(DIGITS, infer_format(DIGITS), CPU))
+
+
+def test_what_stands_upright_does_not_lean():
+    assert gain(crosses()) < 0.01
+    assert gain(leaning(crosses(), 20)) > 0.03
+    assert gain(leaning(DIGITS[:200], 20)) > 1.2 * gain(DIGITS[:200])
+
+
+@pytest.mark.parametrize("kind", ["equal", "constant", "one pixel", "two"])
+def test_the_gain_of_what_has_no_shape_is_a_share(kind):
+    images = {
+        "equal": np.repeat(DIGITS[:1], 9, axis=0),
+        "constant": np.zeros((9, 8, 8), np.float32),
+        "one pixel": DIGITS[:9, 3:4, 3:4],
+        "two": DIGITS[:2],
+    }[kind]
+    assert 0 <= gain(images) < 0.1
+    if kind in ("equal", "constant"):
+        assert gain(images) == 0
+
+
+@pytest.mark.parametrize("make", [partial(MiCEClustering, 1), MoCo])
+def test_fit_says_how_far_it_tilted(make):
+    assert make(**TINY).fit(DIGITS[:100]).affine_ == (10, 10)
+    assert make(**TINY).fit(crosses()).affine_ == (0, 0)
+    assert make(**TINY, affine=[5, 0]).fit(DIGITS[:100]).affine_ == (5, 0)
+
+
+def test_tilt_is_none_where_nothing_is_tilted():
+    vectors = DIGITS[:100].reshape(100, -1)
+    colour = np.repeat(DIGITS[:100, ..., None], 3, axis=-1)
+    tilt = {"affine": (5, 5)}
+    assert MoCo(**TINY | {"backbone": "mlp"}, **tilt).fit(vectors).affine_ == (0, 0)
+    assert MoCo(**TINY, **tilt, augmentation=None).fit(DIGITS[:100]).affine_ == (0, 0)
+    assert MoCo(**TINY).fit(colour).affine_ == (0, 0)
+
+
+def test_auto_tilts_as_it_decides():
+    auto, off, on = (
+        MoCo(**TINY, affine=affine, random_state=0).fit(DIGITS[:100]).history_
+        for affine in ("auto", (0, 0), (10, 10))
+    )
+    assert auto[-1]["elbo"] == on[-1]["elbo"] != off[-1]["elbo"]
