@@ -194,7 +194,7 @@ OF_MICE = [
     ),
     wrong(
         "`affine=(0, 60)`",
-        "`affine` must be 'auto' or (rotation, shear) in degrees, at most 180 and at",
+        "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to 180 and",
         affine=(0, 60),
     ),
     out_of_range("init", "k-means", "a str among"),

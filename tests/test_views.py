@@ -324,9 +324,13 @@ def test_affine_turns_to_either_side_by_no_more_than_asked():
 
 def test_without_affine_nothing_is_drawn_for_it():
     batch = pictures(3, 3, 32, 32)
-    made = image_views((3, 32, 32))(batch, 2, seeded())
-    again = image_views((3, 32, 32), affine=(0, 0))(batch, 2, seeded())
-    assert torch.equal(made, again)
+    straight, tilted, expected = seeded(), seeded(), seeded()
+    image_views((3, 32, 32), affine=(0, 0))(batch, 2, straight)
+    image_views((3, 32, 32), affine=(0, 5))(batch, 2, tilted)
+    torch.rand(13, 6, generator=expected)
+    assert torch.equal(straight.get_state(), expected.get_state())
+    torch.rand(2, 6, generator=expected)
+    assert torch.equal(tilted.get_state(), expected.get_state())
 
 
 # Colour
@@ -727,6 +731,7 @@ def test_a_callable_for_vectors():
             r"`crop_scale` .* got \(nan, 1\)",
         ),
         ((1, 8, 8), {"affine": (181, 0)}, r"`affine` .* 45; got \(181, 0\)"),
+        ((1, 8, 8), {"affine": (-1, 0)}, r"`affine` .* from 0 .* got \(-1, 0\)"),
         ((1, 8, 8), {"affine": (0, 46)}, r"`affine` .* 45; got \(0, 46\)"),
         ((1, 8, 8), {"affine": 15}, "`affine` .* got 15"),
         ((1, 8, 8), {"affine": "small"}, "`affine` .* got 'small'"),

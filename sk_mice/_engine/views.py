@@ -420,8 +420,8 @@ class ImageViews:
             return None
         draws = torch.rand((2, n_images), generator=generator, device=device)
         rotation, shear = (math.radians(degrees) for degrees in self.affine)
-        draws = draws.mul_(2).sub_(1)
-        return torch.stack((rotation * draws[0], shear * draws[1]))
+        swing = 2 * draws - 1  # in [-1, 1)
+        return torch.stack((rotation * swing[0], shear * swing[1]))
 
     def _grid(self, draws, tilt):
         """Turn (5, N) draws into the sampling grid of random crops and flips."""
@@ -676,8 +676,8 @@ def check_affine(affine) -> tuple[float, float]:
         valid = False
     if not valid:
         raise ValueError(
-            "`affine` must be 'auto' or (rotation, shear) in degrees, at most 180 and "
-            f"at most 45; got {affine!r}."
+            "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to 180 "
+            f"and from 0 to 45; got {affine!r}."
         )
     return rotation, shear
 
