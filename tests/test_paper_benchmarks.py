@@ -146,6 +146,10 @@ def test_scales_have_their_own_data(paper, capsys):
     with pytest.raises(SystemExit):
         module.main(["--scale", "gpu-30min"])
     assert "needs --path" in capsys.readouterr().err
+    by_default = {"paper": ["cifar10"], "cpu-minutes": ["digits", "fashion-mnist"]}
+    for scale, sets in by_default.items():
+        this = paper("_study").study("A", "a", ["--scale", scale], paper_sets=sets[:1])
+        assert this.options.data == sets
 
 
 def test_a_table_of_the_paper_is_about_its_data(paper):
