@@ -48,7 +48,7 @@ TINY |= {"max_epochs": 3, "batch_size": 32}
 # A random start is EM from the first epoch on. With the recipes' networks, queues and
 # epochs a fit would take ten minutes (digits) to three quarters of an hour
 # (Fashion-MNIST) without bfloat16, with these two to three.
-SHORT_DIGITS = {"backbone": "resnet-small-8", "max_epochs": 100}
+SHORT_DIGITS = {"backbone": "resnet-small-8", "batch_size": 128, "max_epochs": 100}
 SHORT = {"backbone": "resnet-small-8-maxpool", "queue_size": 2048, "max_epochs": 20}
 
 
