@@ -30,7 +30,8 @@ n_clusters = 10
 # %%
 # MiCE makes random views of an image: crops, and changes of brightness and contrast.
 # Mirror images it leaves out by itself: a mirrored digit lies farther from the other
-# images than the digit does, which tells without a label that it is none.
+# images than the digit does, which tells without a label that it is none. And by itself
+# it turns and shears the views a little, as the digits lean this way and that.
 #
 # MoCo, the first stage of the baseline, gets the same views, the same network and the
 # same number of epochs; only k-means has to be told to restart, as it does inside MiCE.

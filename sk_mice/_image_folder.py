@@ -24,6 +24,7 @@ WHITE_OF_16_BITS = 65535
         "grey": ["boolean"],
         "resize": [StrOptions({"crop", "stretch"})],
         "background": [str],
+        "white": [Interval(Integral, 1, None, closed="left")],
         "on_error": [StrOptions({"raise", "warn"})],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
@@ -37,6 +38,7 @@ def load_image_folder(
     grey=False,
     resize="crop",
     background="white",
+    white=WHITE_OF_16_BITS,
     on_error="raise",
     n_jobs=-1,
     verbose=0,
@@ -44,8 +46,9 @@ def load_image_folder(
     """The images in a folder and in the folders below it, at one size.
 
     Every format that Pillow decodes is read, but for EPS, which would start a program.
-    Of an animation it is the first frame. An image is turned as its EXIF data say; 16
-    bits become 8, other colour spaces RGB, and what is transparent shows `background`.
+    Of an animation or a stack it is the first frame. An image is turned as its EXIF
+    data say; 16 bits become 8, other colour spaces RGB, and what is transparent shows
+    `background`.
 
     Parameters
     ----------
@@ -61,6 +64,9 @@ def load_image_folder(
         that has those of `image_size`; "stretch" keeps the whole image.
     background : str, default="white"
         A colour by name or as "#rrggbb".
+    white : int, default=65535
+        Value of white in grey images of 16 bits, 4095 where a camera has used 12 of
+        them; an image with larger ones cannot be read. Floats go from 0 to 1.
     on_error : {"raise", "warn"}, default="raise"
         Whether a file that is no image, or cannot be read as a whole, stops the loading
         or is left out with one warning, which lists all of them. Either comes after
@@ -113,7 +119,7 @@ def load_image_folder(
     ((3, 16, 16, 3), array([0, 0, 1]), ['cat', 'dog'], 'cat/1.png')
     """
     height, width = _height_and_width(image_size)
-    decode = _Decoder((width, height), grey, resize, _colour(background))
+    decode = _Decoder((width, height), grey, resize, _colour(background), white)
     root = os.fspath(path)
     found, problems = _find_files(root)
     X = np.empty((len(found), height, width, *(() if grey else (3,))), np.uint8)
@@ -233,7 +239,7 @@ class _NoImageError(Exception):
 class _Decoder:
     """How files become the rows of X."""
 
-    def __init__(self, size, grey, resize, background):
+    def __init__(self, size, grey, resize, background, white):
         Image.init()  # all formats, before threads would do it
         # Ghostscript would run what an EPS file says.
         self.formats = [name for name in Image.ID if name != "EPS"]
@@ -241,6 +247,7 @@ class _Decoder:
         self.mode = "L" if grey else "RGB"
         self.crop = resize == "crop"
         self.background = background
+        self.white = white
 
     def into(self, row, path):
         """Decode a file into a row; returns why that is impossible, or None."""
@@ -271,7 +278,8 @@ class _Decoder:
             # Else the EXIF data are broken, and the image is not.
             with suppress(Exception):
                 image = ImageOps.exif_transpose(image)
-            image = _on_background(_eight_bits(image), self.background)
+            image = _eight_bits(image, self.white)
+            image = _on_background(image, self.background)
             image = image.convert(self.mode)
             if self.crop:
                 return ImageOps.fit(image, self.size)
@@ -288,12 +296,12 @@ def _check_file(path):
         raise _NoImageError("is empty")
 
 
-def _eight_bits(image):
+def _eight_bits(image, white):
     """Pillow would clip what exceeds 255 instead of scaling it."""
     if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
         return image
     values = np.asarray(image)
-    white = 1 if image.mode == "F" else WHITE_OF_16_BITS
+    white = 1 if image.mode == "F" else white
     if not (values.min() >= 0 and values.max() <= white):  # false for NaN
         raise _NoImageError(
             f"has values from {values.min():g} to {values.max():g}, where white is "

@@ -86,8 +86,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         which is longer than a short fit.
     augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
         How the three random views of a step are made; see the user guide. Vectors get
-        Gaussian noise and values of other samples. A callable gets a batch of samples,
-        images as (B, C, H, W) in [0, 1], and a generator.
+        Gaussian noise and values of other samples. A callable gets all V views of a
+        batch, images as (V B, C, H, W) in [0, 1], and a generator.
     n_neighbors : int, default=0
         If not 0, each view of a sample is a view of one of its mutual nearest
         neighbours: of those among its `n_neighbors` nearest in X, by cosine of centred
@@ -123,12 +123,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     lr : float, default=0.3
         Peak learning rate of SGD with momentum 0.9. (The paper: 1.0.)
     weight_decay : float, default=1e-4
+        Of SGD.
     schedule : {"cosine", "step", "constant"}, sequence or callable, default="cosine"
-        Course of the learning rate over each stage. "step" multiplies it by 0.1 at 48,
-        64 and 80 percent as the paper does for CIFAR, a sequence of shares of the
-        stage at those; a callable maps progress from 0 to 1 to a factor.
+        Course of the learning rate over the first stage, and over each round of EM.
+        "step" multiplies it by 0.1 at 48, 64 and 80 percent as the paper does for
+        CIFAR, a sequence of shares of the course at those; a callable maps progress
+        from 0 to 1 to a factor.
     warmup : float, default=0.05
-        Share of each stage over which the learning rate rises linearly.
+        Share of each course over which the learning rate rises linearly.
     image_shape : tuple (H, W) or (H, W, C), default=None
         Takes the rows of a two-dimensional X for flattened images.
     layout : {"auto", "channels_last", "channels_first"}, default="auto"
@@ -141,8 +143,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "auto" takes a CUDA device if there is one.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
         Of the networks while they train; the objective and predictions are computed in
-        float32. "auto" takes bfloat16 for images where the hardware has it.
+        float32. "auto" takes bfloat16 where the hardware has it; for vectors, only on
+        a GPU.
     callbacks : list of skorch callbacks, default=None
+        They see the first stage, and each round of EM, as a training run of its own.
     checkpoint : str or path-like, default=None
         A folder for the progress of the fit; files in it are named after parameters
         and data. `fit` with the same parameters and data goes on from there, bit for
@@ -175,8 +179,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         For every epoch of the best restart: "stage", "epoch" (within the stage),
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
         (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
-        with another label than in the epoch before), "cluster_sizes", "lr" (at the
-        last step) and "seconds"; with "passes" also "prototype_passes".
+        with another label than in the epoch before, 1 where a stage or a round begins),
+        "cluster_sizes", "lr" (at the last step) and "seconds"; with "passes" also
+        "prototype_passes".
     n_iter_ : int
         Epochs trained.
     flip_ : bool
@@ -594,6 +599,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         -------
         ndarray of shape (N,), int
             Cluster labels from 0 to K - 1; equal to `labels_` on the training samples.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            If samples have another shape than in `fit`, or values that are not finite.
         """
         (labels,) = self._infer(X, "label")
         return labels
@@ -610,6 +622,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         -------
         ndarray of shape (N, K), float32
             Rows sum to 1.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            If samples have another shape than in `fit`, or values that are not finite.
         """
         (joint,) = self._infer(X, "joint")
         return objective.posterior(torch.from_numpy(joint)).numpy()
@@ -626,6 +645,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         -------
         ndarray of shape (N, D), float32
             Unit vectors.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            If samples have another shape than in `fit`, or values that are not finite.
         """
         (g,) = self._infer(X, "gating")
         return g
@@ -648,6 +674,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Returns
         -------
         float
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            If samples have another shape than in `fit`, or values that are not finite.
         """
         (joint,) = self._infer(X, "joint")
         return _mean_log_evidence(joint)

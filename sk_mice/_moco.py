@@ -61,8 +61,11 @@ class MoCo(ContrastiveEstimator):
     affine_ : tuple (rotation, shear)
         By how many degrees views were turned and sheared at most.
     device_ : torch.device
+        Where the model is.
     n_features_in_ : int
         Values of one sample.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns, if X has any.
 
     See Also
     --------
@@ -197,6 +200,13 @@ class MoCo(ContrastiveEstimator):
         -------
         ndarray of shape (N, D), float32
             Unit vectors.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            If samples have another shape than in `fit`, or values that are not finite.
         """
         (v,) = self._infer(X, "teacher")
         return v[:, 0]
@@ -209,12 +219,21 @@ class MoCo(ContrastiveEstimator):
         Parameters
         ----------
         X : array-like
+            Samples of the shape seen in `fit`.
         y : Ignored
+            Present for API consistency by convention.
 
         Returns
         -------
         float
             In nats.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            If samples have another shape than in `fit`, or values that are not finite.
         """
         (joint,) = self._infer(X, "joint")
         return float(joint.mean(dtype=np.float64))

@@ -3,9 +3,13 @@
 import ast
 import inspect
 import re
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
+from sklearn.exceptions import ConvergenceWarning
 
 import sk_mice
 from sk_mice import MiCEClustering
@@ -86,6 +90,25 @@ def code_blocks():
         text = page.read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.S)):
             yield pytest.param(block, id=f"{page.stem}-{number}")
+
+
+def test_from_a_folder_to_a_table_and_a_picture(tmp_path, monkeypatch):
+    shades = np.random.default_rng(0).integers(0, 256, (30, 20, 24, 3), np.uint8)
+    (tmp_path / "photos").mkdir()
+    for number, pixels in enumerate(shades):
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+    page = (DOCS / "user_guide" / "own_images.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", page, re.S)[1]
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # empty clusters of noise
+        exec(block.replace("n_clusters=10", "n_clusters=3, max_epochs=10"), {})
+    rows = Path("clusters.csv").read_text().splitlines()
+    assert rows[0] == "file,cluster,confidence"
+    assert len(rows) == 31
+    with Image.open("clusters.png") as picture:
+        assert picture.size == (12 * 32, 3 * 32)
+    assert sk_mice.load("mice.safetensors").labels_.shape == (30,)
 
 
 @pytest.mark.parametrize("block", list(code_blocks()))

@@ -249,6 +249,17 @@ def test_sixteen_bits_are_scaled(tmp_path, format):
     np.testing.assert_array_equal(loaded, np.rint(values / 65535 * 255))
 
 
+def test_twelve_of_sixteen_bits(tmp_path):
+    values = np.linspace(0, 4095, 12 * 16).reshape(12, 16).astype(np.uint16)
+    content = encoded(Image.fromarray(values), "TIFF")
+    loaded = load_one(tmp_path, content, grey=True, white=4095)
+    np.testing.assert_array_equal(loaded, np.rint(values / 4095 * 255))
+    with pytest.raises(ValueError, match=r"from 0 to 4095, where white is 4094"):
+        load_one(tmp_path, content, white=4094)
+    with pytest.raises(ValueError, match="'white' parameter of load_image_folder"):
+        load_one(tmp_path, content, white=0)
+
+
 def test_sixteen_bits_turned_by_exif(tmp_path):
     values = np.zeros((16, 16), np.uint16)
     values[:8, :8] = 65535
