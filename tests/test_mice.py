@@ -570,7 +570,7 @@ def test_blobs_are_found():
         ({"precision": "float16"}, IMAGES, r"'precision' parameter"),
         ({"queue_precision": 16}, IMAGES, r"'queue_precision' parameter"),
     ],
-    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refusals_before_training(parameters, X, message, monkeypatch):
     monkeypatch.setattr(
