@@ -28,8 +28,9 @@ help: ## list the commands
 demo: venv ## cluster the digits: scores, and one picture of the clusters
 	$(RUN) examples/plot_digits.py
 
+# A process for each core, and a thread in each: what they fit is too small for more.
 test: lint ## lint, then the tests and the doctests
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --maxprocesses 8 $(PYTEST_ARGS)
 
 test-slow: venv ## the tests marked slow, by name
 	$(RUN) -m pytest -m slow --verbose $(PYTEST_ARGS)
