@@ -86,8 +86,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         which is longer than a short fit.
     augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
         How the three random views of a step are made; see the user guide. Vectors get
-        Gaussian noise and values of other samples. A callable gets all V views of a
-        batch, images as (V B, C, H, W) in [0, 1], and a generator.
+        Gaussian noise and values of other samples. A callable gets all views of a
+        batch, images as (n_views * B, C, H, W) in [0, 1], and a generator.
     n_neighbors : int, default=0
         If not 0, each view of a sample is a view of one of its mutual nearest
         neighbours: of those among its `n_neighbors` nearest in X, by cosine of centred
