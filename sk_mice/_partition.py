@@ -5,15 +5,18 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import csr_array
 from scipy.special import entr
 from sklearn.metrics import pairwise_distances_argmin
+from sklearn.utils import check_random_state
 
 from ._spherical_kmeans import SphericalKMeans
 
 RESTARTS = 100  # of k-means: among whitened features many optima are nearly as good
 PROPOSALS = 20  # of features as they are, which share as many restarts
+BETTER = 0.999  # inertia of a proposal, at most, to that of the whitened one's optimum
 RESTART_ROWS = 20_000  # at most, or so, of those that the restarts see
+DRAWS = 5  # of rows of a large set, which share the restarts
 VARIANCE = 0.99  # of the features, kept by whitening
 COMPONENTS_PER_CLUSTER = 3  # kept at most
-REFINEMENTS = 100  # at most; tens are usual
+REFINEMENTS = 3  # at most: what is likeliest of all is not best
 
 
 def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
@@ -21,9 +24,10 @@ def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
 
     Spherical k-means proposes partitions: one of whitened features, where inertia is a
     good guide if classes are of like size, and several of features as they are, for
-    where they are not and whitening would have it cut the large ones into pieces. The
-    likeliest one, were the clusters Gaussian with one covariance [1]_, is kept and
-    refined by the same criterion.
+    where they are not and whitening would have it cut the large ones into pieces. Of
+    the latter those compete that have less inertia than the first one leads to among
+    features as they are. The likeliest, were the clusters Gaussian with one covariance
+    [1]_, is kept and refined a little by the same criterion.
 
     Parameters
     ----------
@@ -42,34 +46,47 @@ def partition(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     .. [1] M. J. Symons, "Clustering criteria and multivariate normal mixtures",
        Biometrics 37 (1981), 35-43.
     """
-    white, plain = whitened(features, n_clusters), directions(features)
-    some = _some_rows(len(features), n_clusters, seed)
-    some_white, some_plain = white[some], plain[some]
     rng = np.random.RandomState(seed)
-    proposed = [(white, _restarted(some_white, n_clusters, RESTARTS, rng))]
+    white, plain = whitened(features, n_clusters), directions(features)
+    labels = best_of_restarts(white, n_clusters, rng)
+    some = _draws(len(features), n_clusters, rng)[0]
+    some_white, some_plain = white[some], plain[some]
+    level = _nearest_optimum(some_plain, labels[some]).inertia_
+
+    least = unlikeliness(some_white, labels[some])
+    kept = None
     for _ in range(PROPOSALS):
         kmeans = _restarted(some_plain, n_clusters, RESTARTS // PROPOSALS, rng)
-        proposed.append((plain, kmeans))
-    rows, kmeans = min(proposed, key=lambda p: unlikeliness(some_white, p[1].labels_))
-    return refined(white, _continued(kmeans, rows))
+        value = unlikeliness(some_white, kmeans.labels_)
+        if kmeans.inertia_ < BETTER * level and value < least:
+            least, kept = value, kmeans
+    if kept is not None:
+        labels = _continued(kept, plain).labels_
+    return refined(white, labels)
 
 
-def best_of_restarts(rows: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+def best_of_restarts(rows: np.ndarray, n_clusters: int, random_state) -> np.ndarray:
     """Labels, int64, of the best of many runs of spherical k-means.
 
-    Of a large set, the restarts see a random choice of rows: the best centres for these
-    then start k-means on all.
+    Of a large set, the restarts see random choices of rows: the best centres for each
+    of these start k-means on all, and the least inertia on all decides.
     """
-    some = rows[_some_rows(len(rows), n_clusters, seed)]
-    return _continued(_restarted(some, n_clusters, RESTARTS, seed), rows)
+    rng = check_random_state(random_state)
+    draws = _draws(len(rows), n_clusters, rng)
+    runs = []
+    for some in draws:
+        kmeans = _restarted(rows[some], n_clusters, RESTARTS // len(draws), rng)
+        runs.append(_continued(kmeans, rows))
+    best = min(runs, key=lambda kmeans: kmeans.inertia_)
+    return best.labels_.astype(np.int64)
 
 
-def _some_rows(n, n_clusters, seed):
+def _draws(n, n_clusters, rng):
     """What selects the rows that restarts see; all of a set that is not large."""
     n_some = max(RESTART_ROWS, 20 * n_clusters)
     if n <= n_some:
-        return slice(None)
-    return np.random.RandomState(seed).permutation(n)[:n_some]
+        return [slice(None)]
+    return [rng.permutation(n)[:n_some] for _ in range(DRAWS)]
 
 
 def _restarted(rows, n_clusters, n_runs, random_state):
@@ -78,11 +95,18 @@ def _restarted(rows, n_clusters, n_runs, random_state):
 
 
 def _continued(kmeans, rows):
-    """Labels of rows, by k-means from centres that were fitted to some or all."""
+    """k-means of all rows, from centres that were fitted to some or all."""
     if len(kmeans.labels_) < len(rows):
         centers = kmeans.cluster_centers_
         kmeans = SphericalKMeans(len(centers), init=centers, n_init=1).fit(rows)
-    return kmeans.labels_.astype(np.int64)
+    return kmeans
+
+
+def _nearest_optimum(rows, labels):
+    """k-means of rows, from clusters of the same rows."""
+    labels = np.unique(labels, return_inverse=True)[1]
+    centers = _sums(rows, labels)
+    return SphericalKMeans(len(centers), init=centers, n_init=1).fit(rows)
 
 
 def directions(features: np.ndarray) -> np.ndarray:
@@ -138,7 +162,7 @@ def unlikeliness(rows: np.ndarray, labels: np.ndarray) -> float:
 
 
 def refined(rows: np.ndarray, labels: np.ndarray, n_steps=REFINEMENTS) -> np.ndarray:
-    """Reassign rows until no step makes them likelier.
+    """Reassign rows, a few times, so that they become likelier.
 
     Every row goes to the cluster from which, with its present mean and share and the
     present scatter of all, it is most likely: classification EM, in which
@@ -156,7 +180,7 @@ def refined(rows: np.ndarray, labels: np.ndarray, n_steps=REFINEMENTS) -> np.nda
     Returns
     -------
     int64 ndarray of shape (N,)
-        A local minimum, in which no cluster is empty that was not.
+        In which no cluster is empty that was not.
     """
     labels = np.unique(labels, return_inverse=True)[1]
     for _ in range(n_steps):
@@ -176,12 +200,17 @@ def refined(rows: np.ndarray, labels: np.ndarray, n_steps=REFINEMENTS) -> np.nda
 def _fitted(rows, labels):
     """Means of clusters, Cholesky factor of the scatter within, and their shares."""
     n, n_features = rows.shape
-    indicators = csr_array((np.ones(n, rows.dtype), (labels, np.arange(n))))
-    counts = indicators.sum(axis=1)
-    means = (indicators @ rows) / np.maximum(counts, 1)[:, None]
+    counts = np.bincount(labels)
+    means = _sums(rows, labels) / np.maximum(counts, 1)[:, None].astype(rows.dtype)
     deviations = rows - means[labels]
     scatter = (deviations.T @ deviations).astype(np.float64) / n
     # Of few rows some directions would have no scatter at all, by chance.
     ridge = n_features / (n + n_features)
     factor = np.linalg.cholesky(scatter + ridge * np.eye(n_features))
     return means, factor, counts / n
+
+
+def _sums(rows, labels):
+    """Of the rows of each cluster."""
+    n = len(rows)
+    return csr_array((np.ones(n, rows.dtype), (labels, np.arange(n)))) @ rows

@@ -44,7 +44,7 @@ def test_the_better_partition_is_kept(sizes, noise, long, whitened_is_right):
     x, y = clusters(sizes, noise=noise, long=long)
     k = len(sizes)
     score = {
-        is_white: adjusted_rand_score(y, best_of_restarts(rows, k, seed=0))
+        is_white: adjusted_rand_score(y, best_of_restarts(rows, k, random_state=0))
         for is_white, rows in ((True, whitened(x, k)), (False, directions(x)))
     }
     assert score[whitened_is_right] > 0.98
