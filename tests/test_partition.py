@@ -52,6 +52,13 @@ def test_the_better_partition_is_kept(sizes, noise, long, whitened_is_right):
     assert adjusted_rand_score(y, partition(x, k, seed=0)) > 0.98
 
 
+def test_proposals_compete_only_with_less_inertia(monkeypatch):
+    x, y = clusters([300, 150, 75, 40, 20], noise=0.15)
+    assert adjusted_rand_score(y, partition(x, 5, seed=0)) > 0.98
+    monkeypatch.setattr(_partition, "BETTER", 0)
+    assert adjusted_rand_score(y, partition(x, 5, seed=0)) < 0.7  # the whitened one
+
+
 def test_unlikeliness_is_that_of_gaussians_with_one_covariance():
     x, y = clusters([9000, 3000, 1000], noise=0.1)
     rows = whitened(x, 3)
@@ -141,3 +148,22 @@ def test_a_large_set_is_clustered_as_a_small_one(monkeypatch):
     assert by_choice.shape == (600,)
     assert by_choice.dtype == np.int64
     assert adjusted_rand_score(y, by_choice) == 1
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+def test_the_draw_that_serves_all_rows_best_is_kept(monkeypatch, good):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 50)
+    rows = np.repeat(np.eye(4), 50, axis=0) + 0.05 * rng.standard_normal((200, 4))
+    # What two of them know has no row of three clusters.
+    draws = [np.arange(50)] * 3
+    draws[good] = np.arange(0, 200, 4)
+    monkeypatch.setattr(_partition, "_draws", lambda *_: draws)
+    labels = best_of_restarts(rows, 4, random_state=0)
+    assert adjusted_rand_score(y, labels) == 1
+
+
+def test_opposite_samples():
+    x = np.repeat([[1.0, 0.0], [-1.0, 0.0]], 10, axis=0).astype(np.float32)
+    assert adjusted_rand_score(np.repeat([0, 1], 10), partition(x, 2, seed=0)) == 1
+    assert (partition(x, 1, seed=0) == 0).all()
