@@ -98,9 +98,18 @@ MAY_IMPORT = {
     "_engine.objective": {"_engine.attention"},
     "_engine.samples": set(),
     "_engine.neighbors": {"_engine.samples"},
-    "_engine.symmetries": {"_engine.samples", "_engine.views"},
-    "_engine.randaugment": set(),
-    "_engine.views": {"_engine.randaugment"},  # a part of views, in its own file
+    "_engine.symmetries": {"_engine.samples", "_engine.geometry"},
+    "_engine.geometry": set(),
+    "_engine.colours": set(),
+    "_engine.blur": set(),
+    "_engine.randaugment": {"_engine.colours"},
+    # What an image goes through, each in its own file.
+    "_engine.views": {
+        "_engine.geometry",
+        "_engine.colours",
+        "_engine.blur",
+        "_engine.randaugment",
+    },
     "_engine.backbones": set(),
     "_engine.schedule": set(),
     "_engine.passes": set(),

@@ -12,18 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2 import functional as reference
 
 from sk_mice._engine import randaugment as ra
-from sk_mice._engine.views import (
-    blur,
-    blur_matrix,
-    colour_basis,
-    colour_map,
-    corrupt,
-    crop_boxes,
-    lift,
-    make_views,
-    map_colours,
-    sampling_grid,
-)
+from sk_mice._engine.blur import blur, blur_matrix
+from sk_mice._engine.colours import colour_basis, colour_map, lift, map_colours
+from sk_mice._engine.geometry import crop_boxes, sampling_grid
+from sk_mice._engine.views import corrupt, make_views
 
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 NAMED = ("moco", "simclr", "randaugment")

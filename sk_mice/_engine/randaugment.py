@@ -19,15 +19,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
+from .colours import LUMA
+
 N_OPERATIONS = 4
 
 
 def luma(images):
-    """ITU-R BT.601 luma of (N, C, H, W), shape (N, 1, H, W); grey is its own luma."""
+    """Luma of (N, C, H, W), shape (N, 1, H, W); grey is its own luma."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.unbind(1)
-    return (0.299 * red + 0.587 * green + 0.114 * blue)[:, None]
+    return (LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue)[:, None]
 
 
 def identity(images, strength):

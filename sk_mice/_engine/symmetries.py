@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .geometry import sampling_grid
 from .samples import Samples
-from .views import sampling_grid
 
 __all__ = ["could_be_mirrored", "gain_of_leaning", "lean", "share_nearer_as_it_is"]
 

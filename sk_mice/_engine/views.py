@@ -8,8 +8,7 @@ every view of every sample has draws of its own, but no operation loops over sam
   into one C x C matrix and one offset per view. One batched product of the matrices
   with the batch makes the stack of all views; colours come before the crop because
   both are linear, so nothing is copied only to repeat the batch.
-- One `grid_sample` over the stack crops, resizes, mirrors, turns and shears. Its grid
-  is put together from rows and columns of positions, one or two of each per view.
+- One `grid_sample` over the stack crops, resizes, mirrors, turns and shears.
 
 Draws come first and are applied afterwards, so nothing waits for the device: there is
 no host synchronisation in "moco" and "simclr".
@@ -26,13 +25,15 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.functional import grid_sample, interpolate, threshold
+from torch.nn.functional import grid_sample, interpolate
 
+from .blur import blur
+from .colours import LUMA, colour_basis, colour_map, lift, map_colours
+from .geometry import crop_boxes, sampling_grid
 from .randaugment import randaugment
 
 MIN_SIDE = 16
 NO_TILT = (0.0, 0.0)
-_LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, what Pillow and torchvision call grey
 
 
 @dataclass(frozen=True)
@@ -54,254 +55,6 @@ _RECIPES = {
     "randaugment": _Recipe(),  # the geometry only; its operations follow
 }
 _VECTOR_RECIPES = {"moco": (0.1, 0.2), "simclr": (0.2, 0.4)}  # noise, replacement
-
-
-def crop_boxes(draws, shape, scale):
-    """Random boxes that lie inside the image.
-
-    The area is uniform, the aspect log-uniform in [3/4, 4/3] and the position uniform.
-    A box that would stick out keeps its area and takes the nearest aspect that fits,
-    where torchvision draws both again; so areas stay uniform.
-
-    Parameters
-    ----------
-    draws : Tensor of shape (4, N)
-        Uniform in [0, 1): area, aspect, top, left.
-    shape : (int, int)
-        Height and width of the image, in pixels.
-    scale : (float, float)
-        Range of the area, as a fraction of the image's.
-
-    Returns
-    -------
-    top, left, height, width : Tensor of shape (N,)
-        In pixels, not rounded.
-    """
-    image_height, image_width = shape
-    low, high = scale
-    area = low + (high - low) * draws[0]
-    # Relative to the image's own aspect, so that the full image has exactly 1.
-    aspect = torch.exp((2 * draws[1] - 1) * math.log(4 / 3))
-    aspect = aspect * (image_height / image_width)
-    aspect = torch.minimum(torch.maximum(aspect, area), 1 / area)
-    height = image_height * torch.sqrt(area / aspect)
-    width = image_width * torch.sqrt(area * aspect)
-    top = draws[2] * (image_height - height)
-    left = draws[3] * (image_width - width)
-    return top, left, height, width
-
-
-def sampling_grid(top, left, height, width, shape, out_shape, mirrored=None, tilt=None):
-    """Where `grid_sample` looks to resize boxes of an image to a common size.
-
-    Parameters
-    ----------
-    top, left, height, width : Tensor of shape (N,)
-        Boxes in pixels of the image.
-    shape, out_shape : (int, int)
-        Height and width of the image and of the result.
-    mirrored : bool Tensor of shape (N,), optional
-        Where true the box is read from right to left.
-    tilt : Tensor of shape (2, N), optional
-        Angles in radians: the box is sheared along its rows by the second, then turned
-        about its centre by the first.
-
-    Returns
-    -------
-    Tensor of shape (N, H', W', 2)
-        For `align_corners=False`: x, then y, from -1 to 1 between the image's edges.
-    """
-    x_by_column, y_by_row = width / shape[1], height / shape[0]
-    if mirrored is not None:
-        x_by_column = torch.where(mirrored, -x_by_column, x_by_column)
-    x, y = (2 * left + width) / shape[1] - 1, (2 * top + height) / shape[0] - 1
-    columns, rows = _pixels(out_shape[1], x.device), _pixels(out_shape[0], x.device)
-    if tilt is None:
-        x = _line(x, x_by_column, columns)[:, None, :]
-        y = _line(y, y_by_row, rows)[:, :, None]
-    else:
-        cosine, sine, slant = tilt[0].cos(), tilt[0].sin(), tilt[1].tan()
-        aspect = shape[1] / shape[0]  # from [-1, 1] along a row to that along a column
-        x_by_row = (cosine * slant - sine) * y_by_row / aspect
-        y_by_column = sine * x_by_column * aspect
-        y_by_row = (cosine + sine * slant) * y_by_row
-        x = _line(x, cosine * x_by_column, columns)[:, None, :]
-        x = x + (x_by_row[:, None] * rows)[:, :, None]
-        y = _line(y, y_by_row, rows)[:, :, None]
-        y = y + (y_by_column[:, None] * columns)[:, None, :]
-    grid = x.new_empty(len(x), *out_shape, 2)
-    grid[..., 0], grid[..., 1] = x, y
-    return grid
-
-
-def _pixels(size, device):
-    """Centres of pixels laid over [-1, 1]."""
-    return (2 * torch.arange(size, device=device) + 1) / size - 1
-
-
-def _line(centre, slope, pixels):
-    """The same laid over [centre - slope, centre + slope], of shape (N, size)."""
-    return torch.addcmul(centre[:, None], slope[:, None], pixels)
-
-
-def blur_matrix(sigma, size):
-    """Gaussian blur along one axis: Toeplitz, rows normalised at the borders too.
-
-    Parameters
-    ----------
-    sigma : Tensor of shape (N,)
-        Standard deviation in pixels; zero gives the identity.
-    size : int
-
-    Returns
-    -------
-    Tensor of shape (N, size, size)
-    """
-    pixels = torch.arange(size, device=sigma.device)
-    # Beyond 1e4 neighbours already weigh exp(-1e4) = 0, and infinity times 0 is nan.
-    precision = (0.5 / sigma**2).clamp_(max=1e4)
-    kernel = torch.exp(-precision[:, None] * pixels**2)  # (N, size), by distance
-    kernel = threshold(kernel, 1e-12, 0.0)  # arithmetic on subnormal numbers is slow
-    weights = kernel[:, (pixels[:, None] - pixels).abs()]
-    return weights.div_(weights.sum(-1, keepdim=True))
-
-
-def blur(images, sigma):
-    """Blur every image by a Gaussian of its own; a fourth channel is left alone.
-
-    Parameters
-    ----------
-    images : Tensor of shape (N, C, H, W)
-    sigma : Tensor of shape (N,)
-        Standard deviation in pixels; zero leaves the image as it is.
-
-    Returns
-    -------
-    Tensor of shape (N, C, H, W)
-    """
-    blurred = _blur_last(images[:, :3], sigma).transpose(2, 3)
-    blurred = _blur_last(blurred, sigma).transpose(2, 3)
-    if images.shape[1] <= 3:
-        return blurred
-    return torch.cat((blurred, images[:, 3:]), dim=1)
-
-
-def _blur_last(images, sigma):
-    lines = images.flatten(1, 2)  # (N, C * H, W)
-    matrix = blur_matrix(sigma, lines.shape[2])
-    return torch.bmm(lines, matrix.mT).view(images.shape)
-
-
-def colour_basis(n_channels):
-    """Four matrices that span every luma-preserving colour map used here.
-
-    Grey images have no chroma, and a fourth channel (alpha, infrared) is left alone.
-
-    Parameters
-    ----------
-    n_channels : {1, 3, 4}
-
-    Returns
-    -------
-    Tensor of shape (4, C, C), float64
-        The projection on the grey axis along chroma, the projection on chroma, the
-        quarter turn of chroma that advances hue, and the identity of a fourth channel.
-    """
-    basis = torch.zeros(4, n_channels, n_channels, dtype=torch.float64)
-    if n_channels == 1:
-        basis[0] = 1.0
-        return basis
-    sine = math.sqrt(3) / 2  # of 120 degrees
-    # Luma and two chroma axes in which the primaries lie as far apart, as hues do.
-    to_chroma = torch.tensor(
-        [_LUMA, (1.0, -0.5, -0.5), (0.0, sine, -sine)], dtype=torch.float64
-    )
-    quarter_turn = torch.zeros(3, 3, dtype=torch.float64)
-    quarter_turn[2, 1], quarter_turn[1, 2] = 1.0, -1.0
-    basis[0, :3, :3] = to_chroma[0]
-    basis[1, :3, :3] = torch.eye(3) - basis[0, :3, :3]
-    basis[2, :3, :3] = torch.linalg.inv(to_chroma) @ quarter_turn @ to_chroma
-    basis[3, 3:, 3:] = 1.0
-    return basis
-
-
-def colour_map(basis, brightness, contrast, saturation, hue):
-    """Compose brightness, contrast, saturation and hue into one matrix per image.
-
-    Brightness b scales the pixel, contrast c scales its distance from the image's mean
-    luma m, saturation s scales chroma, and hue h turns chroma by 2 pi h about the grey
-    axis with luma kept (torchvision shifts the hue of HSV, which keeps the largest
-    channel instead). Apart from clamping the four commute, so their order is no draw:
-    x -> M x + b (1 - c) m with M = b c (grey + s cos(2 pi h) chroma + s sin(2 pi h)
-    turned chroma). Grayscale is s = 0. This is M; `lift` adds the rest.
-
-    Parameters
-    ----------
-    basis : Tensor of shape (4, C, C)
-        From `colour_basis`.
-    brightness, contrast, saturation, hue : Tensor of shape (N,)
-
-    Returns
-    -------
-    Tensor of shape (N, C, C)
-    """
-    gain = brightness * contrast
-    angle = 2 * math.pi * hue
-    chroma = gain * saturation
-    coefficients = torch.stack(
-        (
-            gain,
-            chroma * torch.cos(angle),
-            chroma * torch.sin(angle),
-            torch.ones_like(gain),
-        ),
-        dim=1,
-    )
-    return (coefficients @ basis.flatten(1)).unflatten(1, basis.shape[1:])
-
-
-def map_colours(batch, matrix):
-    """Make V copies of every image, each with its colours mapped by its own matrix.
-
-    Parameters
-    ----------
-    batch : Tensor of shape (B, C, H, W)
-    matrix : Tensor of shape (B * V, C, C)
-        The V views of a sample lie together.
-
-    Returns
-    -------
-    Tensor of shape (B * V, C, H, W)
-    """
-    n_samples, n_channels, height, width = batch.shape
-    matrix = matrix.view(n_samples, -1, n_channels)  # (B, V * C, C)
-    stack = torch.bmm(matrix, batch.flatten(2))
-    return stack.view(-1, n_channels, height, width)
-
-
-def lift(images, contrast, luma):
-    """Add to every image, in place, what contrast c takes off its mean luma.
-
-    An image with luma m becomes b c m on average under `colour_map`'s matrix, and what
-    is missing, b (1 - c) m, is (1 - c) / c times that.
-
-    Parameters
-    ----------
-    images : Tensor of shape (N, C, H, W)
-        Mapped by `colour_map`.
-    contrast : Tensor of shape (N,)
-        Positive.
-    luma : Tensor of shape (C,)
-        Weights of the channels; a fourth channel has none and is not lifted.
-
-    Returns
-    -------
-    Tensor of shape (N, C, H, W)
-        Not clamped.
-    """
-    offset = (1 / contrast - 1) * (images.mean((2, 3)) @ luma)
-    offset = offset[:, None] * (luma > 0)  # (N, C)
-    return images.add_(offset[:, :, None, None])
 
 
 def _jitter(draws, recipe):
@@ -444,7 +197,7 @@ class ImageViews:
         """Constants on a device, kept there so that no step copies from the host."""
         if device not in self._constants:
             n_channels = self.shape[0]
-            luma = torch.tensor({1: (1.0,), 3: _LUMA, 4: (*_LUMA, 0.0)}[n_channels])
+            luma = torch.tensor({1: (1.0,), 3: LUMA, 4: (*LUMA, 0.0)}[n_channels])
             basis = colour_basis(n_channels).float()
             mean, std = self.mean[:, None, None], self.std[:, None, None]
             self._constants[device] = [x.to(device) for x in (mean, std, basis, luma)]

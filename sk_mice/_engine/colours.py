@@ -1,0 +1,122 @@
+"""Brightness, contrast, saturation and hue as one affine map of the pixel per view.
+
+Shapes: B batch, V views, N = B * V, C channels, H and W height and width.
+"""
+
+import math
+
+import torch
+
+LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, what Pillow and torchvision call grey
+
+
+def colour_basis(n_channels):
+    """Four matrices that span every luma-preserving colour map used here.
+
+    Grey images have no chroma, and a fourth channel (alpha, infrared) is left alone.
+
+    Parameters
+    ----------
+    n_channels : {1, 3, 4}
+
+    Returns
+    -------
+    Tensor of shape (4, C, C), float64
+        The projection on the grey axis along chroma, the projection on chroma, the
+        quarter turn of chroma that advances hue, and the identity of a fourth channel.
+    """
+    basis = torch.zeros(4, n_channels, n_channels, dtype=torch.float64)
+    if n_channels == 1:
+        basis[0] = 1.0
+        return basis
+    sine = math.sqrt(3) / 2  # of 120 degrees
+    # Luma and two chroma axes in which the primaries lie as far apart, as hues do.
+    to_chroma = torch.tensor(
+        [LUMA, (1.0, -0.5, -0.5), (0.0, sine, -sine)], dtype=torch.float64
+    )
+    quarter_turn = torch.zeros(3, 3, dtype=torch.float64)
+    quarter_turn[2, 1], quarter_turn[1, 2] = 1.0, -1.0
+    basis[0, :3, :3] = to_chroma[0]
+    basis[1, :3, :3] = torch.eye(3) - basis[0, :3, :3]
+    basis[2, :3, :3] = torch.linalg.inv(to_chroma) @ quarter_turn @ to_chroma
+    basis[3, 3:, 3:] = 1.0
+    return basis
+
+
+def colour_map(basis, brightness, contrast, saturation, hue):
+    """Compose brightness, contrast, saturation and hue into one matrix per image.
+
+    Brightness b scales the pixel, contrast c scales its distance from the image's mean
+    luma m, saturation s scales chroma, and hue h turns chroma by 2 pi h about the grey
+    axis with luma kept (torchvision shifts the hue of HSV, which keeps the largest
+    channel instead). Apart from clamping the four commute, so their order is no draw:
+    x -> M x + b (1 - c) m with M = b c (grey + s cos(2 pi h) chroma + s sin(2 pi h)
+    turned chroma). Grayscale is s = 0. This is M; `lift` adds the rest.
+
+    Parameters
+    ----------
+    basis : Tensor of shape (4, C, C)
+        From `colour_basis`.
+    brightness, contrast, saturation, hue : Tensor of shape (N,)
+
+    Returns
+    -------
+    Tensor of shape (N, C, C)
+    """
+    gain = brightness * contrast
+    angle = 2 * math.pi * hue
+    chroma = gain * saturation
+    coefficients = torch.stack(
+        (
+            gain,
+            chroma * torch.cos(angle),
+            chroma * torch.sin(angle),
+            torch.ones_like(gain),
+        ),
+        dim=1,
+    )
+    return (coefficients @ basis.flatten(1)).unflatten(1, basis.shape[1:])
+
+
+def map_colours(batch, matrix):
+    """Make V copies of every image, each with its colours mapped by its own matrix.
+
+    Parameters
+    ----------
+    batch : Tensor of shape (B, C, H, W)
+    matrix : Tensor of shape (B * V, C, C)
+        The V views of a sample lie together.
+
+    Returns
+    -------
+    Tensor of shape (B * V, C, H, W)
+    """
+    n_samples, n_channels, height, width = batch.shape
+    matrix = matrix.view(n_samples, -1, n_channels)  # (B, V * C, C)
+    stack = torch.bmm(matrix, batch.flatten(2))
+    return stack.view(-1, n_channels, height, width)
+
+
+def lift(images, contrast, luma):
+    """Add to every image, in place, what contrast c takes off its mean luma.
+
+    An image with luma m becomes b c m on average under `colour_map`'s matrix, and what
+    is missing, b (1 - c) m, is (1 - c) / c times that.
+
+    Parameters
+    ----------
+    images : Tensor of shape (N, C, H, W)
+        Mapped by `colour_map`.
+    contrast : Tensor of shape (N,)
+        Positive.
+    luma : Tensor of shape (C,)
+        Weights of the channels; a fourth channel has none and is not lifted.
+
+    Returns
+    -------
+    Tensor of shape (N, C, H, W)
+        Not clamped.
+    """
+    offset = (1 / contrast - 1) * (images.mean((2, 3)) @ luma)
+    offset = offset[:, None] * (luma > 0)  # (N, C)
+    return images.add_(offset[:, :, None, None])
