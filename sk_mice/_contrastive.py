@@ -368,14 +368,17 @@ class ContrastiveEstimator(
             row["epoch"] += before
             run.history.append({"stage": stage} | row)
 
-    def _make_trainer(self, model, setup, seed, n_epochs, stage, **more) -> Trainer:
+    def _make_trainer(
+        self, model, setup, seed, n_epochs, stage, lr=None, **more
+    ) -> Trainer:
+        lr = self.lr if lr is None else lr
         return Trainer(
             model,
             views=setup.views,
             neighbors=setup.neighbors,
             generator=torch.Generator(setup.device).manual_seed(seed),
             order_generator=torch.Generator().manual_seed(seed),
-            rate=learning_rate(self.lr, self.schedule, self.warmup),
+            rate=learning_rate(lr, self.schedule, self.warmup),
             weight_decay=self.weight_decay,
             teacher_momentum=self.teacher_momentum,
             autocast_dtype=setup.autocast_dtype,

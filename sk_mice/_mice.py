@@ -32,6 +32,7 @@ SETTLING_STEPS = 30  # of an average that takes in a tenth of every batch
 # are a few steps: clusters ran empty. Untrained networks released as late lost theirs.
 HELD_SHARE = 0.5
 HELD_SHARE_UNTRAINED = 0.1
+LATER_RATE = 1 / 3  # of `lr`, for EM after MoCo, whose features a full rate disturbs
 
 
 class MiCEClustering(ClusterMixin, ContrastiveEstimator):
@@ -109,7 +110,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "random" starts EM from random weights and prototypes, as the paper does.
         "two-stage" first trains as the special case that MoCo is (Theorem 3) and
         starts EM at a partition of its features.
-    init_share : float, default=0.85
+    init_share : float, default=0.9
         Share of `max_epochs` that the first of the two stages takes.
     n_rounds : int, default=2
         Rounds of EM in the second. Each after the first starts at a partition anew, of
@@ -121,7 +122,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     batch_size : int, default=256
         At most N is used. An epoch's batches are of equal size to within one.
     lr : float, default=0.3
-        Peak learning rate of SGD with momentum 0.9. (The paper: 1.0.)
+        Peak learning rate of SGD with momentum 0.9. (The paper: 1.0.) After the first
+        of two stages EM takes a third of it. (The paper, after pre-training: a tenth.)
     weight_decay : float, default=1e-4
         Of SGD.
     schedule : {"cosine", "step", "constant"}, sequence or callable, default="cosine"
@@ -269,7 +271,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         crop_scale="auto",
         affine="auto",
         init="two-stage",
-        init_share=0.85,
+        init_share=0.9,
         n_rounds=2,
         n_init=1,
         max_epochs=200,
@@ -510,6 +512,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _em(self, run, setup, seed, n_epochs) -> None:
         """EM, at first with responsibilities held at labels, if there are any."""
         options = {"fill_queue": not run.history} | self._prototype_options()
+        if run.two_stage:
+            options["lr"] = LATER_RATE * self.lr
         if run.labels is not None:
             share = HELD_SHARE if run.two_stage else HELD_SHARE_UNTRAINED
             options |= {
