@@ -226,6 +226,15 @@ def test_one_epoch_works(init):
     assert [row["stage"] for row in estimator.history_] == ["em"]
 
 
+def test_em_takes_a_third_of_the_rate_after_a_first_stage_alone():
+    options = {"schedule": "constant", "lr": 0.03, "max_epochs": 3}
+    rates = [row["lr"] for row in tiny(**options, init_share=0.5).fit(IMAGES).history_]
+    assert rates == pytest.approx([0.03, 0.03, 0.01])
+    options["init"] = "random"
+    rates = [row["lr"] for row in tiny(**options).fit(IMAGES).history_]
+    assert rates == pytest.approx([0.03] * 3)
+
+
 def test_restarts_keep_the_best_and_say_how_far_they_agree():
     estimator = tiny(n_init=3).fit(IMAGES)
     assert -1 <= estimator.stability_ <= 1
