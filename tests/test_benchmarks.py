@@ -120,14 +120,14 @@ def test_budget_is_what_mice_spent(benchmark):
         return types.SimpleNamespace(history_=rows)
 
     budget = Budget(100)
-    budget.measure(mice(*85 * [("moco", 1.0)], *15 * [("em", 4.0)]), 150.0)
+    budget.measure(mice(*90 * [("moco", 1.0)], *10 * [("em", 4.0)]), 150.0)
     assert budget.seconds == 150
-    assert budget.epochs_at(1.0) == 85 + 15 * 4
-    assert budget.epochs_at(0.0) == round((85 + 15 * 4) / 4)
-    assert budget.epochs_at(0.85) == 100
+    assert budget.epochs_at(1.0) == 90 + 10 * 4
+    assert budget.epochs_at(0.0) == round((90 + 10 * 4) / 4)
+    assert budget.epochs_at(0.9) == 100
     only_em = Budget(1)
     only_em.measure(mice(("em", 4.0)), 4.0)
-    assert only_em.epochs_at(0.85) == 2  # one is too few to say anything
+    assert only_em.epochs_at(0.9) == 2  # one is too few to say anything
 
 
 def test_starts(benchmark, tmp_path):
