@@ -259,7 +259,7 @@ def feature_count(backbone: nn.Module, shape) -> int:
     device = next((tensor.device for tensor in tensors), torch.device("cpu"))
     try:
         with torch.no_grad(), device:  # also what the module makes lies there
-            features = backbone(torch.zeros(2, *shape))
+            features = backbone(torch.zeros(2, *shape, dtype=torch.float32))
     except (RuntimeError, TypeError, IndexError) as error:
         name = type(backbone).__name__
         raise ValueError(

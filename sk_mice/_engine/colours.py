@@ -37,7 +37,7 @@ def colour_basis(n_channels):
     quarter_turn = torch.zeros(3, 3, dtype=torch.float64)
     quarter_turn[2, 1], quarter_turn[1, 2] = 1.0, -1.0
     basis[0, :3, :3] = to_chroma[0]
-    basis[1, :3, :3] = torch.eye(3) - basis[0, :3, :3]
+    basis[1, :3, :3] = torch.eye(3, dtype=torch.float64) - basis[0, :3, :3]
     basis[2, :3, :3] = torch.linalg.inv(to_chroma) @ quarter_turn @ to_chroma
     basis[3, 3:, 3:] = 1.0
     return basis

@@ -69,7 +69,7 @@ def sampling_grid(top, left, height, width, shape, out_shape, mirrored=None, til
     if mirrored is not None:
         x_by_column = torch.where(mirrored, -x_by_column, x_by_column)
     x, y = (2 * left + width) / shape[1] - 1, (2 * top + height) / shape[0] - 1
-    columns, rows = _pixels(out_shape[1], x.device), _pixels(out_shape[0], x.device)
+    columns, rows = _pixels(out_shape[1], x), _pixels(out_shape[0], x)
     if tilt is None:
         x = _line(x, x_by_column, columns)[:, None, :]
         y = _line(y, y_by_row, rows)[:, :, None]
@@ -88,9 +88,10 @@ def sampling_grid(top, left, height, width, shape, out_shape, mirrored=None, til
     return grid
 
 
-def _pixels(size, device):
-    """Centres of pixels laid over [-1, 1]."""
-    return (2 * torch.arange(size, device=device) + 1) / size - 1
+def _pixels(size, like):
+    """Centres of pixels laid over [-1, 1], in another tensor's type and place."""
+    pixels = torch.arange(size, dtype=like.dtype, device=like.device)
+    return (2 * pixels + 1) / size - 1
 
 
 def _line(centre, slope, pixels):

@@ -335,7 +335,8 @@ def gating_prototypes(kind: str, n_clusters: int, dim: int, seed: int = 0) -> Te
     """
     if kind == "uniform":
         generator = torch.Generator().manual_seed(seed)
-        omega = 2 * torch.rand(n_clusters, dim, generator=generator) - 1
+        draws = torch.rand(n_clusters, dim, generator=generator, dtype=torch.float32)
+        omega = 2 * draws - 1
         return F.normalize(omega, dim=1)
     if kind == "simplex" or (kind == "auto" and n_clusters <= dim + 1):
         return objective.simplex_centres(n_clusters, dim)

@@ -209,7 +209,8 @@ def randaugment(images, fill, generator):
     names, low, high = _table(images.shape[1], images.device)
     n_draws = 2 * N_OPERATIONS + 3
     size = (n_draws, len(images))
-    draws = torch.rand(size, generator=generator, device=images.device)
+    on = {"generator": generator, "device": images.device}
+    draws = torch.rand(size, dtype=torch.float32, **on)
     choices = (draws[:N_OPERATIONS] * len(names)).long()
     strengths = torch.lerp(low[choices], high[choices], draws[N_OPERATIONS:-3])
     images = images.clone()
@@ -224,7 +225,9 @@ def _table(n_channels: int, device) -> tuple[list[str], Tensor, Tensor]:
     ranges |= GEOMETRIC_OPERATIONS
     if n_channels == 1:
         del ranges["colour"]
-    low, high = torch.tensor(list(ranges.values()), device=device).unbind(1)
+    bounds = list(ranges.values())
+    bounds = torch.tensor(bounds, dtype=torch.float32, device=device)
+    low, high = bounds.unbind(1)
     return list(ranges), low, high
 
 

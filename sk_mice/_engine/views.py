@@ -59,7 +59,7 @@ _VECTOR_RECIPES = {"moco": (0.1, 0.2), "simclr": (0.2, 0.4)}  # noise, replaceme
 
 def _jitter(draws, recipe):
     """Brightness, contrast, saturation and hue of every image from (6, N) draws."""
-    strength = torch.where(draws[0] < recipe.jitter_p, 1.0, 0.0)
+    strength = (draws[0] < recipe.jitter_p).to(draws.dtype)
     swing = strength * (2 * draws[1:5] - 1)  # (4, N) in [-1, 1)
     saturation = 1 + recipe.saturation * swing[2]
     return (
@@ -154,7 +154,7 @@ class ImageViews:
         recipe = _RECIPES[self.augmentation]
         mean, _, basis, luma = self._on(batch.device)
         n_images = len(batch) * n_views
-        draws = torch.rand((13, n_images), generator=generator, device=batch.device)
+        draws = _uniform((13, n_images), generator, batch.device)
         factors = _jitter(draws[5:11], recipe)
         stack = map_colours(batch, colour_map(basis, *factors))
         tilt = self._tilt(n_images, generator, batch.device)
@@ -171,7 +171,7 @@ class ImageViews:
         """Angles (2, N) of rotation and shear in radians; None where both are 0."""
         if not any(self.affine):
             return None
-        draws = torch.rand((2, n_images), generator=generator, device=device)
+        draws = _uniform((2, n_images), generator, device)
         rotation, shear = (math.radians(degrees) for degrees in self.affine)
         swing = 2 * draws - 1  # in [-1, 1)
         return torch.stack((rotation * swing[0], shear * swing[1]))
@@ -197,7 +197,8 @@ class ImageViews:
         """Constants on a device, kept there so that no step copies from the host."""
         if device not in self._constants:
             n_channels = self.shape[0]
-            luma = torch.tensor({1: (1.0,), 3: LUMA, 4: (*LUMA, 0.0)}[n_channels])
+            luma = {1: (1.0,), 3: LUMA, 4: (*LUMA, 0.0)}[n_channels]
+            luma = torch.tensor(luma, dtype=torch.float32)
             basis = colour_basis(n_channels).float()
             mean, std = self.mean[:, None, None], self.std[:, None, None]
             self._constants[device] = [x.to(device) for x in (mean, std, basis, luma)]
@@ -280,11 +281,13 @@ def corrupt(batch, n_views, probability, generator):
     """
     n_samples, n_features = batch.shape
     size = (n_views, n_samples, n_features)
-    on = {"generator": generator, "device": batch.device}
-    offset = torch.randint(1, max(n_samples, 2), size, **on)
-    donor = (torch.arange(n_samples, device=batch.device)[:, None] + offset) % n_samples
+    device = batch.device
+    offset = torch.randint(
+        1, max(n_samples, 2), size, generator=generator, device=device
+    )
+    donor = (torch.arange(n_samples, device=device)[:, None] + offset) % n_samples
     values = batch.gather(0, donor.flatten(0, 1)).view(size)
-    return torch.where(torch.rand(size, **on) < probability, values, batch)
+    return torch.where(_uniform(size, generator, device) < probability, values, batch)
 
 
 def make_views(
@@ -452,6 +455,10 @@ def _called(augmentation, stack, generator):
             f"{result.device}."
         )
     return result.float()
+
+
+def _uniform(size, generator, device):
+    return torch.rand(size, generator=generator, dtype=torch.float32, device=device)
 
 
 def _resize(images, size):

@@ -1,0 +1,136 @@
+"""A process's settings of torch, and its generator, on which nothing here depends."""
+
+import os
+import zlib
+from contextlib import ExitStack, contextmanager
+from functools import cache
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["OwnDraws", "mind_fork", "own_settings", "spawn_seed"]
+
+_NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+_process = os.getpid()
+
+
+@contextmanager
+def own_settings():
+    """Compute as torch and NumPy do by default, in this thread, whatever is set.
+
+    Ends an outer autocast, inference mode, `no_grad` and default device for as long as
+    it lasts. The default dtype belongs to the whole process and is left alone: code
+    that runs in here names the dtype of what it makes.
+    """
+    with ExitStack() as settings:
+        settings.enter_context(np.errstate(**_NUMPY_ERRORS))
+        settings.enter_context(torch.inference_mode(False))
+        settings.enter_context(torch.enable_grad())
+        for device_type in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device_type):
+                off = torch.autocast(device_type, enabled=False)
+                settings.enter_context(off)
+        if torch.empty(0).device.type != "cpu":
+            settings.enter_context(torch.device("cpu"))
+        yield
+
+
+def mind_fork() -> None:
+    """Use one thread in the child of a fork.
+
+    The parent's threads are not there, and OpenMP would wait for them without end.
+    """
+    global _process
+    if _process != os.getpid():
+        _process = os.getpid()
+        torch.set_num_threads(1)
+
+
+def spawn_seed(seed: int, purpose: str, *numbers: int) -> int:
+    """A seed below 2**32; other purposes and numbers give independent streams."""
+    key = (zlib.crc32(purpose.encode()), *numbers)
+    return int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
+
+
+# -------------------------------------------------------------------- random draws
+
+_aten = torch.ops.aten
+_FACTORIES = {
+    _aten.empty.memory_format,
+    _aten.zeros.default,
+    _aten.ones.default,
+    _aten.rand.default,
+    _aten.randn.default,
+}
+
+
+class OwnDraws(TorchDispatchMode):
+    """Random draws come from one's own generators, and new tensors are float32.
+
+    For code that takes no generator, such as the constructors of modules and dropout.
+    It acts in this thread alone: the global generator and the default dtype are neither
+    read nor changed. Dropout on a GPU is the exception, as torch has no such form.
+
+    Parameters
+    ----------
+    seed : int
+        Of a generator for each device that draws.
+    *generators : torch.Generator
+        Each serves its own device in place of one that is made from the seed.
+
+    Attributes
+    ----------
+    used : bool
+        Whether anything was drawn that named no generator itself.
+    """
+
+    def __init__(self, seed: int, *generators: torch.Generator):
+        super().__init__()
+        self.used = False
+        self._seed = seed
+        self._generators = {generator.device: generator for generator in generators}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func in _FACTORIES and kwargs.get("dtype") is None:
+            kwargs["dtype"] = torch.float32
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            func = _with_generator(func)
+            if kwargs.get("generator") is None:
+                self.used = True
+                if _takes_generator(func):
+                    kwargs["generator"] = self._generator(args, kwargs.get("device"))
+        return func(*args, **kwargs)
+
+    def _generator(self, args, device) -> torch.Generator:
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        device = tensors[0].device if tensors else torch.device(device or "cpu")
+        if device.type == "meta":  # nothing is drawn
+            device = torch.device("cpu")
+        if device not in self._generators:
+            generator = torch.Generator(device).manual_seed(self._seed)
+            self._generators[device] = generator
+        return self._generators[device]
+
+
+@cache
+def _with_generator(func):
+    """The form of a random operation that takes a generator, if there is one."""
+    names = _names(func)
+    if "generator" in names:
+        return func
+    for overload in func.overloadpacket.overloads():
+        other = getattr(func.overloadpacket, overload)
+        if _names(other) - {"generator"} == names and _takes_generator(other):
+            return other
+    return func
+
+
+def _takes_generator(func) -> bool:
+    return "generator" in _names(func)
+
+
+@cache
+def _names(func) -> frozenset[str]:
+    return frozenset(argument.name for argument in func._schema.arguments)
