@@ -22,7 +22,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._bars import tqdm
-from ._checkpoint import Checkpoint, SaveProgress, fingerprint
+from ._checkpoint import Checkpoint, SaveProgress
+from ._engine.ambient import OwnDraws, mind_fork, own_settings, spawn_seed
 from ._engine.backbones import backbone_name, build_backbone
 from ._engine.inference import Inference
 from ._engine.memory import kept_memory
@@ -31,14 +32,15 @@ from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.samples import Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
 from ._engine.symmetries import could_be_mirrored, lean
-from ._engine.trainer import ProgressBar, Trainer
+from ._engine.trainer import Trainer
 from ._engine.views import NO_TILT, check_affine, is_small_and_grey, make_views
-from ._progress import Progress, Run
+from ._identity import identity
+from ._interrupt import Interrupt
+from ._progress import WORDS, FitBar, Follow, Progress, Run
 from ._resolve import (
     check_callbacks,
     check_views,
     draw_seeds,
-    mind_fork,
     resolve_device,
     resolve_precision,
 )
@@ -60,25 +62,29 @@ class Setup:
     batch_size: int
     queue_size: int
     queue_dtype: torch.dtype
-    bar: object  # tqdm, over all epochs of the fit
+    bar: FitBar
+    interrupt: Interrupt
     progress: Progress
     checkpoint: Checkpoint | None
 
     def __enter__(self):
-        """Close the progress bar whatever happens."""
+        """Wait for Ctrl-C."""
+        self.interrupt.__enter__()
         return self
 
     def __exit__(self, *error):
-        """Close the progress bar."""
+        """Wait no longer, and close the progress bar."""
         self.bar.close()
+        self.interrupt.__exit__(*error)
 
 
 @contextmanager
 def unchanged_on_error(estimator):
-    """Leave an estimator as it was, fitted or not, if a fit fails."""
+    """Fit with settings of our own; leave the estimator as it was if that fails."""
     before = vars(estimator).copy()
     try:
-        yield
+        with own_settings():
+            yield
     except BaseException:
         vars(estimator).clear()
         vars(estimator).update(before)
@@ -126,6 +132,12 @@ class ContrastiveEstimator(
         "verbose": ["verbose"],
         "random_state": ["random_state"],
     }
+
+    # What decides the model and how X is read, which a warm start takes over.
+    _of_the_model = (
+        *("backbone", "queue_size", "queue_precision"),
+        *("image_shape", "layout", "value_range"),
+    )
 
     # ------------------------------------------------------------- before training
 
@@ -178,8 +190,15 @@ class ContrastiveEstimator(
                 "`n_clusters` and `embedding_dim` must be those of the fitted model, "
                 f"{tuple(self._model.queue.shape[1:])}, for a warm start; got {asked}."
             )
+        was_fitted_with = getattr(self, "_fitted_with", {})  # unknown in older files
+        for name, was in was_fitted_with.items() if self._continues else ():
+            if not _is_same(getattr(self, name), was):
+                raise ValueError(
+                    f"`{name}` must be as in the fit that `warm_start` goes on from, "
+                    f"{was!r}; got {getattr(self, name)!r}."
+                )
 
-    def _setup(self, X, progress: Progress, checkpoint=None) -> Setup:
+    def _setup(self, X, progress: Progress, checkpoint=None, labels=None) -> Setup:
         mind_fork()
         check_schedule(self.schedule)
         check_callbacks(self.callbacks)
@@ -190,7 +209,11 @@ class ContrastiveEstimator(
         self._decide_geometry(samples)
         views = self._make_views(self.flip_, self.affine_)
         if callable(self.augmentation):
-            check_views(views, samples)
+            with OwnDraws(0):
+                check_views(views, samples)
+        n_epochs = self._n_epochs(labels)
+        n_restarts = len(progress.seeds)
+        n_epochs = {stage: n * n_restarts for stage, n in n_epochs.items()}
         return Setup(
             samples=samples,
             views=views,
@@ -200,14 +223,16 @@ class ContrastiveEstimator(
             batch_size=min(self.batch_size, len(X)),
             queue_size=min(self.queue_size, len(X)),
             queue_dtype=queue_dtype or torch.float32,
-            bar=tqdm(
-                total=len(progress.seeds) * self.max_epochs,
-                desc=type(self).__name__,
-                unit="epoch",
-                disable=not self.verbose,
-            ),
+            bar=FitBar(type(self).__name__, n_epochs, shown=bool(self.verbose)),
+            interrupt=Interrupt(self._say_stopping),
             progress=progress,
             checkpoint=checkpoint,
+        )
+
+    def _say_stopping(self) -> str:
+        return (
+            f"{type(self).__name__} stops and first makes a model of its whole epochs, "
+            "which can take some seconds. Press Ctrl-C again to stop without a model."
         )
 
     def _find_neighbors(self, samples):
@@ -215,14 +240,13 @@ class ContrastiveEstimator(
             return None
         return find_neighbors(samples, self.n_neighbors)
 
-    def _open_checkpoint(self, X, *more):
+    def _open_checkpoint(self, X, init_labels):
         """The checkpoint that is asked for, and what it knows of this fit."""
         if self.checkpoint is None:
             return None, None
-        if self._continues:
-            more = (*more, dict(self._model.state_dict()))
-        name = fingerprint(self, X, *more)
-        checkpoint = Checkpoint(self.checkpoint, self.checkpoint_every, name)
+        model = dict(self._model.state_dict()) if self._continues else None
+        fit = identity(self, X=X, init_labels=init_labels, model=model)
+        checkpoint = Checkpoint(self.checkpoint, self.checkpoint_every, fit)
         return checkpoint, checkpoint.load()
 
     def _decide_geometry(self, samples) -> None:
@@ -264,7 +288,7 @@ class ContrastiveEstimator(
         progress = Progress(seeds)
         run = None
         with (
-            self._setup(X, progress, checkpoint) as setup,
+            self._setup(X, progress, checkpoint, init_labels) as setup,
             kept_memory(setup.device),
         ):
             if saved is not None:
@@ -278,8 +302,10 @@ class ContrastiveEstimator(
                         checkpoint.save(progress.record())
                 except STOPS as error:
                     progress.stopped_by = error
+                    if setup.interrupt.again:
+                        raise
                     if progress.best is None:
-                        if not run.history:
+                        if not (run.ready and run.history):
                             raise
                         progress.done(run, *self._judge(run, setup))
                     break
@@ -298,20 +324,23 @@ class ContrastiveEstimator(
             progress.best = Run(**vars(self._begin(setup, seed)) | saved["best"])
             progress.best.model.load_state_dict(weights)
             progress.best.model.eval()
-        run = None
-        n_epochs = len(progress.partitions) * self.max_epochs
+            setup.interrupt.waits = True
+        n_restarts, run = len(progress.partitions), None
+        n_epochs = {s: n * n_restarts for s, n in self._n_epochs(init_labels).items()}
         if saved["run"] is not None:
-            seed = progress.seeds[len(progress.partitions)]
+            seed = progress.seeds[n_restarts]
             run = self._begin(setup, seed, init_labels)
             run = Run(**vars(run) | saved["run"])
-            n_epochs += len(run.history)
-        setup.bar.update(n_epochs)
+            for row in run.history:
+                n_epochs[row["stage"]] += 1
         if self.verbose:
-            n_epochs += len(run.state["history"]) if run else 0
+            n_all = sum(n_epochs.values()) + len(run.state["history"] if run else ())
             tqdm.write(
-                f"{type(self).__name__} goes on after {n_epochs} epochs, from "
+                f"{type(self).__name__} goes on after {n_all} epochs, from "
                 f"{str(setup.checkpoint.path)!r}."
             )
+        for stage, n in n_epochs.items():
+            setup.bar.pass_over(stage, n)
         return run
 
     def _build_moco(self, setup: Setup, seed: int) -> ContrastiveMixture:
@@ -320,8 +349,7 @@ class ContrastiveEstimator(
 
     def _build(self, setup: Setup, seed: int, *, n_experts, omega, kappa, **more):
         """A model with fresh weights, a function of the seed; in evaluation mode."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # no other device's
+        with OwnDraws(seed):
             shape = setup.views.out_shape
             model = ContrastiveMixture(
                 build_backbone(self.backbone, shape, device=setup.device),
@@ -343,25 +371,32 @@ class ContrastiveEstimator(
 
         Whatever of `STOPS` comes on the way, the model is that of the last whole epoch.
         """
+        seed = spawn_seed(seed, "stage", run.stage)
         trainer = self._make_trainer(model, setup, seed, n_epochs, stage, **more)
         if setup.checkpoint is not None:
             trainer.callbacks.append(
                 SaveProgress(setup.checkpoint, partial(setup.progress.record, run))
             )
+        setup.bar.say(WORDS[stage])
         if run.state is not None:
-            setup.bar.update(len(run.state["history"]))
+            setup.bar.pass_over(stage, len(run.state["history"]))
         try:
-            trainer.train(setup.samples, run.state)
-        except STOPS:
-            trainer.rewind()
-            self._note_stage(run, model, trainer, stage)
-            raise
+            trainer.begin(setup.samples, run.state)
+            run.ready = run.ready or model is run.model
+            try:
+                trainer.train()
+            except STOPS:
+                trainer.rewind()
+                self._note_stage(run, model, trainer, stage)
+                raise
+        finally:
+            model.eval()
         self._note_stage(run, model, trainer, stage)
+        setup.bar.pass_over(stage, n_epochs - len(trainer.history))  # EarlyStopping
         run.stage += 1
 
     def _note_stage(self, run: Run, model, trainer: Trainer, stage: str) -> None:
         run.state = None
-        model.eval()
         model.round_queue()
         before = sum(row["stage"] == stage for row in run.history)
         for row in trainer.history_rows():
@@ -372,19 +407,25 @@ class ContrastiveEstimator(
         self, model, setup, seed, n_epochs, stage, lr=None, **more
     ) -> Trainer:
         lr = self.lr if lr is None else lr
+        views_seed = spawn_seed(seed, "views")
+        order_seed = spawn_seed(seed, "order")
         return Trainer(
             model,
             views=setup.views,
             neighbors=setup.neighbors,
-            generator=torch.Generator(setup.device).manual_seed(seed),
-            order_generator=torch.Generator().manual_seed(seed),
+            generator=torch.Generator(setup.device).manual_seed(views_seed),
+            order_generator=torch.Generator().manual_seed(order_seed),
             rate=learning_rate(lr, self.schedule, self.warmup),
             weight_decay=self.weight_decay,
             teacher_momentum=self.teacher_momentum,
             autocast_dtype=setup.autocast_dtype,
             n_epochs=n_epochs,
             batch_size=setup.batch_size,
-            callbacks=[ProgressBar(setup.bar, stage), *(self.callbacks or ())],
+            callbacks=[
+                Follow(setup.bar, setup.interrupt, stage),
+                *(self.callbacks or ()),
+            ],
+            stop_requested=lambda: setup.interrupt.came,
             **more,
         )
 
@@ -400,9 +441,10 @@ class ContrastiveEstimator(
         """Any of what the model can infer about X, see :func:`infer`."""
         check_is_fitted(self)
         mind_fork()
-        X = self._check_X(X, reset=False)
-        samples = Samples(X, self._format, self.device_)
-        return infer(self._model, self._make_views(), samples, *wanted)
+        with own_settings():
+            X = self._check_X(X, reset=False)
+            samples = Samples(X, self._format, self.device_)
+            return infer(self._model, self._make_views(), samples, *wanted)
 
     def _end(self, stopped_by) -> None:
         """Say what stopped a fit, if anything did; the estimator is fitted."""
@@ -417,6 +459,9 @@ class ContrastiveEstimator(
         )
 
     def _keep(self, run: Run) -> None:
+        if not self._continues:
+            kept = {name: getattr(self, name) for name in self._of_the_model}
+            self._fitted_with = kept
         self._model = run.model
         self.history_ = run.history
         self.n_iter_ = len(run.history)
@@ -453,6 +498,13 @@ class ContrastiveEstimator(
         if "_model" in state and self.device_.type != "cpu":
             state["_model"] = copy.deepcopy(self._model).cpu()
         return state
+
+
+def _is_same(value, was) -> bool:
+    """Whether a parameter is the same, though perhaps a list and no longer a tuple."""
+    if isinstance(was, list | tuple) and isinstance(value, list | tuple):
+        return list(value) == list(was)
+    return value is was or (isinstance(was, str | Integral) and value == was)
 
 
 def infer(model, views, samples: Samples, *wanted) -> list[np.ndarray]:

@@ -21,6 +21,7 @@ from ._contrastive import (
     unchanged_on_error,
 )
 from ._engine import objective
+from ._engine.ambient import OwnDraws, spawn_seed
 from ._engine.inference import Inference
 from ._engine.model import gating_prototypes
 from ._partition import partition
@@ -148,7 +149,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         float32. "auto" takes bfloat16 where the hardware has it; for vectors, only on
         a GPU.
     callbacks : list of skorch callbacks, default=None
-        They see the first stage, and each round of EM, as a training run of its own.
+        They see the first stage, and each round of EM, as a training run of its own,
+        whose history has "train_loss", the negative ELBO. No samples are held out:
+        "valid_loss", which `EarlyStopping` monitors, is the same.
     checkpoint : str or path-like, default=None
         A folder for the progress of the fit; files in it are named after parameters
         and data. `fit` with the same parameters and data goes on from there, bit for
@@ -157,7 +160,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Epochs between two checkpoints.
     warm_start : bool, default=False
         Whether `fit` goes on from the fitted model (teacher, heads, queue and
-        prototypes) with EM for another `max_epochs`.
+        prototypes) with EM for another `max_epochs`. What decides the model and how X
+        is read must be as before: `n_clusters`, `backbone`, `embedding_dim`,
+        `gating_prototypes`, `expert_heads`, `queue_size`, `queue_precision`,
+        `image_shape`, `layout` and `value_range`.
     verbose : int, default=0
         1 shows a progress bar over the whole fit.
     random_state : int, RandomState instance or None, default=None
@@ -249,6 +255,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
     }
+    _of_the_model = (*ContrastiveEstimator._of_the_model, "gating_prototypes")
 
     def __init__(
         self,
@@ -382,6 +389,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 f"`n_clusters` must be at most n_samples = {len(X)}; got "
                 f"{self.n_clusters}."
             )
+        if self._continues and init_labels is not None:
+            raise ValueError(
+                "`init_labels` must be None where `warm_start` goes on from a model."
+            )
         init_labels = self._check_init_labels(init_labels, len(X))
         self._check_parts()
         n_restarts = 1 if self._continues else self.n_init
@@ -436,7 +447,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             run.model.kappa = self.kappa
             return run
         omega = gating_prototypes(
-            self.gating_prototypes, self.n_clusters, self.embedding_dim, seed
+            self.gating_prototypes,
+            self.n_clusters,
+            self.embedding_dim,
+            spawn_seed(seed, "gating prototypes"),
         )
         model = self._build(
             setup,
@@ -450,6 +464,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         two_stage = init_labels is None and self.init == "two-stage"
         return Run(model, init_labels, labels=init_labels, two_stage=two_stage)
 
+    def _n_epochs(self, labels=None) -> dict[str, int]:
+        """Epochs of each stage of a restart."""
+        n_moco = 0
+        if not self._continues and labels is None and self.init == "two-stage":
+            n_moco = min(round(self.init_share * self.max_epochs), self.max_epochs - 1)
+        return {"moco": n_moco, "em": self.max_epochs - n_moco}
+
     def _run(self, run, setup, seed) -> None:
         """The stages that `init` asks for, or what is left of them."""
         if self._continues:
@@ -462,10 +483,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 self._settle(run.model, setup, seed)
                 features = infer_finite(run.model, setup, "features")
                 self._start_at(run.model, setup, run.labels, features)
-            self._em(run, setup, seed + 1, self.max_epochs)
+            self._em(run, setup, seed, self.max_epochs)
 
     def _judge(self, run, setup):
         """Mean ELBO and hard assignments of the training samples."""
+        setup.bar.say("labels of all samples")
         joint = infer_finite(run.model, setup, "joint")
         return _mean_log_evidence(joint), joint.argmax(axis=1)
 
@@ -475,37 +497,39 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         MoCo is the special case A3 to A5 of the model (Theorem 3), so EM goes on from
         it without a break.
         """
-        n_epochs = round(self.init_share * self.max_epochs)
-        n_epochs = min(n_epochs, self.max_epochs - 1)
+        n_epochs = self._n_epochs()
         if run.stage == 0:
-            moco = self._build_moco(setup, seed)
+            moco, n_moco = self._build_moco(setup, seed), n_epochs["moco"]
             new = {"fill_queue": True}
             try:
-                if n_epochs:
-                    self._train(run, moco, setup, seed, n_epochs, "moco", **new)
+                if n_moco:
+                    self._train(run, moco, setup, seed, n_moco, "moco", **new)
             except STOPS:
-                if run.history:  # the model is to be one that can predict
+                if run.history and not setup.interrupt.again:
                     self._take_over(run, moco, setup, seed)
                 raise
             self._take_over(run, moco, setup, seed)
             run.stage = 1
-        rounds = split_rounds(self.max_epochs - n_epochs, self.n_rounds)
-        for i, n_epochs in enumerate(rounds, start=1):
+        rounds = split_rounds(n_epochs["em"], self.n_rounds)
+        for i, n_in_round in enumerate(rounds, start=1):
             if i < run.stage:
                 continue
             if i > 1 and run.state is None:
                 self._start_anew(run, setup, seed)
-            self._em(run, setup, seed + i, n_epochs)
+            self._em(run, setup, seed, n_in_round)
 
     def _take_over(self, run, moco, setup, seed) -> None:
         """Go on from the first stage's model."""
         run.model.start_from(moco)
         self._start_anew(run, setup, seed)
         run.init_labels = run.labels
+        run.ready = True
 
     def _start_anew(self, run, setup, seed) -> None:
         """Set the model to a partition of the features that it has now."""
+        setup.bar.say("clustering of the features")
         features = infer_finite(run.model, setup, "features")
+        seed = spawn_seed(seed, "partition", run.stage)
         run.labels = self._partition(features, seed)
         self._start_at(run.model, setup, run.labels, features)
 
@@ -539,12 +563,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     @torch.no_grad()
     def _settle(self, model, setup, seed):
         """Give an untrained model batch-norm statistics, of random batches."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(spawn_seed(seed, "settle"))
         model.train()
-        for _ in range(SETTLING_STEPS):
-            batches = setup.samples.shuffled(setup.batch_size, generator)
-            x = setup.views.plain(next(batches)[0])
-            model.embed(x.expand(model.n_views, *x.shape))
+        with OwnDraws(spawn_seed(seed, "settle, networks")):
+            for _ in range(SETTLING_STEPS):
+                batches = setup.samples.shuffled(setup.batch_size, generator)
+                x = setup.views.plain(next(batches)[0])
+                model.embed(x.expand(model.n_views, *x.shape))
         model.eval()
 
     def _start_at(self, model, setup, labels, features):

@@ -181,6 +181,9 @@ class MoCo(ContrastiveEstimator):
             return Run(self._copy_of_fitted_model(setup))
         return Run(self._build_moco(setup, seed))
 
+    def _n_epochs(self, labels=None) -> dict[str, int]:
+        return {"moco": self.max_epochs}
+
     def _run(self, run, setup, seed) -> None:
         new = {"fill_queue": not self._continues}
         self._train(run, run.model, setup, seed, self.max_epochs, "moco", **new)

@@ -1,14 +1,10 @@
 """Parameters against the machine: what is not data, checked, and what "auto" means."""
 
-import os
-
 import torch
 from sklearn.utils import check_random_state
 from skorch.callbacks import Callback
 
 from ._engine.samples import SampleFormat, Samples
-
-_process = os.getpid()
 
 
 def check_callbacks(callbacks) -> None:
@@ -26,17 +22,6 @@ def check_views(views, samples: Samples) -> None:
     generator = torch.Generator(samples.device).manual_seed(0)
     if not views(samples[torch.arange(2)], 2, generator).isfinite().all():
         raise ValueError("`augmentation` must return finite values.")
-
-
-def mind_fork() -> None:
-    """Use one thread in the child of a fork.
-
-    The parent's threads are not there, and OpenMP would wait for them without end.
-    """
-    global _process
-    if _process != os.getpid():
-        _process = os.getpid()
-        torch.set_num_threads(1)
 
 
 def resolve_device(device) -> torch.device:

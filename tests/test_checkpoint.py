@@ -7,18 +7,24 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice._checkpoint import fingerprint
+from sk_mice._checkpoint import Checkpoint
+from sk_mice._identity import identity
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -175,32 +181,265 @@ def test_clones_in_a_search_share_a_folder(tmp_path):
     assert search.best_estimator_.n_iter_ == 2
 
 
-def test_names_tell_fits_apart_and_nothing_else():
-    def name(X=IMAGES, *more, **options):
-        return fingerprint(mice(**options), X, *more)
+# ---------------------------------------------------------------- whose progress it is
 
+
+class Saved(Exception):
+    """Raised in place of training, once the checkpoint's name is known."""
+
+
+class Name(Callback):
+    """Keeps the name of a fit's file, and trains nothing."""
+
+    def on_train_begin(self, net, **kwargs):
+        raise Saved
+
+
+@pytest.fixture
+def name_of(tmp_path, monkeypatch):
+    """The name of the file that a fit looks for."""
+    names = []
+    load = Checkpoint.load
+
+    def noted(checkpoint):
+        names.append(checkpoint.path.name)
+        return load(checkpoint)
+
+    monkeypatch.setattr(Checkpoint, "load", noted)
+
+    def name(X=IMAGES, *, fit_params=None, **options):
+        options = {"callbacks": [Name()]} | options
+        estimator = mice(checkpoint=tmp_path, **options)
+        with pytest.raises(Saved):
+            estimator.fit(X, **(fit_params or {}))
+        return names[-1]
+
+    return name
+
+
+def scaled(factor):
+    return lambda progress: factor * progress
+
+
+class Scaled:
+    """A callable object, as users write them."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, progress):
+        return self.factor * progress
+
+    def method(self, progress):
+        return self.factor * progress
+
+
+class Encoder(torch.nn.Module):
+    """A network whose plain attribute decides what it computes."""
+
+    def __init__(self, power=1):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 8))
+        self.power = power
+
+    def forward(self, x):
+        return self.layers(x) ** self.power
+
+
+FACTOR = 1.0
+
+
+def of_a_global(progress):
+    return FACTOR * progress
+
+
+def test_names_tell_fits_apart_and_nothing_else(name_of):
     same = [
-        name(),
-        name(verbose=1, callbacks=[CutAt(1)], checkpoint_every=5),
-        name(np.asfortranarray(IMAGES)),
-        name(random_state=np.int64(0)),
+        name_of(),
+        name_of(verbose=1, callbacks=[Callback(), Name()], checkpoint_every=5),
+        name_of(np.asfortranarray(IMAGES)),
+        name_of(random_state=np.int64(0)),
     ]
     assert len(set(same)) == 1
     generator = np.random.RandomState
-    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 8))
+    module = Encoder()
     other = copy.deepcopy(module)
-    other[1].bias.data += 1e-3
+    other.layers[1].bias.data += 1e-3
     changed = IMAGES.copy()
     changed[-1, -1, -1] += 1
+    rows = IMAGES.reshape(120, -1)
+    labels = np.arange(120) % 3
     others = [
-        *(name(tau=0.5), name(max_epochs=9), name(random_state=1)),
-        *(name(random_state=generator(s)) for s in (0, 1)),
-        *(name(backbone=m) for m in (module, other)),
-        *(name(augmentation=a) for a in (None, np.abs, np.sin)),
-        *(name(changed), name(IMAGES[:-1]), name(IMAGES.astype(np.float32))),
-        *(name(IMAGES, np.zeros(120)), name(IMAGES, np.ones(120))),
+        *(name_of(tau=0.5), name_of(max_epochs=9), name_of(random_state=1)),
+        *(name_of(random_state=generator(s)) for s in (0, 1)),
+        *(name_of(backbone=m) for m in (module, other)),
+        *(name_of(augmentation=a) for a in (None, lambda s, g: s, lambda s, g: s / 2)),
+        *(name_of(changed), name_of(IMAGES[:-1]), name_of(IMAGES.astype(np.float32))),
+        *(name_of(fit_params={"init_labels": y}) for y in (labels, 2 - labels)),
+        *(name_of(affine=pair) for pair in ((1, 23), (12, 3))),
+        *(name_of(rows, image_shape=s) for s in ((16, 4), (1, 64))),
+        *(name_of(value_range=r) for r in ((-1, 234), (-12, 34))),
+        *(name_of(schedule=s) for s in ([0.1, 0.23], [0.12, 0.3])),
     ]
     assert len({*same, *others}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    ("one", "again", "other"),
+    [
+        (lambda p: 0.5, lambda p: 0.5, lambda p: 0.25),
+        (lambda p: math.cos(p), lambda p: math.cos(p), lambda p: math.sqrt(p)),
+        (scaled(1.0), scaled(1.0), scaled(0.5)),
+        (partial(max, 0.1), partial(max, 0.1), partial(max, 0.2)),
+        (Scaled(1.0), Scaled(1.0), Scaled(0.5)),
+        (Scaled(1.0).method, Scaled(1.0).method, Scaled(0.5).method),
+        (np.cos, np.cos, np.sqrt),
+    ],
+    ids=["lambda", "name", "closure", "partial", "callable", "method", "ufunc"],
+)
+def test_code_is_told_apart_by_what_it_does(name_of, one, again, other):
+    assert name_of(schedule=one) == name_of(schedule=again)
+    assert name_of(schedule=one) != name_of(schedule=other)
+
+
+def test_code_is_told_apart_by_the_globals_that_it_reads(name_of, monkeypatch):
+    first = name_of(schedule=of_a_global)
+    monkeypatch.setitem(globals(), "FACTOR", 0.5)
+    assert name_of(schedule=of_a_global) != first
+
+
+def test_modules_are_told_apart_by_plain_attributes(name_of):
+    module = Encoder()
+    other, same = copy.deepcopy(module), copy.deepcopy(module)
+    other.power = 2
+    assert name_of(backbone=module) == name_of(backbone=same)
+    assert name_of(backbone=module) != name_of(backbone=other)
+
+
+PAIRS = st.one_of(
+    st.tuples(st.integers(0, 45), st.integers(0, 45)),
+    st.tuples(st.floats(0, 45), st.integers(0, 45)),
+    st.lists(st.integers(0, 99), min_size=1, max_size=3),
+    st.text("1,2 )('", max_size=4),
+)
+VALUES = st.dictionaries(st.sampled_from("abc"), PAIRS | st.tuples(PAIRS, PAIRS))
+
+
+@settings(max_examples=200, deadline=None)
+@given(VALUES, VALUES)
+def test_identities_are_equal_only_where_values_are(one, other):
+    estimator = mice()
+    first, second = (identity(estimator, given=v) for v in (one, other))
+    texts = [repr(sorted(values.items())) for values in (one, other)]
+    assert (first == second) == (texts[0] == texts[1])
+    assert first == identity(estimator, given=copy.deepcopy(one))
+
+
+def test_what_cannot_be_told_apart_is_refused_with_a_checkpoint_only(tmp_path):
+    lock = threading.Lock()
+
+    def schedule(progress):
+        with lock:
+            return progress
+
+    mice(schedule=schedule, max_epochs=1).fit(IMAGES)
+    with pytest.raises(
+        ValueError, match=r"`schedule` must be told apart.*_thread\.lock"
+    ):
+        mice(schedule=schedule, checkpoint=tmp_path).fit(IMAGES)
+
+
+IN_ANOTHER_PROCESS = """
+    import sys
+    sys.path.insert(0, {tests!r})
+    from functools import partial
+    from test_checkpoint import Encoder, IMAGES, Scaled, mice, scaled
+    from sk_mice._identity import identity
+    import torch
+    for schedule in (partial(max, 0.1), Scaled(0.5), Scaled(0.5).method, scaled(2.0)):
+        print(identity(mice(schedule=schedule, augmentation=abs), X=IMAGES))
+    print(identity(mice(backbone=Encoder), X=IMAGES))
+"""
+
+
+def test_other_processes_find_the_same_names():
+    script = textwrap.dedent(IN_ANOTHER_PROCESS)
+    script = script.format(tests=os.path.dirname(__file__))
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    ]
+    assert found[0] == found[1]
+    assert len(set(found[0].splitlines())) == 5
+
+
+def test_a_file_of_another_fit_is_not_used(whole, tmp_path):
+    other = mice(checkpoint=tmp_path, tau=0.5)
+    cut_off(other, IMAGES, 3)
+    (path,) = tmp_path.glob("*[!s].safetensors")
+    (previous,) = tmp_path.glob("*.previous.safetensors")
+    estimator = mice(checkpoint=tmp_path / "own")
+    cut_off(estimator, IMAGES, 4)
+    ours, before = files(tmp_path / "own")
+    ours.write_bytes(path.read_bytes())
+    with pytest.warns(UserWarning, match="is of another fit: its `tau` differ"):
+        assert_same(clone(estimator).fit(IMAGES), whole("two stages"))
+    for mine in (ours, before):
+        mine.write_bytes(previous.read_bytes())
+    with (
+        pytest.warns(UserWarning, match="is of another fit"),
+        pytest.raises(ValueError, match=r"No checkpoint of this fit"),
+    ):
+        clone(estimator).fit(IMAGES)
+
+
+TOGETHER = """
+    import sys, warnings
+    import torch
+    torch.set_num_threads(1)
+    sys.path.insert(0, {tests!r})
+    from test_checkpoint import IMAGES, mice
+    warnings.simplefilter("ignore")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    model = mice(checkpoint={folder!r}, max_epochs=6).fit(IMAGES)
+    print(model.elbo_)
+"""
+
+
+def test_equal_fits_share_a_folder(tmp_path):
+    script = textwrap.dedent(TOGETHER)
+    script = script.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    fits = [
+        subprocess.Popen([sys.executable, "-c", script], **options) for _ in range(4)
+    ]
+    for fit in fits:
+        assert fit.stdout.readline().strip() == "ready"
+    for fit in fits:
+        fit.stdin.write("go\n")
+        fit.stdin.flush()
+    found = {fit.communicate()[0] for fit in fits}
+    assert [fit.returncode for fit in fits] == [0] * 4
+    assert len(found) == 1
+    again = mice(checkpoint=tmp_path, max_epochs=6).fit(IMAGES)
+    assert again.n_iter_ == 6
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_equal_fits_in_threads_share_a_folder(tmp_path):
+    expected = mice(max_epochs=4).fit(IMAGES)
+    with ThreadPoolExecutor(4) as pool:
+        fit = mice(max_epochs=4, checkpoint=tmp_path).fit
+        models = list(pool.map(lambda _: clone(fit.__self__).fit(IMAGES), range(4)))
+    for model in models:
+        assert_same(model, expected)
 
 
 # ------------------------------------------------------------------- what goes wrong

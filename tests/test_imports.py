@@ -85,6 +85,8 @@ MAY_IMPORT = {
     "metrics": set(),
     "datasets": {"_image_folder", "_paper_sets"},
     "_bars": set(),
+    "_identity": set(),
+    "_interrupt": set(),
     "_image_folder": {"_bars"},
     "_paper_sets": {"_image_folder"},
     "recipes": set(),
@@ -94,6 +96,7 @@ MAY_IMPORT = {
     "_cosine_rows": set(),
     "_partition": {"_spherical_kmeans"},
     "_resolve": {"_engine.samples"},
+    "_engine.ambient": set(),
     "_engine.attention": set(),
     "_engine.objective": {"_engine.attention"},
     "_engine.samples": set(),
@@ -120,6 +123,7 @@ MAY_IMPORT = {
     "_engine.inference": {"_engine.model", "_engine.objective"},
     "_engine.parts": {"_engine.model", "_engine.backbones"},
     "_engine.trainer": {
+        "_engine.ambient",
         "_engine.model",
         "_engine.objective",
         "_engine.passes",
@@ -129,6 +133,7 @@ MAY_IMPORT = {
 }
 NO_TORCH = {
     "_bars",
+    "_interrupt",
     "metrics",
     "recipes",
     "_image_folder",

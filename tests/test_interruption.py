@@ -1,13 +1,20 @@
 """What is left of a fit that does not come to its end."""
 
+import os
+import re
+import signal
+import threading
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, EarlyStopping
 
-from sk_mice import MiCEClustering, MoCo
+from sk_mice import MiCEClustering, MoCo, _mice
+from sk_mice._engine import trainer
 from sk_mice._engine.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
@@ -123,3 +130,228 @@ def test_ctrl_c_leaves_the_last_whole_epoch_of_moco():
     assert moco.n_iter_ == 2
     same = MoCo(max_epochs=4, callbacks=[EndAfter(2)], **OPTIONS).fit(IMAGES)
     np.testing.assert_array_equal(moco.transform(IMAGES), same.transform(IMAGES))
+
+
+# ------------------------------------------------------------------ the real signal
+
+
+def ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class PressAfter(Callback):
+    """Presses Ctrl-C at the end of an epoch, counted over all stages."""
+
+    def __init__(self, epoch):
+        self.epoch, self.count = epoch, 0
+
+    def on_epoch_end(self, net, **kwargs):
+        self.count += 1
+        if self.count == self.epoch:
+            ctrl_c()
+
+
+class PressIn(Raise):
+    """Presses Ctrl-C in the second batch of an epoch, counted over all stages."""
+
+    def on_batch_end(self, net, **kwargs):
+        self.batches += 1
+        if self.count == self.epoch and self.batches == 2:
+            ctrl_c()
+
+
+def calling(function, before, monkeypatch):
+    """Have something called each time before a function of the partition's is."""
+    original = getattr(_mice, function)
+
+    def called(*args, **kwargs):
+        before()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(_mice, function, called)
+
+
+@pytest.mark.parametrize("epoch", [1, 3, 4, 5])  # of MoCo, its last, of EM, its last
+@pytest.mark.parametrize("press", [PressAfter, PressIn])
+def test_a_real_ctrl_c_ends_the_fit_and_not_the_stage(epoch, press):
+    if (press, epoch) == (PressIn, 1):  # the first epoch: there is nothing to keep
+        with pytest.raises(KeyboardInterrupt):
+            mice(callbacks=[press(epoch)]).fit(IMAGES)
+        return
+    n_whole = epoch if press is PressAfter else epoch - 1
+    estimator = mice(callbacks=[press(epoch)])
+    with pytest.warns(ConvergenceWarning, match=f"{n_whole} whole epochs"):
+        estimator.fit(IMAGES)
+    assert_usable(estimator, n_whole)
+    # As if it had been meant to end there.
+    ends = {1: [1, 0], 2: [2, 0], 3: [3, 0], 4: [3, 1], 5: [3, 2]}[n_whole]
+    stages = [row["stage"] for row in estimator.history_]
+    assert stages == ["moco"] * ends[0] + ["em"] * ends[1]
+
+
+def test_ctrl_c_after_the_last_epoch_changes_nothing():
+    estimator = mice(callbacks=[PressAfter(6)]).fit(IMAGES)
+    np.testing.assert_array_equal(estimator.labels_, mice().fit(IMAGES).labels_)
+
+
+@pytest.mark.parametrize("press", [PressAfter(2), PressIn(3), PressAfter(5)])
+def test_a_fit_that_ctrl_c_cut_off_goes_on_from_its_checkpoint(press, tmp_path):
+    whole = mice().fit(IMAGES)
+    with pytest.warns(ConvergenceWarning, match="whole epochs"):
+        mice(checkpoint=tmp_path, callbacks=[press]).fit(IMAGES)
+    estimator = mice(checkpoint=tmp_path).fit(IMAGES)
+    assert_usable(estimator, 6)
+    np.testing.assert_array_equal(
+        estimator.predict_proba(IMAGES), whole.predict_proba(IMAGES)
+    )
+
+
+def test_ctrl_c_while_the_start_is_computed_leaves_a_model_with_a_start(monkeypatch):
+    whole = mice().fit(IMAGES)
+    calling("partition", ctrl_c, monkeypatch)
+    with pytest.warns(ConvergenceWarning, match="3 whole epochs"):
+        estimator = mice().fit(IMAGES)
+    assert_usable(estimator, 3)
+    np.testing.assert_array_equal(estimator.init_labels_, whole.init_labels_)
+    # The prototypes and the gate are those of the partition.
+    assert (estimator.labels_ == estimator.init_labels_).mean() > 0.9
+
+
+def test_an_error_while_the_start_is_computed_leaves_the_estimator_as_it_was(
+    monkeypatch,
+):
+    def fail():
+        raise FloatingPointError("not finite")
+
+    calling("partition", fail, monkeypatch)
+    estimator = mice()
+    with pytest.raises(FloatingPointError, match="not finite"):
+        estimator.fit(IMAGES)
+    with pytest.raises(NotFittedError):
+        estimator.predict(IMAGES)
+
+
+@pytest.mark.parametrize("when", ["start", "epoch"])
+def test_a_second_ctrl_c_ends_the_fit_at_once(monkeypatch, when, capsys):
+    if when == "start":
+        calling("partition", lambda: [ctrl_c(), ctrl_c()], monkeypatch)
+        estimator = mice()
+    else:
+
+        class Twice(PressIn):
+            def on_batch_end(self, net, **kwargs):
+                super().on_batch_end(net, **kwargs)
+                if (self.count, self.batches) == (5, 2):
+                    ctrl_c()
+
+        estimator = mice(callbacks=[Twice(5)])
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(IMAGES)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "Press Ctrl-C again" in capsys.readouterr().err
+    with pytest.raises(NotFittedError):
+        estimator.predict(IMAGES)
+
+
+def test_ctrl_c_says_what_is_being_done(capsys):
+    with pytest.warns(ConvergenceWarning, match="whole epochs"):
+        mice(callbacks=[PressIn(2)]).fit(IMAGES)
+    said = capsys.readouterr().err
+    assert "MiCEClustering stops and first makes a model of its whole epochs" in said
+
+
+@pytest.mark.parametrize("moment", ["setup", "train begins"])
+def test_ctrl_c_before_training_is_a_keyboard_interrupt(moment, monkeypatch):
+    class AtOnce(Callback):
+        def on_train_begin(self, net, **kwargs):
+            ctrl_c()
+
+    estimator = mice(callbacks=[AtOnce()] if moment == "train begins" else None)
+    if moment == "setup":
+        estimator.set_params(backbone=lambda: [ctrl_c(), BACKBONE][1])
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(IMAGES)
+    assert not hasattr(estimator, "history_")
+
+
+def test_a_handler_of_ones_own_stays_and_is_called(monkeypatch):
+    presses = []
+    before = signal.signal(signal.SIGINT, lambda *args: presses.append(args))
+    try:
+        handler = signal.getsignal(signal.SIGINT)
+        with pytest.warns(ConvergenceWarning, match="2 whole epochs"):
+            mice(callbacks=[PressAfter(2)]).fit(IMAGES)
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(presses) == 1
+
+
+def test_a_thread_that_fits_leaves_the_handler_alone():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    class Look(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    fit = partial(mice(callbacks=[Look()]).fit, IMAGES)
+    thread = threading.Thread(target=fit)
+    thread.start()
+    thread.join()
+    assert len(seen) == 6
+    assert set(seen) == {before}
+
+
+@pytest.mark.parametrize("size", [0, 2**28])
+def test_a_queue_that_is_too_large_to_be_kept_twice_is_filled_anew(size, monkeypatch):
+    monkeypatch.setattr(trainer, "LARGEST_KEPT_QUEUE", size)
+    with pytest.warns(ConvergenceWarning, match="4 whole epochs"):
+        estimator = mice(callbacks=[PressIn(5)]).fit(IMAGES)
+    assert_usable(estimator, 4)
+    norms = estimator._model.queue.float().norm(dim=-1)
+    torch.testing.assert_close(norms, torch.ones_like(norms), atol=1e-2, rtol=0)
+    ended = mice(callbacks=[PressAfter(4)])
+    with pytest.warns(ConvergenceWarning, match="4 whole epochs"):
+        ended.fit(IMAGES)
+    ours, theirs = (m.predict_proba(IMAGES) for m in (estimator, ended))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6 if size else 0.05)
+
+
+# ---------------------------------------------------------- early stopping, the bar
+
+
+def test_early_stopping_works_as_it_comes():
+    # No epoch after the first improves by so much: each stage ends after three.
+    stop = EarlyStopping(patience=2, threshold=100)
+    estimator = MiCEClustering(
+        4, max_epochs=9, init_share=0.5, n_rounds=1, callbacks=[stop], **OPTIONS
+    ).fit(IMAGES)
+    stages = [row["stage"] for row in estimator.history_]
+    assert stages == ["moco"] * 3 + ["em"] * 3
+    assert "valid_loss" not in estimator.history_[0]
+    named = EarlyStopping(monitor="train_loss", patience=2, threshold=100)
+    assert MoCo(max_epochs=5, callbacks=[named], **OPTIONS).fit(IMAGES).n_iter_ == 3
+
+
+def test_the_bar_is_full_after_early_stopping(capsys):
+    mice(callbacks=[EndAfter(1)], verbose=1).fit(IMAGES)
+    assert "6/6 epochs" in capsys.readouterr().err
+
+
+def test_the_bar_tells_a_true_time_after_a_resume(tmp_path, capsys):
+    class Slow(Callback):
+        def on_epoch_begin(self, net, **kwargs):
+            net.started_ -= 100.0  # as if the epoch took so many seconds longer
+
+    options = {"checkpoint": tmp_path, "verbose": 1}
+    with pytest.warns(ConvergenceWarning, match="2 whole epochs"):
+        mice(callbacks=[PressAfter(2)], **options).fit(IMAGES)
+    capsys.readouterr()
+    mice(callbacks=[Slow()], **options).fit(IMAGES)
+    shown = capsys.readouterr().err
+    first = re.findall(r"2/6 epochs [^\r]*", shown)[0]
+    assert "left" not in first  # nothing has been timed
+    left = re.findall(r"3/6 epochs [^\r]*about ([0-9:]+) of training left", shown)
+    minutes, seconds = map(int, left[0].split(":"))
+    assert 60 * minutes + seconds == pytest.approx(3 * 2.2 * 100, rel=0.1)

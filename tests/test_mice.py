@@ -301,7 +301,9 @@ def test_callbacks_and_progress_bar(capsys):
     assert epochs == [row["elbo"] for row in estimator.history_]
     shown = capsys.readouterr().err
     assert "8/8" in shown
-    assert "elbo=" in shown
+    for words in ("MoCo", "clustering of the features", "EM", "labels of all samples"):
+        assert words in shown
+    assert "of training left" in shown
 
 
 def test_verbose_is_quiet_by_default(capsys):

@@ -48,7 +48,7 @@ def make_trainer(samples, **options):
 
 def test_history_says_what_an_epoch_did(samples):
     trainer = make_trainer(samples, n_epochs=3)
-    trainer.train(samples)
+    trainer.begin(samples).train()
     rows = trainer.history_rows()
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     for row in rows:
@@ -97,7 +97,7 @@ def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset
             buffer = net.optimizer_.state[mu]["momentum_buffer"]
             seen.append(buffer.abs().sum().item())
 
-    make_trainer(samples, callbacks=[Watch()]).train(samples)
+    make_trainer(samples, callbacks=[Watch()]).begin(samples).train()
     assert seen == [0.0, 0.0]
 
 
@@ -114,9 +114,11 @@ class EveryStep(Callback):
 
 def test_analytical_update_alone_leaves_prototypes_to_the_epochs_end(samples):
     steps = EveryStep()  # three an epoch
-    trainer = make_trainer(
-        samples, prototype_update="analytical", callbacks=[steps]
-    ).train(samples)
+    trainer = (
+        make_trainer(samples, prototype_update="analytical", callbacks=[steps])
+        .begin(samples)
+        .train()
+    )
     assert torch.equal(steps.mu[0], steps.mu[2])
     assert not torch.equal(steps.mu[2], steps.mu[3])
     assert torch.equal(steps.mu[3], steps.mu[5])
@@ -135,9 +137,8 @@ def test_gradient_alone_goes_on_over_the_epochs_end(samples):
             assert net.optimizer_.state[mu]["momentum_buffer"].abs().sum() > 0
 
     callbacks = [steps, Watch()]
-    make_trainer(samples, prototype_update="gradient", callbacks=callbacks).train(
-        samples
-    )
+    options = {"prototype_update": "gradient", "callbacks": callbacks}
+    make_trainer(samples, **options).begin(samples).train()
     assert torch.equal(at_end[0], steps.mu[2])
     assert torch.equal(at_end[1], steps.mu[5])
     assert not torch.equal(steps.mu[0], steps.mu[1])
@@ -162,7 +163,7 @@ def test_passes_train_the_prototypes_and_nothing_else(samples, monkeypatch):
     until_settled = sk_mice._engine.trainer.until_settled
     monkeypatch.setattr("sk_mice._engine.trainer.until_settled", watched)
     options = {"n_epochs": 1, "prototype_update": "passes", "callbacks": [Watch()]}
-    trainer = make_trainer(samples, **options).train(samples)
+    trainer = make_trainer(samples, **options).begin(samples).train()
     for name, value in trainer.module_.state_dict().items():
         assert torch.equal(value, before[0][name]) == (name != "expert_prototypes")
     assert elbos[1] > elbos[0]
@@ -173,16 +174,15 @@ def test_passes_train_the_prototypes_and_nothing_else(samples, monkeypatch):
 def test_gating_prototypes_are_fixed_unless_they_are_to_be_trained(samples):
     for trained in (False, True):
         steps = EveryStep()
-        make_trainer(samples, train_gating_prototypes=trained, callbacks=[steps]).train(
-            samples
-        )
+        options = {"train_gating_prototypes": trained, "callbacks": [steps]}
+        make_trainer(samples, **options).begin(samples).train()
         assert torch.equal(steps.omega[0], steps.omega[-1]) != trained
         for omega in steps.omega:
             torch.testing.assert_close(omega.norm(dim=1), torch.ones(K))
 
 
 def test_teacher_is_not_in_the_optimizer(samples):
-    trainer = make_trainer(samples).train(samples)
+    trainer = make_trainer(samples).begin(samples).train()
     module = trainer.module_
     held = {id(p) for group in trainer.optimizer_.param_groups for p in group["params"]}
     student = {id(p) for p in module.student.parameters()}
@@ -204,7 +204,7 @@ def test_responsibilities_are_held_at_first(samples):
         return value
 
     trainer.get_loss = spy
-    trainer.train(samples)
+    trainer.begin(samples).train()
     assert used == [True] * 6 + [False] * 3
 
 
@@ -218,7 +218,7 @@ def test_learning_rate_follows_progress(samples):
     def rate(progress):
         return 1e-3 * (1 + progress)
 
-    make_trainer(samples, rate=rate, callbacks=[Watch()]).train(samples)
+    make_trainer(samples, rate=rate, callbacks=[Watch()]).begin(samples).train()
     np.testing.assert_allclose(rates, [rate(step / 6) for step in range(6)])
 
 
@@ -228,7 +228,7 @@ def test_training_is_a_function_of_the_generators(samples):
     def trained():
         trainer = make_trainer(samples)
         torch.manual_seed(99)  # whatever the global generator does
-        trainer.train(samples)
+        trainer.begin(samples).train()
         return trainer.module_.state_dict()
 
     first, second = trained(), trained()
@@ -240,7 +240,7 @@ def test_training_is_a_function_of_the_generators(samples):
 def test_a_loss_that_is_not_finite_stops_training(samples):
     trainer = make_trainer(samples, rate=lambda progress: 1e30)
     with pytest.raises(FloatingPointError, match=r"epoch 1 .* lower `lr`"):
-        trainer.train(samples)
+        trainer.begin(samples).train()
 
 
 @pytest.mark.parametrize("sick", ["rate", "weight"])
@@ -262,7 +262,7 @@ def test_a_model_that_diverges_goes_back_to_the_last_whole_epoch(samples, sick):
 
     trainer = make_trainer(samples, n_epochs=4, rate=rate, callbacks=[Watch()])
     with pytest.raises(FloatingPointError, match="in epoch 3 of this stage"):
-        trainer.train(samples)
+        trainer.begin(samples).train()
     trainer.rewind()
     assert [row["epoch"] for row in trainer.history_rows()] == [1, 2]
     assert len(states) == 2
@@ -279,7 +279,7 @@ def test_networks_train_whatever_mode_they_come_in(samples):
         def on_batch_end(self, net, **kwargs):
             modes.append(net.module_.training and net.module_.teacher.training)
 
-    make_trainer(samples, callbacks=[Watch()]).train(samples)
+    make_trainer(samples, callbacks=[Watch()]).begin(samples).train()
     assert modes
     assert all(modes)
 
@@ -293,7 +293,7 @@ def test_queue_begins_with_embeddings_of_the_samples(samples):
     trainer = make_trainer(samples, fill_queue=True, callbacks=[watch])
     noise = trainer.module.queue.clone()
     untrained = trainer.module.teacher.experts.weight.clone()
-    trainer.train(samples)
+    trainer.begin(samples).train()
     assert not (watch.queue == noise).any()
     torch.testing.assert_close(watch.queue.norm(dim=-1), torch.ones(32, K))
     # Embeddings of an untrained network have much in common, noise has not.
@@ -316,8 +316,8 @@ def test_a_run_goes_on_from_its_state_as_if_never_left(samples, epoch, update):
     keep = Keep()
     options = {"n_epochs": 3, "fill_queue": True, "rate": lambda p: 0.1 * (1 - p)}
     options |= {"prototype_update": update, "train_gating_prototypes": True}
-    whole = make_trainer(samples, callbacks=[keep], **options).train(samples)
-    rest = make_trainer(samples, **options).train(samples, keep.state)
+    whole = make_trainer(samples, callbacks=[keep], **options).begin(samples).train()
+    rest = make_trainer(samples, **options).begin(samples, keep.state).train()
     assert same(whole.module_.state_dict(), rest.module_.state_dict())
     for one, other in zip(whole.history_rows(), rest.history_rows(), strict=True):
         assert one | {"seconds": 0} == other | {"seconds": 0}
@@ -342,7 +342,7 @@ def test_an_interrupted_run_goes_back_to_its_last_whole_epoch(samples, epoch):
     stop = StopAt(epoch)
     trainer = make_trainer(samples, n_epochs=4, callbacks=[stop])
     with pytest.raises(KeyboardInterrupt):
-        trainer.train(samples)
+        trainer.begin(samples).train()
     trainer.rewind()
     assert len(trainer.history) == epoch - 1
     assert same(trainer.module_.state_dict(), stop.module)
@@ -353,5 +353,5 @@ def test_a_callback_may_end_a_run_between_epochs(samples):
         def on_epoch_end(self, net, **kwargs):
             raise KeyboardInterrupt
 
-    trainer = make_trainer(samples, callbacks=[Enough()]).train(samples)
+    trainer = make_trainer(samples, callbacks=[Enough()]).begin(samples).train()
     assert len(trainer.history) == 1

@@ -4,24 +4,29 @@ What needs a process of its own is a function below, started by name:
 `python tests/test_under_load.py fork`.
 """
 
+import copy
 import hashlib
 import multiprocessing
 import os
+import pickle
+import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from skorch.callbacks import Callback
 
 import sk_mice
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice._engine import trainer
 
 IMAGES = np.random.default_rng(0).random((80, 12, 12))
 ROWS = IMAGES.reshape(80, -1)
@@ -54,6 +59,19 @@ def fresh(name, *args, threads="2", timeout=500):
     return done.stdout.strip()
 
 
+def digest(estimator, X):
+    """A hash of all that a fit gives but the time that it took."""
+    model = estimator.fit(X)
+    found = hashlib.sha256()
+    for name, value in model._model.state_dict().items():
+        found.update(name.encode())
+        found.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    for row in model.history_:
+        found.update(repr({k: v for k, v in row.items() if k != "seconds"}).encode())
+    found.update(model.transform(X).tobytes())
+    return found.hexdigest()
+
+
 # -------------------------------------------------------------------------- at once
 
 
@@ -84,6 +102,179 @@ def test_eight_threads_get_what_one_gets(make, method, X):
                 np.testing.assert_array_equal(ours, theirs)
 
 
+class Restless(torch.nn.Module):
+    """A network that draws when it is made, and dropout when it trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(256, 16), torch.nn.Dropout(0.5)
+        )
+        self.register_buffer("noise", torch.rand(16) + torch.randn(16).abs())
+
+    def forward(self, x):
+        return self.layers(x) * self.noise
+
+
+def jitter(stack, generator):
+    """An augmentation that draws without the generator that it is given."""
+    return stack + 0.1 * torch.rand(len(stack), 1, 1, 1) * torch.rand_like(stack)
+
+
+FITS = {
+    "mice": lambda: tiny(),
+    "random": lambda: tiny(init="random", gating_prototypes="uniform"),
+    "own network": lambda: tiny(backbone=Restless),
+    "own views": lambda: tiny(augmentation=jitter),
+    "vectors": lambda: tiny(backbone="mlp"),
+    "moco": lambda: tiny(MoCo),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", FITS)
+def test_threads_fit_as_one_does(kind):
+    X = ROWS if kind == "vectors" else IMAGES
+    expected = digest(FITS[kind](), X)
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    start = threading.Barrier(4)
+
+    def work(turn):
+        start.wait()
+        return [digest(FITS[kind](), X) for _ in range(2)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = {one for some in pool.map(work, range(4)) for one in some}
+    assert found == {expected}
+    assert torch.equal(torch.get_rng_state(), states[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], states[1])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_streams_of_random_numbers_are_independent():
+    seeds = []
+
+    class Note(Callback):
+        def on_train_begin(self, net, **kwargs):
+            seeds.append(net.generator.initial_seed())
+            seeds.append(net.order_generator.initial_seed())
+
+    tiny(n_init=2, max_epochs=4, init_share=0.5, callbacks=[Note()]).fit(IMAGES)
+    assert len(seeds) == 2 * 3 * 2  # restarts, MoCo and two rounds of EM, generators
+    assert len(set(seeds)) == len(seeds)
+
+
+# ------------------------------------------------------------ settings of the process
+
+
+@contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+SETTINGS = {
+    "float64": lambda: default_dtype(torch.float64),
+    "bfloat16": lambda: default_dtype(torch.bfloat16),
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "inference mode": torch.inference_mode,
+    "no grad": torch.no_grad,
+    "device": lambda: torch.device("meta"),
+    "numpy errors": lambda: np.errstate(all="raise"),
+    "deterministic": deterministic,
+}
+KINDS = {
+    "images": {},
+    "simclr": {"augmentation": "simclr", "flip": "auto", "affine": "auto"},
+    "randaugment": {"augmentation": "randaugment", "affine": (9, 5), "init": "random"},
+    "vectors": {"backbone": "mlp", "n_neighbors": 3, "expert_prototypes": "passes"},
+    "resnet18": {"backbone": "resnet18-maxpool", "init": "random", "max_epochs": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Digests of fits under the usual settings."""
+    return {}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_of_the_process_change_nothing(settings, kind, plain):
+    X = ROWS if kind == "vectors" else IMAGES
+    if kind not in plain:
+        plain[kind] = digest(tiny(**KINDS[kind]), X)
+    with SETTINGS[settings]():
+        found = digest(tiny(**KINDS[kind]), X)
+    assert found == plain[kind]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_settings_of_the_process_change_no_copy_of_a_model(settings, tmp_path):
+    model = tiny(queue_precision="float32").fit(IMAGES)
+    more = {"warm_start": True, "max_epochs": 1}
+    expected = digest(copy.deepcopy(model).set_params(**more), IMAGES)
+    with SETTINGS[settings]():
+        sk_mice.save(model, tmp_path / "model")
+        copies = [
+            *(copy.deepcopy(model), pickle.loads(pickle.dumps(model))),
+            sk_mice.load(tmp_path / "model"),
+        ]
+        for read in copies:
+            np.testing.assert_array_equal(
+                read.predict_proba(IMAGES), model.predict_proba(IMAGES)
+            )
+    for read in copies:
+        assert digest(read.set_params(**more), IMAGES) == expected
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_counts_of_an_epoch_go_beyond_what_float32_can_count():
+    X = np.random.default_rng(0).random((190_000, 2), dtype=np.float32)
+    model = tiny(
+        **{"n_clusters": 100, "backbone": "mlp", "embedding_dim": 2, "queue_size": 1},
+        **{"init": "random", "max_epochs": 1, "batch_size": 10_000},
+        gating_prototypes="repelled",
+    ).fit(X)
+    (row,) = model.history_
+    assert sum(row["posterior_counts"]) == X.shape[0] * 100
+    assert max(row["posterior_counts"]) > 2**24
+
+
+def queue_twice(kept):
+    """The most memory that a fit with a large queue takes."""
+    trainer.LARGEST_KEPT_QUEUE = int(kept)
+    X = np.random.default_rng(0).random((1024, 8), dtype=np.float32)
+    tiny(
+        **{"n_clusters": 1000, "embedding_dim": 72, "backbone": "mlp", "max_epochs": 1},
+        **{"init": "random", "queue_precision": "float32"},
+    ).fit(X)
+    print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+@pytest.mark.slow
+def test_a_large_queue_is_not_held_twice():
+    queue, limit = 1024 * 1000 * 72 * 4, trainer.LARGEST_KEPT_QUEUE
+    assert limit < queue
+    once, twice = (int(fresh("queue_twice", kept)) for kept in (limit, 2**40))
+    assert twice - once > 0.8 * queue
+
+
 # ------------------------------------------------------------------ other processes
 
 
@@ -112,19 +303,6 @@ def other_process(method):
 )
 def test_a_fitted_model_works_in_another_process(method):
     fresh("other_process", method)
-
-
-def digest(estimator, X):
-    """A hash of all that a fit gives but the time that it took."""
-    model = estimator.fit(X)
-    found = hashlib.sha256()
-    for name, value in model._model.state_dict().items():
-        found.update(name.encode())
-        found.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
-    for row in model.history_:
-        found.update(repr({k: v for k, v in row.items() if k != "seconds"}).encode())
-    found.update(model.transform(X).tobytes())
-    return found.hexdigest()
 
 
 def hashes():

@@ -2,20 +2,22 @@
 
 import math
 import time
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 
 import torch
 from skorch import NeuralNet
-from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from . import objective
+from .ambient import OwnDraws
 from .passes import until_settled
 from .samples import batches_per_epoch
 
-__all__ = ["ProgressBar", "Trainer"]
+__all__ = ["Trainer"]
 
 N_BINS = 10  # of the posterior's histogram
+LARGEST_KEPT_QUEUE = 2**28  # bytes; above, a second one would take too much memory
 
 
 class NegativeELBO(nn.Module):
@@ -34,9 +36,10 @@ class EpochStatistics:
 
     def __init__(self, n_samples: int, n_experts: int, dim: int, device):
         self.labels = torch.full((n_samples,), -1, device=device)
-        self._sums = torch.zeros(n_experts, dim, device=device)
-        self._totals = torch.zeros(2, device=device)  # ELBO, confidence
-        self._bins = torch.zeros(N_BINS, device=device)
+        self._sums = torch.zeros(n_experts, dim, dtype=torch.float32, device=device)
+        # Of all samples, where float32 stops counting at 2**24: ELBO and confidence.
+        self._totals = torch.zeros(2, dtype=torch.float64, device=device)
+        self._bins = torch.zeros(N_BINS, dtype=torch.int64, device=device)
         self._previous = self.labels.clone()
 
     def reset(self) -> None:
@@ -51,7 +54,7 @@ class EpochStatistics:
         self.labels[indices.to(labels.device)] = labels
         self._totals += torch.stack([elbo * len(q), confidence.sum()])
         bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
-        self._bins.index_add_(0, bins, torch.ones_like(bins, dtype=self._bins.dtype))
+        self._bins.index_add_(0, bins, torch.ones_like(bins))
         self._sums += objective.class_sums(v, labels)
 
     @property
@@ -66,7 +69,7 @@ class EpochStatistics:
         return {
             "elbo": elbo,
             "confidence": confidence,
-            "posterior_counts": self._bins.long().tolist(),
+            "posterior_counts": self._bins.tolist(),
             "changed": changed,
             "cluster_sizes": self.labels.bincount(minlength=n_experts).tolist(),
         }
@@ -111,6 +114,9 @@ class Trainer(NeuralNet):
     n_epochs, batch_size : int
     callbacks : list
         skorch callbacks.
+    stop_requested : callable, optional
+        Asked before every batch; where it returns True training ends there, as by a
+        KeyboardInterrupt.
     """
 
     def __init__(
@@ -134,6 +140,7 @@ class Trainer(NeuralNet):
         n_epochs,
         batch_size,
         callbacks=(),
+        stop_requested=bool,
     ):
         self.views = views
         self.neighbors = neighbors
@@ -147,6 +154,7 @@ class Trainer(NeuralNet):
         self.held_epochs = held_epochs
         self.fill_queue = fill_queue
         self.autocast_dtype = autocast_dtype
+        self.stop_requested = stop_requested
         super().__init__(
             module,
             criterion=NegativeELBO,
@@ -188,13 +196,15 @@ class Trainer(NeuralNet):
         if iterator is None:
             return
         for batch in iterator:
+            if self.stop_requested():
+                raise KeyboardInterrupt
             self.notify("on_batch_begin", batch=batch, training=training)
             step = step_fn(batch, **fit_params)
             self.notify("on_batch_end", batch=batch, training=training, **step)
 
     def history_rows(self) -> list[dict]:
         """The history as plain dicts, one an epoch."""
-        hidden = ("batches", "train_loss")
+        hidden = ("batches", "train_loss", "valid_loss")
         return [
             {name: value for name, value in row.items() if name not in hidden}
             for row in self.history
@@ -202,8 +212,8 @@ class Trainer(NeuralNet):
 
     # ---------------------------------------------------------------- the whole run
 
-    def train(self, samples, state: dict | None = None):
-        """Train to the last epoch, from the first or from an earlier run's state.
+    def begin(self, samples, state: dict | None = None):
+        """Prepare the first epoch, or the one after an earlier run's state.
 
         Parameters
         ----------
@@ -211,13 +221,8 @@ class Trainer(NeuralNet):
         state : dict, default=None
             From :meth:`state` after some epoch. What follows is, bit for bit, what
             would have followed there.
-
-        Raises
-        ------
-        KeyboardInterrupt, FloatingPointError
-            Within an epoch, from the user or for an ELBO that is not finite;
-            :meth:`rewind` then leads back to the end of the last whole one.
         """
+        self.samples_ = samples
         self._fix_prototypes()
         self.initialize()
         if state is not None:
@@ -226,14 +231,26 @@ class Trainer(NeuralNet):
         self.notify("on_train_begin", X=samples, y=None)
         if state is not None:
             self.statistics_.labels.copy_(state["labels"])
+        return self
+
+    def train(self):
+        """Train to the last epoch.
+
+        Raises
+        ------
+        KeyboardInterrupt, FloatingPointError
+            From the user, or for an ELBO that is not finite; :meth:`rewind` then leads
+            back to the end of the last whole epoch.
+        """
+        n_left = self.max_epochs - len(self.history)
         try:
-            self.fit_loop(samples, epochs=self.max_epochs - len(self.history))
+            self.fit_loop(self.samples_, epochs=n_left)
         except KeyboardInterrupt:
-            if not self.between_epochs_:
+            # EarlyStopping ends a run by raising this at an epoch's end.
+            if not self.between_epochs_ or self.stop_requested():
                 raise
-            # From a callback, as skorch's EarlyStopping does it: the run is over.
         finally:
-            self.notify("on_train_end", X=samples, y=None)
+            self.notify("on_train_end", X=self.samples_, y=None)
         return self
 
     def _fix_prototypes(self):
@@ -272,21 +289,51 @@ class Trainer(NeuralNet):
             self._record(row)
 
     def rewind(self) -> None:
-        """Put model and history back to the end of the last whole epoch."""
-        with torch.no_grad():
-            for tensor, kept in zip(self._tensors(), self.last_epoch_, strict=True):
-                tensor.copy_(kept)
+        """Put model and history back to the end of the last whole epoch.
+
+        A queue that is too large to be kept twice is filled anew.
+        """
+        if not self.is_whole_:
+            self._restore()
+            if not self._keeps_queue:
+                self._fill_queue(self.samples_)
+                self._restore()  # filling has moved batch-norm statistics
+            self.is_whole_ = True
         del self.history[self.n_whole_epochs_ :]
 
+    @torch.no_grad()
+    def _restore(self):
+        for tensor, kept in zip(self._tensors(), self.last_epoch_, strict=True):
+            tensor.copy_(kept)
+
     def _tensors(self):
-        return chain(self.module_.parameters(), self.module_.buffers())
+        """All of the model but a queue that is too large."""
+        left_out = None if self._keeps_queue else self.module_.queue
+        tensors = chain(self.module_.parameters(), self.module_.buffers())
+        return [tensor for tensor in tensors if tensor is not left_out]
+
+    @property
+    def _keeps_queue(self) -> bool:
+        return self.module_.queue.nbytes <= LARGEST_KEPT_QUEUE
 
     # -------------------------------------------------------------------- one step
 
     def infer(self, x, **fit_params):
-        views = self._make_views(x)
-        with self._autocast(x.device):
-            return self.module_(views)
+        with self._own_draws() as draws:
+            views = self._make_views(x)
+            with self._autocast(x.device):
+                y_pred = self.module_(views)
+        self.may_draw_ = self.may_draw_ and draws.used
+        return y_pred
+
+    def _own_draws(self):
+        """Have the user's own networks and augmentations draw from our generators.
+
+        Ours name their generator, and steps are quicker without the detour.
+        """
+        if self.may_draw_:
+            return OwnDraws(0, self.order_generator, self.generator)
+        return nullcontext()
 
     def _make_views(self, x):
         n_views = self.module_.n_views
@@ -295,9 +342,13 @@ class Trainer(NeuralNet):
         views = self.views(x, 1, self.generator)[0]  # x holds a sample for each
         return views.unflatten(0, (n_views, -1))
 
+    @contextmanager
     def _autocast(self, device):
         dtype = self.autocast_dtype
-        return torch.autocast(device.type, dtype, enabled=dtype is not None)
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            yield
+        # An outer autocast would keep the weights of this step for the next one.
+        torch.clear_autocast_cache()
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
         joint, _ = y_pred
@@ -308,6 +359,7 @@ class Trainer(NeuralNet):
         return self.criterion_(joint, q)
 
     def train_step(self, batch, **fit_params):
+        self.is_whole_ = False
         self._set_progress()
         step = super().train_step(batch, **fit_params)
         joint, v = step["y_pred"]
@@ -332,6 +384,8 @@ class Trainer(NeuralNet):
         _, n_experts, dim = self.module_.queue.shape
         device = self.module_.queue.device
         self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
+        unknown = self.module_.backbone_name is None
+        self.may_draw_ = unknown or callable(self.views.augmentation)
         if self.fill_queue and not self.history:
             self._fill_queue(X)
 
@@ -342,9 +396,10 @@ class Trainer(NeuralNet):
         self.module_.train()
         n_missing = len(self.module_.queue)
         for batch, _ in samples.shuffled(self.batch_size, self.order_generator):
-            views = self.views(batch, 1, self.generator)
-            with self._autocast(batch.device):
-                self.module_.enqueue(self.module_.teach(views[0]))
+            with self._own_draws():
+                views = self.views(batch, 1, self.generator)
+                with self._autocast(batch.device):
+                    self.module_.enqueue(self.module_.teach(views[0]))
             n_missing -= len(batch)
             if n_missing <= 0:
                 return
@@ -375,11 +430,13 @@ class Trainer(NeuralNet):
     def _record(self, figures):
         for name, value in figures.items():
             self.history.record(name, value)
-        self.history.record("train_loss", -figures["elbo"])
+        # No sample is held out, so that the loss is one, whatever callbacks monitor.
+        for name in ("train_loss", "valid_loss"):
+            self.history.record(name, -figures["elbo"])
 
     def _mark_epoch(self):
         """Remember the end of a whole epoch, to which `rewind` leads back."""
-        self.between_epochs_ = True
+        self.between_epochs_ = self.is_whole_ = True
         self.n_whole_epochs_ = len(self.history)
         self.last_epoch_ = [tensor.detach().clone() for tensor in self._tensors()]
 
@@ -414,7 +471,8 @@ class Trainer(NeuralNet):
 
         def loss(batch):
             x, indices = batch
-            views = self._make_views(x)
+            with self._own_draws():
+                views = self._make_views(x)
             with torch.no_grad(), self._autocast(x.device):
                 f, v, g = self.module_.embed(views)
             return self.get_loss((self.module_.log_joint(f, v, g), v), indices)
@@ -453,15 +511,3 @@ class _NeighborEpochs:
         for indices in samples.shuffled_indices(self.batch_size, self.generator):
             drawn = self.neighbors.draw(indices, self.n_views, self.generator)
             yield drawn, indices
-
-
-class ProgressBar(Callback):
-    """Moves a tqdm bar that outlives the stage, one step an epoch."""
-
-    def __init__(self, bar, stage: str):
-        self.bar = bar
-        self.stage = stage
-
-    def on_epoch_end(self, net, **kwargs):
-        self.bar.set_postfix(stage=self.stage, elbo=f"{net.history[-1, 'elbo']:.4f}")
-        self.bar.update()

@@ -1,0 +1,232 @@
+"""What decides a fit, as digests that are equal only where all of it is.
+
+Data are told apart by value, code by what it does and refers to, objects by class and
+state: as they would be pickled, but the same in every process. A digest is that of a
+kind, a text and the digests of parts, so that no two values run into one another.
+"""
+
+import copyreg
+import hashlib
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+from types import (
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    ModuleType,
+)
+
+import numpy as np
+import torch
+
+__all__ = ["identity", "unlike"]
+
+# What can be changed without changing what a fit arrives at. Callbacks have states of
+# their own, which nobody but they can tell apart or restore.
+_INDIFFERENT = {"callbacks", "checkpoint", "checkpoint_every", "verbose"}
+_BYTES = 2**24  # of an array that are read at a time
+_NO_STATE = (
+    *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"),
+    *("__annotations__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
+)
+_OF_CODE = (
+    *("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars"),
+    *("co_flags", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount"),
+)
+
+
+def identity(estimator, **inputs) -> dict[str, str]:
+    """The class, and digests of all else that a fit is a function of, by name.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+    **inputs : object
+        What `fit` was given.
+
+    Returns
+    -------
+    dict of str to str
+
+    Raises
+    ------
+    ValueError
+        If a parameter holds something of which there is no telling whether another is
+        the same.
+    """
+    parts = estimator.get_params(deep=False)
+    parts = {name: parts[name] for name in parts.keys() - _INDIFFERENT} | inputs
+    digests = {name: _digest_of(name, parts[name]) for name in sorted(parts)}
+    return {"class": type(estimator).__name__} | digests
+
+
+def unlike(one: dict[str, str], other: dict[str, str]) -> list[str]:
+    """Names of what differs between two identities."""
+    names = sorted(one.keys() | other.keys())
+    return [name for name in names if one.get(name) != other.get(name)]
+
+
+def _digest_of(name: str, value) -> str:
+    try:
+        return _Digests()(value).hex()
+    except Exception as error:  # whatever a user's object raises when it is read
+        raise ValueError(
+            f"`{name}` must be told apart from all others for a `checkpoint`, and it "
+            f"cannot be: {error}. Give data, functions or objects that can be pickled, "
+            "or fit without `checkpoint`."
+        ) from error
+
+
+class _Digests:
+    """Computes digests of values and of the values in them."""
+
+    def __init__(self):
+        self._known = {}  # by id: the value, which is kept alive, and its digest
+        self._open = {}  # by id: how deep the values lie whose digest is being computed
+
+    def __call__(self, value) -> bytes:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, bool | int | str | bytes):
+            return _joined(type(value).__name__, repr(value))
+        if isinstance(value, float):
+            return _joined("float", value.hex())
+        if id(value) in self._known:
+            return self._known[id(value)][1]
+        if id(value) in self._open:  # it refers to itself
+            return _joined("above", str(self._open[id(value)]))
+        self._open[id(value)] = len(self._open)
+        digest = self._of_parts(value)
+        del self._open[id(value)]
+        self._known[id(value)] = value, digest
+        return digest
+
+    def _of_parts(self, value) -> bytes:
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            return _of_array(value)
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            return _of_tensor(value)
+        if isinstance(value, torch.device | torch.dtype | ModuleType):
+            name = getattr(value, "__name__", value)
+            return _joined(type(value).__name__, str(name))
+        if isinstance(value, list | tuple) and type(value) in (list, tuple):
+            return _joined(type(value).__name__, "", *map(self, value))
+        if isinstance(value, set | frozenset):
+            return _joined("set", "", *sorted(map(self, value)))
+        if type(value) in (dict, MappingProxyType):
+            entries = [self(key) + self(item) for key, item in value.items()]
+            return _joined("dict", "", *sorted(entries))
+        if isinstance(value, CodeType):
+            # Lists, as equal constants may or may not be one object.
+            return _joined("code", "", *(self(getattr(value, n)) for n in _OF_CODE))
+        if isinstance(value, FunctionType | type):
+            return self._of_code(value)
+        return self._of_object(value)
+
+    def _of_code(self, value) -> bytes:
+        name = f"{value.__module__}.{value.__qualname__}"
+        if _is_of_library(value):
+            return _joined("name", name)
+        if isinstance(value, type):
+            members = [
+                self(member) + _plain_member(self, vars(value)[member])
+                for member in sorted(vars(value).keys() - set(_NO_STATE))
+            ]
+            return _joined("class", name, self(value.__bases__), *members)
+        code = value.__code__
+        used = {
+            used: value.__globals__[used]
+            for used in sorted(_names_in(code))
+            if used in value.__globals__
+        }
+        cells = [_content(cell) for cell in value.__closure__ or ()]
+        parts = code, value.__defaults__, value.__kwdefaults__, cells, used
+        return _joined("function", name, *map(self, parts))
+
+    def _of_object(self, value) -> bytes:
+        reduce = copyreg.dispatch_table.get(type(value))
+        reduced = reduce(value) if reduce else value.__reduce_ex__(4)
+        if isinstance(reduced, str):  # the name of a global
+            module = getattr(value, "__module__", type(value).__module__)
+            return _joined("name", f"{module}.{reduced}")
+        make, args, state, items, entries = (*reduced, *[None] * 5)[:5]
+        items = None if items is None else list(items)
+        entries = None if entries is None else list(entries)
+        parts = make, args, state, items, entries
+        return _joined("object", "", *map(self, parts))
+
+
+def _joined(kind: str, text: str, *parts: bytes) -> bytes:
+    """The digest of a kind, a text and digests of parts, each of one length."""
+    text = text.encode("utf-8", "surrogatepass")
+    sha = hashlib.sha256(f"{kind} {len(text)} {len(parts)} ".encode())
+    sha.update(text)
+    for part in parts:
+        sha.update(part)
+    return sha.digest()
+
+
+def _of_array(array: np.ndarray) -> bytes:
+    sha = hashlib.sha256()
+    rows = array.reshape(1) if array.ndim == 0 else array
+    n_rows = max(1, _BYTES // max(1, rows.nbytes // max(1, len(rows))))
+    for start in range(0, len(rows), n_rows):
+        some = rows[start : start + n_rows]
+        if some.dtype.kind == "f" and some.dtype.itemsize > 8:
+            some = some.astype(np.float64)  # of 16 bytes, some have no meaning
+        sha.update(np.ascontiguousarray(some))
+    return _joined("array", f"{array.shape} {array.dtype.str}", sha.digest())
+
+
+def _of_tensor(tensor: torch.Tensor) -> bytes:
+    content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+    kind = f"{tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}"
+    return _joined("tensor", kind, _of_array(content.numpy()))
+
+
+def _plain_member(digest, member) -> bytes:
+    """The digest of what a class holds under a name."""
+    if isinstance(member, GetSetDescriptorType | MemberDescriptorType):
+        return _joined("slot", member.__name__)
+    if isinstance(member, staticmethod | classmethod):
+        return _joined(type(member).__name__, "", digest(member.__func__))
+    if isinstance(member, property):
+        return digest([member.fget, member.fset, member.fdel])
+    return digest(member)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Global names that code may refer to, and that code in it may."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names_in(constant)
+    return names
+
+
+def _content(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable that has no value yet
+        return "empty cell"
+
+
+def _is_of_library(value) -> bool:
+    """Whether a name tells a function or class: nobody edits it between fits."""
+    if "<" in value.__qualname__:  # of a lambda, or local
+        return False
+    module = sys.modules.get(value.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return value.__module__ != "__main__"
+    return any(Path(file).is_relative_to(folder) for folder in _library_folders())
+
+
+@cache
+def _library_folders():
+    paths = sysconfig.get_paths()
+    return {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
