@@ -3,7 +3,9 @@
 import math
 import os
 import warnings
+from heapq import heappop, heappush
 from numbers import Integral
+from operator import itemgetter
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -15,6 +17,7 @@ from ._image_decoding import Decoder
 
 LISTED = 20  # of the problems that an error names; a warning names all
 LONGEST_SIDE = 4096
+MOST_ENTRIES = 10_000_000
 WHITE_OF_16_BITS = 65535
 
 
@@ -63,8 +66,11 @@ def load_image_folder(
     Parameters
     ----------
     path : str or path-like
-        Files and folders in it whose names begin with a dot are not looked at. Links
-        are followed.
+        Files and folders in it whose names begin with a dot are not looked at, and it
+        is an error if there are more than 10,000,000 files and folders. Links are
+        followed. A file that several paths lead to is read once, by the path without
+        links or, if all have links, by the first; hard links are files of their own, as
+        copies are.
     image_size : int or tuple (H, W)
         Height and width in X, each at most 4,096; an int is both.
     grey : bool, default=False
@@ -234,25 +240,75 @@ def _find_files(root):
     Sorted by parts, so that a folder's files stay together whatever its name.
     """
     os.scandir(root).close()  # raises if it is no folder
-    files, problems = [], []
-    pending = [((), ())]
-    while pending:
-        parts, above = pending.pop()
-        folder = os.path.join(root, *parts)
+    search = _Search(root)
+    while search.pending:
+        search.enter(*heappop(search.pending))
+    return _each_once(search.files), search.problems
+
+
+class _Search:
+    """Folders entered once each, by the first path; one without links comes first."""
+
+    def __init__(self, root):
+        self.root = root
+        self.pending = [(False, (), ())]  # a heap: by a link, parts, folders above
+        self.entered = set()
+        self.files = []  # by a link, parts, what tells the file from others
+        self.problems = []
+        self.number = 0
+
+    def enter(self, linked, parts, above):
+        folder = os.path.join(self.root, *parts)
         try:
-            status = os.stat(folder)
-            here = status.st_dev, status.st_ino
+            here = _identity(folder)
+            if here in above:
+                self.problems.append((parts, "links to a folder that it lies in"))
+            if here in self.entered:
+                return
+            self.entered.add(here)
             with os.scandir(folder) as entries:
-                inside = [e for e in entries if not e.name.startswith(".")]
+                for entry in entries:
+                    self.see(entry, linked, parts, (*above, here))
         except OSError as error:
-            problems.append((parts, error.strerror))
-            continue
-        if here in above:
-            problems.append((parts, "links to a folder that it lies in"))
-            continue
-        for entry in inside:
-            if os.path.isdir(entry.path):  # `entry.is_dir` raises where links loop
-                pending.append(((*parts, entry.name), (*above, here)))
-            else:
-                files.append((*parts, entry.name))
-    return sorted(files), problems
+            self.problems.append((parts, error.strerror))
+
+    def see(self, entry, linked, parts, above):
+        self.number += 1
+        if self.number > MOST_ENTRIES:
+            raise ValueError(
+                f"`path` must hold at most {MOST_ENTRIES:,} files and folders, links "
+                f"followed; {self.root!r} holds more."
+            )
+        if entry.name.startswith("."):
+            return
+        parts = (*parts, entry.name)
+        is_link = os.path.islink(entry.path)
+        if os.path.isdir(entry.path):
+            heappush(self.pending, (linked or is_link, parts, above))
+        elif is_link:
+            self.files.append((True, parts, _target(entry.path)))
+        else:
+            self.files.append((linked, parts, (above[-1], entry.name)))
+
+
+def _identity(folder):
+    """What tells a folder from others, whichever path leads to it."""
+    status = os.stat(folder)
+    if status.st_ino == 0:  # a file system that numbers nothing
+        return os.path.realpath(folder)
+    return status.st_dev, status.st_ino
+
+
+def _target(link):
+    """What tells the file that a link leads to from others."""
+    folder, name = os.path.split(os.path.realpath(link))
+    # Links that lead to nothing are listed one by one.
+    return (_identity(folder), name) if os.path.exists(link) else link
+
+
+def _each_once(files):
+    """Sorted paths, of several to one file that without links, or the first."""
+    paths = {}
+    for _, parts, place in sorted(files, key=itemgetter(0, 1)):
+        paths.setdefault(place, parts)
+    return sorted(paths.values())

@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 import zlib
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -371,10 +372,11 @@ def test_names_in_any_encoding(tmp_path, name):
 
 def test_links_are_followed(tmp_path):
     write(tmp_path / "elsewhere", {"x.png": encoded()})
+    write(tmp_path, {"y.png": encoded()})
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "class").symlink_to(tmp_path / "elsewhere")
-    (folder / "single.png").symlink_to(tmp_path / "elsewhere" / "x.png")
+    (folder / "single.png").symlink_to(tmp_path / "y.png")
     _, y, names, files = load_image_folder(folder, 4)
     assert files.tolist() == ["class/x.png", "single.png"]
     assert (y.tolist(), names) == ([0, -1], ["class"])
@@ -492,6 +494,89 @@ def test_dangling_and_circular_links(tmp_path):
     reasons = left_out(tmp_path, "class/up", "nowhere.png", "one", "two")
     assert reasons[0] == "links to a folder that it lies in"
     assert reasons[1] == "links to nothing"
+
+
+def test_two_folders_of_links_each_count_an_image_once(tmp_path):
+    chain = [tmp_path / "chain" / f"{k:02}" for k in range(37)]
+    write(tmp_path, {"chain/36/x.png": encoded()})
+    for folder, following in pairwise(chain):
+        folder.mkdir()
+        (folder / "a").symlink_to(following)
+        (folder / "b").symlink_to(following)
+    assert load_image_folder(tmp_path / "chain", 4)[3].tolist() == ["36/x.png"]
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "class").symlink_to(chain[0])
+    _, y, names, files = load_image_folder(tmp_path / "root", 4)
+    assert files.tolist() == ["class/" + "a/" * 36 + "x.png"]
+    assert (y.tolist(), names) == ([0], ["class"])
+
+
+def test_folders_that_link_to_each_other_count_an_image_once(tmp_path):
+    names = [f"{k}" for k in range(8)]
+    write(tmp_path, {f"real/{name}/x.png": encoded() for name in names})
+    for name in names:
+        for other in set(names) - {name}:
+            (tmp_path / "real" / name / f"to {other}").symlink_to(
+                tmp_path / "real" / other
+            )
+    X, y, classes, _ = load_image_folder(tmp_path / "real", 4)
+    assert (len(X), y.tolist(), classes) == (8, list(range(8)), names)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "class").symlink_to(tmp_path / "real" / "0")
+    with pytest.warns(UserWarning, match="is left out") as caught:
+        X, _, classes, _ = load_image_folder(tmp_path / "root", 4, on_error="warn")
+    assert (len(X), classes) == (8, ["class"])
+    lines = str(caught[0].message).splitlines()[1:]
+    assert len(lines) <= 8 * 7  # no more than there are links
+    assert all("links to a folder that it lies in" in line for line in lines)
+
+
+def test_a_path_without_links_comes_first_and_then_the_first(tmp_path):
+    write(tmp_path, {"root/b/x.png": encoded(), "elsewhere/y.png": encoded()})
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    (root / "a").symlink_to(root / "b")  # before "b", but a link
+    (root / "a.png").symlink_to(root / "b" / "x.png")
+    for name in ("d", "c", "e"):
+        (root / name).symlink_to(elsewhere)
+    (root / "f.png").symlink_to(elsewhere / "y.png")
+    _, y, names, files = load_image_folder(root, 4)
+    assert files.tolist() == ["b/x.png", "c/y.png"]
+    assert (y.tolist(), names) == ([0, 1], ["b", "c"])
+    (root / "0.png").symlink_to(root / "f.png")  # a link to a link
+    assert load_image_folder(root, 4)[3].tolist() == ["0.png", "b/x.png"]
+
+
+def test_hard_links_are_files_of_their_own(tmp_path):
+    write(tmp_path, {"real/x.png": encoded()})
+    os.link(tmp_path / "real" / "x.png", tmp_path / "real" / "y.png")
+    assert load_image_folder(tmp_path / "real", 4)[3].tolist() == ["x.png", "y.png"]
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "class").symlink_to(tmp_path / "real")
+    files = load_image_folder(tmp_path / "root", 4)[3]
+    assert files.tolist() == ["class/x.png", "class/y.png"]
+
+
+def test_a_link_to_a_folder_above_path(tmp_path):
+    write(tmp_path, {"root/x.png": encoded(), "beside/y.png": encoded()})
+    (tmp_path / "root" / "up").symlink_to(tmp_path)
+    with pytest.warns(UserWarning, match=r"'up/root': links to a folder that it lies"):
+        files = load_image_folder(tmp_path / "root", 4, on_error="warn")[3]
+    assert files.tolist() == ["up/beside/y.png", "x.png"]
+
+
+def test_links_to_nothing_are_listed_one_by_one(tmp_path):
+    for name in ("1", "2"):
+        (tmp_path / name).symlink_to(tmp_path / "nothing")
+    assert left_out(tmp_path, "1", "2") == ["links to nothing", "links to nothing"]
+
+
+def test_more_entries_than_are_looked_at(tmp_path, monkeypatch):
+    write(tmp_path, {f"{k % 2}/{k}.png": encoded() for k in range(6)})
+    monkeypatch.setattr(_image_folder, "MOST_ENTRIES", 8)
+    assert len(load_image_folder(tmp_path, 4)[0]) == 6
+    monkeypatch.setattr(_image_folder, "MOST_ENTRIES", 7)
+    with pytest.raises(ValueError, match=r"`path` must hold at most 7 files and fold"):
+        load_image_folder(tmp_path, 4)
 
 
 def test_an_array_larger_than_the_memory_is_an_error_at_once(tmp_path, monkeypatch):
