@@ -1,26 +1,34 @@
-"""A folder of images as one array: what is found there, and how each is decoded."""
+"""A folder of images as one array: what is found there, and what is left out."""
 
+import math
 import os
-import stat
 import warnings
-from contextlib import suppress
+from heapq import heappop, heappush
 from numbers import Integral
+from operator import itemgetter
 
 import numpy as np
 from joblib import Parallel, delayed
-from PIL import Image, ImageColor, ImageOps, UnidentifiedImageError
+from PIL import ImageColor
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
 from ._bars import tqdm
+from ._image_decoding import Decoder
 
 LISTED = 20  # of the problems that an error names; a warning names all
+LONGEST_SIDE = 4096
+MOST_ENTRIES = 10_000_000
 WHITE_OF_16_BITS = 65535
 
 
 @validate_params(
     {
         "path": [str, os.PathLike],
-        "image_size": [Interval(Integral, 1, None, closed="left"), tuple, list],
+        "image_size": [
+            Interval(Integral, 1, LONGEST_SIDE, closed="both"),
+            tuple,
+            list,
+        ],
         "grey": ["boolean"],
         "resize": [StrOptions({"crop", "stretch"})],
         "background": [str],
@@ -45,18 +53,26 @@ def load_image_folder(
 ):
     """The images in a folder and in the folders below it, at one size.
 
-    Every format that Pillow decodes is read, but for EPS, which would start a program.
-    Of an animation or a stack it is the first frame. An image is turned as its EXIF
-    data say; 16 bits become 8, other colour spaces RGB, and what is transparent shows
+    Formats are AVIF, BMP, GIF, JPEG, JPEG 2000, PNG, PPM (also PBM, PGM and PFM), TGA,
+    TIFF and WebP, as far as Pillow was built with them; no program is started. Of an
+    animation or a stack it is the first frame. An image is turned as its EXIF data say;
+    16 bits become 8, other colour spaces RGB, and what is transparent shows
     `background`.
+
+    What all threads of the process decode takes at most 1 GiB together, beside X and
+    some megabytes a thread. An image that would take more by itself cannot be read, and
+    neither can one of more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
 
     Parameters
     ----------
     path : str or path-like
-        Files and folders in it whose names begin with a dot are not looked at. Links
-        are followed.
+        Files and folders in it whose names begin with a dot are not looked at, and it
+        is an error if there are more than 10,000,000 files and folders. Links are
+        followed. A file that several paths lead to is read once, by the path without
+        links or, if all have links, by the first; hard links are files of their own, as
+        copies are.
     image_size : int or tuple (H, W)
-        Height and width in X; an int is both.
+        Height and width in X, each at most 4,096; an int is both.
     grey : bool, default=False
         Whether X has brightness only.
     resize : {"crop", "stretch"}, default="crop"
@@ -119,24 +135,20 @@ def load_image_folder(
     ((3, 16, 16, 3), array([0, 0, 1]), ['cat', 'dog'], 'cat/1.png')
     """
     height, width = _height_and_width(image_size)
-    decode = _Decoder((width, height), grey, resize, _colour(background), white)
+    decode = Decoder((width, height), grey, resize, _colour(background), white)
     root = os.fspath(path)
     found, problems = _find_files(root)
-    X = np.empty((len(found), height, width, *(() if grey else (3,))), np.uint8)
+    X = _empty((len(found), height, width, *(() if grey else (3,))), image_size)
 
     def load(row):
         return decode.into(X[row], os.path.join(root, *found[row]))
 
-    with warnings.catch_warnings():
-        # Pillow warns of metadata, which play no part here; of pixels it raises.
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        # Threads, which write into one X, and Pillow decodes without the GIL.
-        tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
-            delayed(load)(row) for row in range(len(found))
-        )
-        bar = tqdm(tasks, "Images", len(found), unit="", disable=not verbose)
-        reasons = list(bar)
+    # Threads, which write into one X, and Pillow decodes without the GIL.
+    tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
+        delayed(load)(row) for row in range(len(found))
+    )
+    bar = tqdm(tasks, "Images", len(found), unit="", disable=not verbose)
+    reasons = list(bar)
 
     good = [row for row, reason in enumerate(reasons) if reason is None]
     bad = zip(found, reasons, strict=True)
@@ -154,14 +166,37 @@ def _height_and_width(image_size):
     if isinstance(image_size, Integral):
         return int(image_size), int(image_size)
     valid = len(image_size) == 2 and all(
-        isinstance(side, Integral) and side >= 1 for side in image_size
+        isinstance(side, Integral) and 1 <= side <= LONGEST_SIDE for side in image_size
     )
     if not valid:
         raise ValueError(
-            "`image_size` must be a positive integer or a pair (H, W) of them; got "
-            f"{image_size!r}."
+            f"`image_size` must be an integer from 1 to {LONGEST_SIDE} or a pair "
+            f"(H, W) of them; got {image_size!r}."
         )
     return tuple(map(int, image_size))
+
+
+def _empty(shape, image_size):
+    """An array for the images, if this machine has the memory."""
+    size = math.prod(shape)
+    try:
+        if size > _memory():
+            raise MemoryError
+        return np.empty(shape, np.uint8)
+    except MemoryError as error:
+        raise ValueError(
+            f"`image_size`={image_size!r} and {shape[0]:,} files need {size:,} bytes, "
+            "more than this machine has."
+        ) from error
+
+
+def _memory():
+    """Bytes of memory, where the system tells; elsewhere it is left to NumPy."""
+    try:
+        page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return math.inf
+    return page * pages if page > 0 and pages > 0 else math.inf
 
 
 def _colour(background):
@@ -205,113 +240,75 @@ def _find_files(root):
     Sorted by parts, so that a folder's files stay together whatever its name.
     """
     os.scandir(root).close()  # raises if it is no folder
-    files, problems = [], []
-    pending = [((), ())]
-    while pending:
-        parts, above = pending.pop()
-        folder = os.path.join(root, *parts)
+    search = _Search(root)
+    while search.pending:
+        search.enter(*heappop(search.pending))
+    return _each_once(search.files), search.problems
+
+
+class _Search:
+    """Folders entered once each, by the first path; one without links comes first."""
+
+    def __init__(self, root):
+        self.root = root
+        self.pending = [(False, (), ())]  # a heap: by a link, parts, folders above
+        self.entered = set()
+        self.files = []  # by a link, parts, what tells the file from others
+        self.problems = []
+        self.number = 0
+
+    def enter(self, linked, parts, above):
+        folder = os.path.join(self.root, *parts)
         try:
-            status = os.stat(folder)
-            here = status.st_dev, status.st_ino
+            here = _identity(folder)
+            if here in above:
+                self.problems.append((parts, "links to a folder that it lies in"))
+            if here in self.entered:
+                return
+            self.entered.add(here)
             with os.scandir(folder) as entries:
-                inside = [e for e in entries if not e.name.startswith(".")]
+                for entry in entries:
+                    self.see(entry, linked, parts, (*above, here))
         except OSError as error:
-            problems.append((parts, error.strerror))
-            continue
-        if here in above:
-            problems.append((parts, "links to a folder that it lies in"))
-            continue
-        for entry in inside:
-            if os.path.isdir(entry.path):  # `entry.is_dir` raises where links loop
-                pending.append(((*parts, entry.name), (*above, here)))
-            else:
-                files.append((*parts, entry.name))
-    return sorted(files), problems
+            self.problems.append((parts, error.strerror))
+
+    def see(self, entry, linked, parts, above):
+        self.number += 1
+        if self.number > MOST_ENTRIES:
+            raise ValueError(
+                f"`path` must hold at most {MOST_ENTRIES:,} files and folders, links "
+                f"followed; {self.root!r} holds more."
+            )
+        if entry.name.startswith("."):
+            return
+        parts = (*parts, entry.name)
+        is_link = os.path.islink(entry.path)
+        if os.path.isdir(entry.path):
+            heappush(self.pending, (linked or is_link, parts, above))
+        elif is_link:
+            self.files.append((True, parts, _target(entry.path)))
+        else:
+            self.files.append((linked, parts, (above[-1], entry.name)))
 
 
-# -------------------------------------------------------------------------- decoding
+def _identity(folder):
+    """What tells a folder from others, whichever path leads to it."""
+    status = os.stat(folder)
+    if status.st_ino == 0:  # a file system that numbers nothing
+        return os.path.realpath(folder)
+    return status.st_dev, status.st_ino
 
 
-class _NoImageError(Exception):
-    """A file is left out; why, in words that follow its name."""
+def _target(link):
+    """What tells the file that a link leads to from others."""
+    folder, name = os.path.split(os.path.realpath(link))
+    # Links that lead to nothing are listed one by one.
+    return (_identity(folder), name) if os.path.exists(link) else link
 
 
-class _Decoder:
-    """How files become the rows of X."""
-
-    def __init__(self, size, grey, resize, background, white):
-        Image.init()  # all formats, before threads would do it
-        # Ghostscript would run what an EPS file says.
-        self.formats = [name for name in Image.ID if name != "EPS"]
-        self.size = size
-        self.mode = "L" if grey else "RGB"
-        self.crop = resize == "crop"
-        self.background = background
-        self.white = white
-
-    def into(self, row, path):
-        """Decode a file into a row; returns why that is impossible, or None."""
-        try:
-            _check_file(path)
-            with open(path, "rb") as file:
-                row[:] = self._decode(file)
-        except _NoImageError as error:
-            return str(error)
-        except UnidentifiedImageError:
-            return "is no image that Pillow knows"
-        except OSError as error:
-            return error.strerror or str(error)
-        # Damaged files make Pillow's decoders raise anything.
-        except Exception as error:
-            return f"{type(error).__name__}: {error}".rstrip(": ")
-        return None
-
-    def _decode(self, file):
-        with Image.open(file, formats=self.formats) as image:
-            if 0 in image.size:
-                raise _NoImageError("has no pixels")
-            # A JPEG file can be decoded at a fraction of its size, which is quicker;
-            # twice the size wanted leaves the resampling something to do.
-            side = 2 * max(self.size)
-            image.draft(None, (side, side))
-            image.load()
-            # Else the EXIF data are broken, and the image is not.
-            with suppress(Exception):
-                image = ImageOps.exif_transpose(image)
-            image = _eight_bits(image, self.white)
-            image = _on_background(image, self.background)
-            image = image.convert(self.mode)
-            if self.crop:
-                return ImageOps.fit(image, self.size)
-            return image.resize(self.size)
-
-
-def _check_file(path):
-    if os.path.islink(path) and not os.path.exists(path):
-        raise _NoImageError("links to nothing")
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
-        raise _NoImageError("is no regular file")
-    if status.st_size == 0:
-        raise _NoImageError("is empty")
-
-
-def _eight_bits(image, white):
-    """Pillow would clip what exceeds 255 instead of scaling it."""
-    if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
-        return image
-    values = np.asarray(image)
-    white = 1 if image.mode == "F" else white
-    if not (values.min() >= 0 and values.max() <= white):  # false for NaN
-        raise _NoImageError(
-            f"has values from {values.min():g} to {values.max():g}, where white is "
-            f"{white}"
-        )
-    return Image.fromarray(np.rint(values / white * 255).astype(np.uint8))
-
-
-def _on_background(image, colour):
-    if not image.has_transparency_data:
-        return image
-    image = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", image.size, colour), image)
+def _each_once(files):
+    """Sorted paths, of several to one file that without links, or the first."""
+    paths = {}
+    for _, parts, place in sorted(files, key=itemgetter(0, 1)):
+        paths.setdefault(place, parts)
+    return sorted(paths.values())

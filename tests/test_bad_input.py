@@ -539,10 +539,39 @@ FOLDER_ROWS = [
     file("an image without pixels", f"{LISTED}", "test_bad_files[zero-pixel]"),
     file(
         "a decompression bomb",
-        f"{LISTED}; beyond a limit",
+        f"{LISTED}; has more pixels than PIL.Image.MAX_IMAGE_PIXELS",
         "test_bad_files[bomb]",
     ),
-    file("EPS, which would start a program", f"{LISTED}", "test_bad_files[EPS]"),
+    file(
+        "an image that takes more than 1 GiB to decode",
+        f"{LISTED}; takes ... bytes to decode",
+        "test_without_pillows_limit_that_of_bytes_stays",
+    ),
+    file(
+        "a header of gigabytes",
+        f"{LISTED}; has a header of more than ... bytes",
+        "test_a_header_of_gigabytes_is_not_read",
+    ),
+    file(
+        "large images in several threads",
+        "decoded one after the other, in 1 GiB",
+        "test_bombs_in_four_threads_stay_in_the_bound",
+    ),
+    file(
+        "EPS, in a file of its own or inside another",
+        f"{LISTED}; no program is started",
+        "test_postscript_is_listed_and_no_program_started",
+    ),
+    file(
+        "ICO, PCX, PDF and other formats that are not read",
+        f"{LISTED}; is no image of a format that is read",
+        "test_other_formats_are_listed",
+    ),
+    file(
+        "broken metadata",
+        "decoded, without a warning, whatever the filters of warnings",
+        "test_broken_metadata_warn_of_nothing_whatever_the_filters",
+    ),
     file(
         "floats beyond [0, 1], or NaN",
         f"{LISTED}; has values from ... where white is 1",
@@ -569,6 +598,21 @@ FOLDER_ROWS = [
         "links to nothing, to each other, to the folder they lie in",
         LISTED,
         "test_dangling_and_circular_links",
+    ),
+    file(
+        "a file or folder that several links lead to",
+        "read once, by the path without links or the first",
+        "test_a_path_without_links_comes_first_and_then_the_first",
+    ),
+    file(
+        "hard links",
+        "each a file of its own",
+        "test_hard_links_are_files_of_their_own",
+    ),
+    file(
+        "more than 10,000,000 files and folders",
+        "`ValueError`: `path` must hold at most ...",
+        "test_more_entries_than_are_looked_at",
     ),
     file("a pipe", f"{LISTED}; not waited for", "test_a_pipe_is_not_waited_for"),
     file(
@@ -606,9 +650,14 @@ FOLDER_ROWS = [
         "test_a_path_that_is_no_folder",
     ),
     file(
-        "an `image_size` of zero, a float or three numbers",
+        "an `image_size` of zero, more than 4,096, a float or three numbers",
         "`ValueError` that names the parameter",
         "test_parameters_are_checked",
+    ),
+    file(
+        "more images of `image_size` than the memory holds",
+        "`ValueError`: `image_size`=... needs ... bytes; nothing is allocated",
+        "test_an_array_larger_than_the_memory_is_an_error_at_once",
     ),
 ]
 

@@ -4,8 +4,12 @@ import io
 import os
 import re
 import struct
+import subprocess
+import sys
 import threading
 import warnings
+import zlib
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, PngImagePlugin
 
-from sk_mice import _image_folder
+from sk_mice import _image_decoding, _image_folder
+from sk_mice._image_opening import FORMATS
 from sk_mice.datasets import load_image_folder
 
 RNG = np.random.default_rng(0)
@@ -132,15 +137,16 @@ def test_extreme_proportions(tmp_path, shape, resize):
 
 def test_a_photograph_is_decoded_at_a_fraction_of_its_size(tmp_path, monkeypatch):
     sizes = []
+    resize = Image.Image.resize
 
-    def spy(image, colour):
+    def spy(image, *args, **kwargs):
         sizes.append(image.size)
-        return image
+        return resize(image, *args, **kwargs)
 
-    monkeypatch.setattr(_image_folder, "_on_background", spy)
     ramp = np.linspace(0, 255, 1600).astype(np.uint8)
     photo = Image.fromarray(np.broadcast_to(ramp, (1600, 1600)).copy())
     write(tmp_path, {"one": encoded(photo, "JPEG")})
+    monkeypatch.setattr(Image.Image, "resize", spy)
     X, *_ = load_image_folder(tmp_path, 20, grey=True)
     assert sizes == [(200, 200)]
     expected = np.asarray(photo.resize((20, 20)))
@@ -159,7 +165,7 @@ def test_progress_bar(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("format", ["PNG", "JPEG"])
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "WEBP"])
 def test_exif_rotation(tmp_path, orientation, format):
     # As cameras do: the pixels lie as the sensor saw them, the tag says what to undo.
     undo = {
@@ -184,6 +190,52 @@ def test_exif_rotation(tmp_path, orientation, format):
 def test_broken_exif_leaves_the_image_as_it_is(tmp_path):
     content = encoded(exif=b"Exif\0\0no TIFF header")
     np.testing.assert_array_equal(load_one(tmp_path, content), PIXELS)
+
+
+@pytest.mark.parametrize("size", [(16, 8), (8, 16), (16, 16)])
+@pytest.mark.parametrize("resize", ["crop", "stretch"])
+def test_an_image_on_its_side_is_cropped_when_it_is_upright(tmp_path, size, resize):
+    ramps = np.meshgrid(np.linspace(0, 255, 40), np.linspace(255, 0, 24))
+    upright = Image.fromarray(np.dstack([*ramps, ramps[0]]).astype(np.uint8))
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    stored = upright.transpose(Image.Transpose.ROTATE_90)
+    write(tmp_path, {"1.png": encoded(upright), "2.png": encoded(stored, exif=exif)})
+    X, *_ = load_image_folder(tmp_path, size, resize=resize)
+    np.testing.assert_allclose(X[0].astype(int), X[1], atol=2)
+
+
+@pytest.mark.parametrize("exif", ["\nexif\n   3\nno hex\n", "as ImageMagick writes it"])
+def test_exif_data_in_a_png_text(tmp_path, exif):
+    turned = Image.Exif()
+    turned[ORIENTATION] = 3
+    text = PngImagePlugin.PngInfo()
+    data = f"\nexif\n   3\n{turned.tobytes().hex()}\n" if "as" in exif else exif
+    text.add_text("Raw profile type exif", data)
+    loaded = load_one(tmp_path, encoded(Image.fromarray(CORNER), pnginfo=text), size=16)
+    assert (loaded[2, 2, 0], loaded[13, 13, 0]) == (
+        (0, 255) if "as" in exif else (255, 0)
+    )
+
+
+@pytest.mark.parametrize("key", ["exif", "xmp", "Raw profile type exif"])
+def test_texts_of_a_png_that_are_no_exif_data(tmp_path, key):
+    text = PngImagePlugin.PngInfo()
+    text.add_itxt(key, "no EXIF data")
+    content = encoded(pnginfo=text)
+    np.testing.assert_array_equal(load_one(tmp_path, content), PIXELS)
+
+
+def test_a_rotation_in_xmp_data(tmp_path):
+    text = PngImagePlugin.PngInfo()
+    xmp = '<rdf:Description tiff:Orientation="3"/>'
+    text.add_itxt("XML:com.adobe.xmp", xmp)
+    content = {"PNG": {"pnginfo": text}, "WEBP": {"xmp": xmp.encode()}}
+    for format, options in content.items():
+        image = encoded(Image.fromarray(CORNER), format, **options)
+        loaded = load_one(tmp_path, image, size=16)
+        assert loaded[13, 13, 0] > 200
+        assert loaded[2, 2, 0] < 60
 
 
 def test_cmyk(tmp_path):
@@ -311,19 +363,20 @@ def test_names_in_any_encoding(tmp_path, name):
     assert (tmp_path / files[0]).is_file()  # the name opens the file
     write(tmp_path, {name: b"broken"})
     (reason,) = left_out(tmp_path, *[name])
-    assert reason == "is no image that Pillow knows"
+    assert reason == "is no image of a format that is read"
     # The message can be printed where the name cannot.
-    with pytest.raises(ValueError, match="Pillow knows") as caught:
+    with pytest.raises(ValueError, match="is no image") as caught:
         load_image_folder(tmp_path, 4)
     str(caught.value).encode("utf-8")
 
 
 def test_links_are_followed(tmp_path):
     write(tmp_path / "elsewhere", {"x.png": encoded()})
+    write(tmp_path, {"y.png": encoded()})
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "class").symlink_to(tmp_path / "elsewhere")
-    (folder / "single.png").symlink_to(tmp_path / "elsewhere" / "x.png")
+    (folder / "single.png").symlink_to(tmp_path / "y.png")
     _, y, names, files = load_image_folder(folder, 4)
     assert files.tolist() == ["class/x.png", "single.png"]
     assert (y.tolist(), names) == ([0, -1], ["class"])
@@ -351,9 +404,12 @@ def png_of_size(width, height):
 
 BAD = {
     "empty": (b"", r"is empty"),
-    "text": (b"some,table\n1,2\n", r"is no image that Pillow knows"),
-    "zip": (b"PK\3\4" + bytes(100), r"is no image that Pillow knows"),
-    "signature alone": (encoded()[:8], r"is no image that Pillow knows|truncated"),
+    "text": (b"some,table\n1,2\n", r"is no image of a format that is read"),
+    "zip": (b"PK\3\4" + bytes(100), r"is no image of a format that is read"),
+    "signature alone": (
+        encoded()[:8],
+        r"is no image of a format that is read|truncated",
+    ),
     "truncated PNG": (encoded()[:-100], r"truncated"),
     "truncated JPEG": (encoded(format="JPEG")[:-100], r"truncated"),
     "truncated GIF": (encoded(format="GIF")[:-20], r"truncated"),
@@ -440,6 +496,97 @@ def test_dangling_and_circular_links(tmp_path):
     assert reasons[1] == "links to nothing"
 
 
+def test_two_folders_of_links_each_count_an_image_once(tmp_path):
+    chain = [tmp_path / "chain" / f"{k:02}" for k in range(37)]
+    write(tmp_path, {"chain/36/x.png": encoded()})
+    for folder, following in pairwise(chain):
+        folder.mkdir()
+        (folder / "a").symlink_to(following)
+        (folder / "b").symlink_to(following)
+    assert load_image_folder(tmp_path / "chain", 4)[3].tolist() == ["36/x.png"]
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "class").symlink_to(chain[0])
+    _, y, names, files = load_image_folder(tmp_path / "root", 4)
+    assert files.tolist() == ["class/" + "a/" * 36 + "x.png"]
+    assert (y.tolist(), names) == ([0], ["class"])
+
+
+def test_folders_that_link_to_each_other_count_an_image_once(tmp_path):
+    names = [f"{k}" for k in range(8)]
+    write(tmp_path, {f"real/{name}/x.png": encoded() for name in names})
+    for name in names:
+        for other in set(names) - {name}:
+            (tmp_path / "real" / name / f"to {other}").symlink_to(
+                tmp_path / "real" / other
+            )
+    X, y, classes, _ = load_image_folder(tmp_path / "real", 4)
+    assert (len(X), y.tolist(), classes) == (8, list(range(8)), names)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "class").symlink_to(tmp_path / "real" / "0")
+    with pytest.warns(UserWarning, match="is left out") as caught:
+        X, _, classes, _ = load_image_folder(tmp_path / "root", 4, on_error="warn")
+    assert (len(X), classes) == (8, ["class"])
+    lines = str(caught[0].message).splitlines()[1:]
+    assert len(lines) <= 8 * 7  # no more than there are links
+    assert all("links to a folder that it lies in" in line for line in lines)
+
+
+def test_a_path_without_links_comes_first_and_then_the_first(tmp_path):
+    write(tmp_path, {"root/b/x.png": encoded(), "elsewhere/y.png": encoded()})
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    (root / "a").symlink_to(root / "b")  # before "b", but a link
+    (root / "a.png").symlink_to(root / "b" / "x.png")
+    for name in ("d", "c", "e"):
+        (root / name).symlink_to(elsewhere)
+    (root / "f.png").symlink_to(elsewhere / "y.png")
+    _, y, names, files = load_image_folder(root, 4)
+    assert files.tolist() == ["b/x.png", "c/y.png"]
+    assert (y.tolist(), names) == ([0, 1], ["b", "c"])
+    (root / "0.png").symlink_to(root / "f.png")  # a link to a link
+    assert load_image_folder(root, 4)[3].tolist() == ["0.png", "b/x.png"]
+
+
+def test_hard_links_are_files_of_their_own(tmp_path):
+    write(tmp_path, {"real/x.png": encoded()})
+    os.link(tmp_path / "real" / "x.png", tmp_path / "real" / "y.png")
+    assert load_image_folder(tmp_path / "real", 4)[3].tolist() == ["x.png", "y.png"]
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "class").symlink_to(tmp_path / "real")
+    files = load_image_folder(tmp_path / "root", 4)[3]
+    assert files.tolist() == ["class/x.png", "class/y.png"]
+
+
+def test_a_link_to_a_folder_above_path(tmp_path):
+    write(tmp_path, {"root/x.png": encoded(), "beside/y.png": encoded()})
+    (tmp_path / "root" / "up").symlink_to(tmp_path)
+    with pytest.warns(UserWarning, match=r"'up/root': links to a folder that it lies"):
+        files = load_image_folder(tmp_path / "root", 4, on_error="warn")[3]
+    assert files.tolist() == ["up/beside/y.png", "x.png"]
+
+
+def test_links_to_nothing_are_listed_one_by_one(tmp_path):
+    for name in ("1", "2"):
+        (tmp_path / name).symlink_to(tmp_path / "nothing")
+    assert left_out(tmp_path, "1", "2") == ["links to nothing", "links to nothing"]
+
+
+def test_more_entries_than_are_looked_at(tmp_path, monkeypatch):
+    write(tmp_path, {f"{k % 2}/{k}.png": encoded() for k in range(6)})
+    monkeypatch.setattr(_image_folder, "MOST_ENTRIES", 8)
+    assert len(load_image_folder(tmp_path, 4)[0]) == 6
+    monkeypatch.setattr(_image_folder, "MOST_ENTRIES", 7)
+    with pytest.raises(ValueError, match=r"`path` must hold at most 7 files and fold"):
+        load_image_folder(tmp_path, 4)
+
+
+def test_an_array_larger_than_the_memory_is_an_error_at_once(tmp_path, monkeypatch):
+    write(tmp_path, {f"{k}.png": encoded() for k in range(3)})
+    monkeypatch.setattr(os, "sysconf", lambda _: 1000, raising=False)
+    message = r"`image_size`=\(600, 700\) and 3 files need 3,780,000 bytes, more than"
+    with pytest.raises(ValueError, match=message):
+        load_image_folder(tmp_path, (600, 700))
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
@@ -451,17 +598,18 @@ def test_unreadable_files_and_folders(tmp_path, monkeypatch):
     write(tmp_path, {"folder/x.png": encoded(), "secret.png": encoded()})
     scandir = os.scandir
 
-    def refuse_file(path, *args):
-        if "secret" in str(path):
-            raise PermissionError(13, "Permission denied")
-        return open(path, *args)
+    class RefusedFile(_image_decoding.ImageFile):
+        def __init__(self, path):
+            if "secret" in str(path):
+                raise PermissionError(13, "Permission denied")
+            super().__init__(path)
 
     def refuse_folder(path):
         if str(path).endswith("folder"):
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    monkeypatch.setattr(_image_folder, "open", refuse_file, raising=False)
+    monkeypatch.setattr(_image_decoding, "ImageFile", RefusedFile)
     monkeypatch.setattr(_image_folder.os, "scandir", refuse_folder)
     reasons = left_out(tmp_path, "folder", "secret.png")
     assert reasons == ["Permission denied", "Permission denied"]
@@ -501,6 +649,8 @@ def test_a_path_that_is_no_folder(tmp_path):
         ({"image_size": 2.5}, "'image_size' parameter"),
         ({"image_size": (4, 0)}, r"`image_size` must be .* got \(4, 0\)"),
         ({"image_size": (4, 4, 3)}, r"`image_size` must be .* got \(4, 4, 3\)"),
+        ({"image_size": 10**9}, r"'image_size' parameter .* \[1, 4096\]"),
+        ({"image_size": (4, 4097)}, r"`image_size` must be .*4096.* got \(4, 4097\)"),
         ({"grey": "yes"}, "'grey' parameter"),
         ({"resize": "pad"}, "'resize' parameter"),
         ({"background": "ultraviolet"}, "`background` must be .* 'ultraviolet'"),
@@ -527,3 +677,406 @@ def test_nothing_is_left_behind(tmp_path):
         assert not thread.is_alive()
     assert set(os.listdir("/proc/self/fd")) == before[1]
     assert not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+# ---------------------------------------------------------------- formats that are read
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 12\n%%EndComments\nshowpage\n"
+DOS_EPS = b"\xc5\xd0\xd3\xc6" + struct.pack("<II", 30, len(EPS)) + bytes(18) + EPS
+
+
+def iptc(payload):
+    """An IPTC record that holds an image of any format."""
+
+    def field(group, number, data):
+        return struct.pack(">BBBH", 0x1C, group, number, len(data)) + data
+
+    fields = {20: b"\0\x10", 30: b"\0\x0c", 60: b"\x01\0", 120: b"\x05"}
+    header = b"".join(field(3, number, data) for number, data in fields.items())
+    return header + field(8, 10, payload) + bytes(5)
+
+
+def icns(payload):
+    block = b"ic07" + struct.pack(">I", len(payload) + 8) + payload
+    return b"icns" + struct.pack(">I", len(block) + 8) + block
+
+
+def ico(payload):
+    directory = struct.pack("<BBBBHHII", 16, 12, 0, 0, 1, 32, len(payload), 22)
+    return struct.pack("<HHH", 0, 1, 1) + directory + payload
+
+
+def in_tiff(payload):
+    """A TIFF file whose one strip, compressed as JPEG, is something else."""
+    entries = [(256, 16), (257, 12), (258, 8), (259, 7), (262, 1), (273, 200)]
+    entries += [(277, 1), (278, 12), (279, len(payload))]
+    tags = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries)
+    header = b"II*\0" + struct.pack("<IH", 8, len(entries)) + tags + bytes(4)
+    return header.ljust(200, b"\0") + payload
+
+
+CONTAINERS = [iptc, icns, ico, in_tiff, lambda payload: payload]
+
+
+@pytest.fixture
+def started(tmp_path_factory, monkeypatch):
+    """Programs that were started, and those that a `gs` on the PATH has noted."""
+    names = []
+    folder = tmp_path_factory.mktemp("bin")
+    for name in ("gs", "djpeg", "gswin64c"):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\necho {name} >> {folder}/started\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    popen = subprocess.Popen
+
+    def spy(command, *args, **kwargs):
+        names.append(command)
+        return popen(command, *args, **kwargs)
+
+    monkeypatch.setattr(subprocess, "Popen", spy)
+    monkeypatch.setattr(os, "system", names.append)
+    # Pillow has looked for Ghostscript before; now it would find it.
+    eps = pytest.importorskip("PIL.EpsImagePlugin")
+    monkeypatch.setattr(eps, "gs_binary", None)
+    return lambda: names + [p.name for p in folder.glob("started")]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    containers=st.lists(st.sampled_from(CONTAINERS), max_size=3),
+    payload=st.sampled_from([EPS, DOS_EPS, encoded(format="PDF"), b"%!PS"]),
+)
+def check_no_program(containers, payload, folder, started):
+    for container in containers:
+        payload = container(payload)
+    write(folder, {"x.png": payload, "good.png": encoded()})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "1 of what is in")
+        load_image_folder(folder, 4, on_error="warn", n_jobs=1)
+    assert started() == []
+
+
+def test_no_image_starts_a_program(tmp_path, started):
+    check_no_program(folder=tmp_path, started=started)
+
+
+@pytest.mark.parametrize("content", [EPS, DOS_EPS, iptc(EPS), iptc(iptc(EPS))])
+def test_postscript_is_listed_and_no_program_started(tmp_path, started, content):
+    write(tmp_path, {"x.png": content})
+    assert left_out(tmp_path, "x.png") == ["is no image of a format that is read"]
+    assert started() == []
+
+
+@pytest.mark.parametrize(
+    "format",
+    [*FORMATS, "MPO"],
+)
+def test_formats_that_are_read(tmp_path, format):
+    try:
+        content = encoded(format=format)
+    except (KeyError, OSError):
+        pytest.skip("this Pillow was built without it")
+    assert load_one(tmp_path, content).shape == (12, 16, 3)
+
+
+@pytest.mark.parametrize("format", ["DDS", "ICNS", "ICO", "IM", "PCX", "PDF", "SGI"])
+@pytest.mark.filterwarnings("ignore:IM image format:DeprecationWarning")
+def test_other_formats_are_listed(tmp_path, format):
+    write(tmp_path, {"x.png": encoded(format=format)})
+    assert left_out(tmp_path, "x.png") == ["is no image of a format that is read"]
+
+
+# ----------------------------------------------------------- warnings and their filters
+
+
+def with_tag(tag, kind, count, value):
+    """A TIFF image with one more tag, behind the others."""
+    content = encoded(Image.fromarray(PIXELS[..., 0]), "TIFF")
+    (start,) = struct.unpack_from("<I", content, 4)
+    (number,) = struct.unpack_from("<H", content, start)
+    end = start + 2 + 12 * number
+    entries = content[start + 2 : end] + struct.pack("<HHII", tag, kind, count, value)
+    header = content[:4] + struct.pack("<I", len(content)) + content[8:]
+    return header + struct.pack("<H", number + 1) + entries + bytes(4)
+
+
+TRUNCATED_EXIF = b"Exif\0\0II*\0\x08\0\0\0\x09\0" + bytes(9)
+FAR_EXIF = b"Exif\0\0II*\0\x08\0\0\0\x01\0" + struct.pack(
+    "<HHIII", 0x010F, 2, 10**6, 10**6, 0
+)
+
+
+def animated(frames):
+    """A PNG image that claims to be an animation."""
+    content = encoded()
+    chunk = io.BytesIO()
+    PngImagePlugin.putchunk(chunk, b"acTL", struct.pack(">II", frames, 0))
+    return content[:33] + chunk.getvalue() + content[33:]
+
+
+def malformed_mpo():
+    jpeg = encoded(format="JPEG")
+    segment = b"MPF\0II*\0\xff\xff\xff\xff" + bytes(8)
+    return jpeg[:2] + struct.pack(">HH", 0xFFE2, len(segment) + 2) + segment + jpeg[2:]
+
+
+BROKEN_METADATA = {
+    "JPEG, EXIF cut": lambda: encoded(format="JPEG", exif=TRUNCATED_EXIF),
+    "JPEG, EXIF beyond the end": lambda: encoded(format="JPEG", exif=FAR_EXIF),
+    "PNG, EXIF cut": lambda: encoded(exif=TRUNCATED_EXIF),
+    "WebP, EXIF beyond the end": lambda: encoded(format="WEBP", exif=FAR_EXIF),
+    "PNG, no frames": lambda: animated(0),
+    "MPO": malformed_mpo,
+    "TIFF, text beyond the end": lambda: with_tag(65000, 2, 10**6, 10**6),
+    "TIFF, two sizes": lambda: with_tag(277, 3, 2, 0x10001),
+    "TIFF, EXIF beyond the end": lambda: with_tag(34665, 4, 1, 10**6),
+}
+
+
+@pytest.mark.parametrize("action", ["always", "error"])
+@pytest.mark.parametrize("kind", BROKEN_METADATA)
+def test_broken_metadata_warn_of_nothing_whatever_the_filters(tmp_path, kind, action):
+    write(tmp_path, {"one": BROKEN_METADATA[kind]()})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        X, *_ = load_image_folder(tmp_path, 4)
+    assert len(X) == 1
+    assert caught == []
+
+
+def gif_beyond_its_canvas():
+    """A GIF file of one pixel whose first frame has 100 megapixels."""
+    content = bytearray(encoded(Image.new("L", (1, 1)), "GIF"))
+    frame = content.index(b",\0\0\0\0\x01\0\x01\0")
+    content[frame + 5 : frame + 9] = struct.pack("<HH", 10_000, 10_000)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("action", ["ignore", "always", "error"])
+@pytest.mark.parametrize(
+    "content", [png_of_size(10_000, 10_000), gif_beyond_its_canvas()]
+)
+def test_a_bomb_is_left_out_whatever_the_filters(tmp_path, content, action):
+    write(tmp_path, {"bomb": content, "good.png": encoded()})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)
+        with pytest.raises(ValueError, match=r"has 100,000,000 pixels, more than PIL"):
+            load_image_folder(tmp_path, 4)
+    assert caught == []
+
+
+def test_the_filters_of_the_process_are_never_touched(tmp_path):
+    write(tmp_path, {f"{k}.png": encoded() for k in range(50)})
+    before, seen = warnings.filters, list(warnings.filters)
+    calls = [
+        threading.Thread(target=load_image_folder, args=(tmp_path, 4)) for _ in range(4)
+    ]
+    for call in calls:
+        call.start()
+    while any(call.is_alive() for call in calls):
+        assert warnings.filters is before
+    assert warnings.filters == seen
+
+
+# ------------------------------------------------------------------------------- memory
+
+
+def test_the_limit_of_pixels_is_pillows(tmp_path, monkeypatch):
+    write(tmp_path, {"x.png": encoded()})
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 12 * 16)
+    load_image_folder(tmp_path, 4)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 12 * 16 - 1)
+    with pytest.raises(ValueError, match=r"has 192 pixels, more than PIL.*=191;"):
+        load_image_folder(tmp_path, 4)
+
+
+def test_without_pillows_limit_that_of_bytes_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    write(tmp_path, {"bomb.png": png_of_size(30_000, 30_000)})
+    (reason,) = left_out(tmp_path, "bomb.png")
+    assert re.fullmatch(
+        r"takes [\d,]+ bytes to decode, where [\d,]+ are allowed", reason
+    )
+
+
+def test_images_converted_piece_by_piece_are_as_if_converted_at_once(tmp_path):
+    image = Image.fromarray(RNG.integers(0, 256, (700, 1100, 4)).astype(np.uint8))
+    opaque = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    loaded = load_one(tmp_path, encoded(image), size=(700, 1100))
+    np.testing.assert_array_equal(loaded, np.asarray(opaque)[..., :3])
+    values = RNG.integers(0, 65536, (700, 1100)).astype(np.uint16)
+    loaded = load_one(
+        tmp_path, encoded(Image.fromarray(values)), size=(700, 1100), grey=True
+    )
+    np.testing.assert_array_equal(loaded, np.rint(values / 65535 * 255))
+
+
+def test_a_value_out_of_range_in_any_piece_is_found(tmp_path):
+    values = np.zeros((600, 1100), np.float32)
+    values[-1, -1] = np.nan
+    write(tmp_path, {"x.tif": encoded(Image.fromarray(values), "TIFF")})
+    assert "from nan to nan" in left_out(tmp_path, "x.tif")[0]
+
+
+PEAK = """
+import sys
+from sk_mice._image_opening import FORMATS
+from sk_mice.datasets import load_image_folder
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if "VmHWM" in line) * 1024
+
+load_image_folder(sys.argv[1], 8)
+before = peak()
+try:
+    X, *_ = load_image_folder(sys.argv[2], 64, resize=sys.argv[3], n_jobs=4)
+    print(peak() - before, len(X))
+except ValueError as error:
+    print(peak() - before, 0)
+    print(error, file=sys.stderr)
+"""
+
+
+def peak_of(tmp_path, files, resize="crop"):
+    """Bytes that loading takes in its own process, number of images, and the error."""
+    if not os.path.exists("/proc/self/status"):
+        pytest.skip("this system does not tell the peak of memory")
+    write(tmp_path / "small", {"x.png": encoded()})
+    write(tmp_path / "files", files)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, tmp_path / "small", tmp_path / "files", resize],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    peak, number = map(int, done.stdout.split())
+    return peak, number, done.stderr
+
+
+def flat_png(width, height, depth, colours, behind=b""):
+    """A PNG image of zeros, written row by row."""
+    row = bytes(1 + width * depth * {0: 1, 2: 3, 6: 4}[colours] // 8)
+    pack = zlib.compressobj(1)
+    rows = max(1, 2**24 // len(row))
+    data = [pack.compress(row * min(rows, height - y)) for y in range(0, height, rows)]
+    buffer = io.BytesIO()
+    buffer.write(b"\x89PNG\r\n\x1a\n")
+    header = struct.pack(">IIBBBBB", width, height, depth, colours, 0, 0, 0)
+    PngImagePlugin.putchunk(buffer, b"IHDR", header)
+    PngImagePlugin.putchunk(buffer, b"IDAT", b"".join(data) + pack.flush())
+    PngImagePlugin.putchunk(buffer, b"IEND", b"")
+    return buffer.getvalue()
+
+
+MARGIN = 2**27  # for the interpreter, threads and what the system keeps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("depth", "colours"), [(16, 0), (8, 6), (16, 6)])
+def test_bombs_in_four_threads_stay_in_the_bound(tmp_path, depth, colours):
+    bomb = flat_png(9000, 9000, depth, colours)
+    files = {f"{k}.png": bomb for k in range(4)}
+    peak, number, _ = peak_of(tmp_path, files)
+    assert number == 4
+    assert peak < 2**30 + MARGIN
+
+
+def test_a_tile_larger_than_its_image_takes_no_memory(tmp_path):
+    side = 16_384
+    pack = zlib.compressobj(1)
+    data = b"".join(pack.compress(bytes(2**24)) for _ in range(16)) + pack.flush()
+    entries = [(256, 16), (257, 16), (258, 8), (259, 8), (262, 1), (277, 1)]
+    entries += [(322, side), (323, side), (324, 200), (325, len(data))]
+    tags = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries)
+    header = b"II*\0" + struct.pack("<IH", 8, len(entries)) + tags + bytes(4)
+    bomb = header.ljust(200, b"\0") + data
+    peak, number, reason = peak_of(tmp_path, {"x.tif": bomb})
+    assert (number, peak < MARGIN) == (0, True)
+    assert "bytes to decode" in reason
+
+
+@pytest.mark.slow
+def test_a_line_of_pixels_takes_no_memory_beyond_the_bound(tmp_path):
+    line = flat_png(1, 8_000_000, 8, 0)
+    peak, number, reason = peak_of(tmp_path, {"x.png": line}, "stretch")
+    assert (number, peak < MARGIN) == (0, True)
+    assert "bytes to decode" in reason
+    peak, number, _ = peak_of(tmp_path, {"x.png": line}, "crop")
+    assert (number, peak < 2 * MARGIN) == (1, True)
+
+
+def test_a_tag_that_is_read_again_and_again_takes_no_memory(tmp_path):
+    number, size = 5000, 2**20
+    tags = (struct.pack("<HHII", 30_000 + k, 2, size, 8) for k in range(number))
+    size_tags = (struct.pack("<HHII", tag, 4, 1, 1) for tag in (256, 257))
+    table = b"".join([*size_tags, *tags])
+    bomb = b"II*\0" + struct.pack("<I", size + 8) + bytes(size)
+    bomb += struct.pack("<H", number + 2) + table + bytes(4)
+    exif = b"Exif\0\0" + bomb
+    files = {"1.tif": bomb, "2.png": encoded(exif=exif)}
+    peak, _, _ = peak_of(tmp_path, files)
+    assert peak < 2 * MARGIN
+
+
+def tiff(entries, data):
+    """A TIFF image of these entries, each of one LONG, or of more at 4096."""
+    tags = b"".join(
+        struct.pack("<HHII", tag, 4, count, value) for tag, count, value in entries
+    )
+    header = b"II*\0" + struct.pack("<IH", 8, len(entries)) + tags + bytes(4)
+    return header.ljust(4096, b"\0") + data
+
+
+def test_millions_of_strips_take_no_memory(tmp_path):
+    entries = [(256, 1, 1), (257, 1, 2_000_000), (258, 1, 8), (259, 1, 1), (262, 1, 1)]
+    entries += [(273, 2_000_000, 4096), (277, 1, 1), (278, 1, 1)]
+    peak, number, reason = peak_of(tmp_path, {"x.tif": tiff(entries, bytes(8_000_000))})
+    assert (number, peak < MARGIN) == (0, True)
+    assert "has a tag of more than 524,288 bytes" in reason
+
+
+def test_packed_texts_take_no_memory(tmp_path):
+    text = zlib.compress(("a" * (2**20 - 4) + "\U0001f600").encode())
+    chunks = io.BytesIO()
+    for k in range(40):
+        chunk = f"text {k}".encode() + b"\0\1\0\0\0" + text
+        PngImagePlugin.putchunk(chunks, b"iTXt", chunk)
+    content = encoded()
+    bomb = content[:33] + chunks.getvalue() + content[33:]
+    peak, number, _ = peak_of(tmp_path, {f"{k}.png": bomb for k in range(4)})
+    assert (number, peak < MARGIN) == (4, True)
+
+
+def test_the_second_frame_of_an_animation_takes_no_memory(tmp_path):
+    content = bytearray(encoded(Image.new("L", (1, 1)), "GIF"))
+    frame = content.index(b",\0\0\0\0\x01\0\x01\0")
+    content[frame + 5 : frame + 9] = struct.pack("<HH", 32_000, 32_000)
+    control = b"!\xf9\x04" + bytes([2 << 2, 0, 0, 0, 0])  # to be cleared after it
+    bomb = bytes(content[:frame] + control + content[frame:])
+    peak, number, reason = peak_of(tmp_path, {"x.gif": bomb})
+    assert (number, peak < MARGIN) == (0, True)
+    assert "has 1,024,000,000 pixels" in reason
+
+
+def test_a_large_canvas_of_a_webp_animation_takes_no_memory(tmp_path):
+    frames = [Image.new("RGB", (16, 12), colour) for colour in ("red", "blue")]
+    content = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:])
+    side = struct.pack("<I", 16_383 - 1)[:3]
+    bomb = content[:24] + side + side + content[30:]
+    peak, number, reason = peak_of(tmp_path, {f"{k}.webp": bomb for k in range(4)})
+    assert (number, peak < MARGIN) == (0, True)
+    assert reason.count("decompression bomb") == 4
+
+
+def test_a_header_of_gigabytes_is_not_read(tmp_path):
+    whole = encoded()
+    chunk = struct.pack(">I", 2**31 - 1) + b"abCd"
+    files = {f"{k}.png": whole[:33] + chunk for k in range(4)}
+    write(tmp_path / "files", files)
+    for name in files:
+        os.truncate(tmp_path / "files" / name, 2**32)  # a hole, not written
+    peak, number, reason = peak_of(tmp_path, {})
+    assert (number, peak < 2 * MARGIN) == (0, True)
+    assert reason.count("has a header of more than 67,108,864 bytes") == 4
