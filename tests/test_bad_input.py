@@ -719,7 +719,7 @@ FILE_ROWS = [
     saved("a pickle", CANNOT + "it is no safetensors file", "test_a_pickle_is_not_run"),
     saved(
         "a later format version",
-        CANNOT + "it has format version 2",
+        CANNOT + "it has format version 3",
         "test_versions_to_come_and_other_kinds_of_ours",
     ),
     saved(

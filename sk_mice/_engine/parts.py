@@ -1,14 +1,13 @@
 """A trained model in parts that need no code: its tensors, and what they do not say."""
 
-import math
-
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from .backbones import build_backbone
 from .model import ContrastiveMixture
 
-__all__ = ["put_together", "take_apart"]
+__all__ = ["Float32", "put_together", "take_apart"]
 
 
 def take_apart(model: ContrastiveMixture):
@@ -41,6 +40,23 @@ def take_apart(model: ContrastiveMixture):
     return tensors, {"backbone": model.backbone_name} | figures
 
 
+class Float32(TorchFunctionMode):
+    """New tensors are float32, in this thread, whatever torch's default type is."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func in _FLOATING and kwargs.get("dtype") is None:
+            kwargs["dtype"] = torch.float32
+        return func(*args, **kwargs)
+
+
+# What makes tensors of the default type, if none is given.
+_FLOATING = {
+    *(torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn),
+    *(torch.eye, torch.linspace, torch.logspace),
+}
+
+
 def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixture:
     """The model that has these parts, in evaluation mode, on the CPU.
 
@@ -49,7 +65,7 @@ def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixtur
     Parameters
     ----------
     tensors, figures : dict
-        From :func:`take_apart`, or from anyone.
+        From :func:`take_apart`, or from anyone. The model takes over the tensors.
     shape : tuple
         Of one view.
     backbone : nn.Module or callable, default=None
@@ -64,9 +80,7 @@ def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixtur
     if queue.ndim != 3 or queue.numel() == 0:
         raise ValueError(f"its queue must hold embeddings; got {_words(queue)}.")
     size, n_experts, dim = queue.shape
-    tau, kappa, name = figures["tau"], figures["kappa"], figures["backbone"]
-    if not (0 < tau < math.inf and kappa > 0):
-        raise ValueError(f"its temperatures must be positive; got {tau} and {kappa}.")
+    name = figures["backbone"]
     # Called once, and outside of `build`: a factory may do more than build.
     source = name or build_backbone(backbone, shape, device=None)
 
@@ -79,9 +93,9 @@ def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixtur
                 embedding_dim=dim,
                 queue_size=size,
                 omega=omega if omega is None else torch.empty(n_experts, dim),
-                tau=tau,
-                kappa=kappa,
-                # Files of the first days are of models with all of it.
+                tau=figures["tau"],
+                kappa=figures["kappa"],
+                # Files without these are of models with prototypes and own heads.
                 class_level=figures.get("class_level", True),
                 shared_head=figures.get("shared_head", False),
                 backbone_name=name,
@@ -92,7 +106,6 @@ def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixtur
     if name is None:  # may keep more than its state, and share parts of it
         model = build("cpu")
         model.queue = model.queue.to(queue.dtype)
-    tensors = {name: tensor.clone() for name, tensor in tensors.items()}  # aligned
     model.load_state_dict(tensors, assign=name is not None)
     return model.to("cpu", memory_format=torch.channels_last).eval()
 
