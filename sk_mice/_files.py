@@ -3,7 +3,6 @@
 import math
 import platform
 import warnings
-from contextlib import contextmanager
 from dataclasses import asdict
 from numbers import Integral
 
@@ -14,16 +13,16 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from . import __version__
+from ._engine.ambient import OwnDraws, mind_fork, own_settings
 from ._engine.atomic import as_path
 from ._engine.container import read_container, write_container
 from ._engine.inference import Inference
-from ._engine.parts import Float32, put_together, take_apart
+from ._engine.parts import put_together, take_apart
 from ._engine.samples import CHANNELS, LARGEST, SampleFormat
 from ._engine.views import check_affine
 from ._mice import MiCEClustering
 from ._moco import MoCo
 from ._plain import NotPlainError, from_plain, to_plain
-from ._resolve import mind_fork
 from ._spherical_kmeans import SphericalKMeans
 
 FORMAT_VERSION = 2  # of 1 lists of any length are JSON
@@ -44,6 +43,7 @@ _KEPT = {
     "cluster_sizes_": np.ndarray,
     "cluster_centers_": np.ndarray,
     "_sums": np.ndarray,
+    "_fitted_with": dict,
     "feature_names_in_": np.ndarray,
     "_sklearn_output_config": dict,  # of set_output
 }
@@ -127,7 +127,8 @@ def save(model, path):
         raise TypeError(f"`model` must be a {_one_of(_CLASSES)}; got a {name}.")
     check_is_fitted(model)
     model._validate_params()
-    with _ordinary_torch():
+    mind_fork()
+    with own_settings(), OwnDraws(0):
         tensors, document, left_out = _to_parts(model)
         try:
             _check_facts(model)
@@ -179,26 +180,13 @@ def load(path, backbone=None):
     """
     path = as_path(path)
     tensors, document = read_container(path, kind="model", version=FORMAT_VERSION)
+    mind_fork()
     try:
-        with _ordinary_torch():
+        with own_settings(), OwnDraws(0):
             return _restore(document, tensors, backbone)
     except (ValueError, *_UNREADABLE) as error:
         reason = _reason(error)
         raise ValueError(f"{path!r} cannot be loaded: {reason}") from error
-
-
-@contextmanager
-def _ordinary_torch():
-    """Torch as it is at first, in this thread: tensors are ordinary ones on the CPU."""
-    mind_fork()
-    with (
-        torch.inference_mode(False),
-        torch.autocast("cpu", enabled=False),
-        torch.autocast("cuda", enabled=False),
-        torch.device("cpu"),
-        Float32(),
-    ):
-        yield
 
 
 def _reason(error: Exception) -> str:
@@ -248,9 +236,7 @@ def _to_parts(model):
 
 
 def _parameters(model, tensors, left_out) -> dict:
-    parameters = model.get_params(deep=False)
-    if not isinstance(parameters.get("backbone", ""), str):
-        parameters["backbone"] = None  # the user's own: `load` asks for it
+    parameters = _without_module(model.get_params(deep=False))
     parameters |= {name: _LEFT_OUT[name] for name in _LEFT_OUT.keys() & parameters}
     return _all_plain(parameters, "parameter", tensors, left_out)
 
@@ -260,7 +246,16 @@ def _attributes(model, tensors, left_out) -> dict:
     rest = {name: v for name, v in vars(model).items() if name not in elsewhere}
     left_out += [f"attribute `{name}`" for name in rest.keys() - _KEPT.keys()]
     kept = {name: value for name, value in rest.items() if name in _KEPT}
+    if "_fitted_with" in kept:
+        kept["_fitted_with"] = _without_module(kept["_fitted_with"])
     return _all_plain(kept, "attribute", tensors, left_out)
+
+
+def _without_module(parameters: dict) -> dict:
+    """Parameters without a `backbone` of the user's own, for which `load` asks."""
+    if isinstance(parameters.get("backbone", ""), str):
+        return parameters
+    return parameters | {"backbone": None}
 
 
 def _all_plain(values, kind, tensors, left_out) -> dict:
@@ -295,6 +290,11 @@ def _restore(document, tensors, backbone):
     unknown = attributes.keys() - _KEPT.keys()
     _expect(not unknown, "attributes", f"not include {', '.join(sorted(unknown))}")
     _check_given(backbone, network, parameters)
+    fitted_with = attributes.get("_fitted_with", {})
+    known = set(getattr(cls, "_of_the_model", ()))
+    _expect(fitted_with.keys() <= known, "parameters of the fit", "be parameters")
+    if fitted_with.get("backbone", "") is None:
+        fitted_with["backbone"] = backbone
     parameters |= {name: _LEFT_OUT[name] for name in _LEFT_OUT.keys() & parameters}
     model = cls(**parameters)
     model._validate_params()

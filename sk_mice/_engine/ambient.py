@@ -56,12 +56,11 @@ def spawn_seed(seed: int, purpose: str, *numbers: int) -> int:
 # -------------------------------------------------------------------- random draws
 
 _aten = torch.ops.aten
+# What makes tensors of the default dtype, if none is given.
 _FACTORIES = {
-    _aten.empty.memory_format,
-    _aten.zeros.default,
-    _aten.ones.default,
-    _aten.rand.default,
-    _aten.randn.default,
+    *(_aten.empty.memory_format, _aten.zeros.default, _aten.ones.default),
+    *(_aten.rand.default, _aten.randn.default, _aten.eye.default, _aten.eye.m),
+    *(_aten.linspace.default, _aten.logspace.default),
 }
 
 

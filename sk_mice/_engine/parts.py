@@ -2,12 +2,11 @@
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from .backbones import build_backbone
 from .model import ContrastiveMixture
 
-__all__ = ["Float32", "put_together", "take_apart"]
+__all__ = ["put_together", "take_apart"]
 
 
 def take_apart(model: ContrastiveMixture):
@@ -40,23 +39,6 @@ def take_apart(model: ContrastiveMixture):
     return tensors, {"backbone": model.backbone_name} | figures
 
 
-class Float32(TorchFunctionMode):
-    """New tensors are float32, in this thread, whatever torch's default type is."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        if func in _FLOATING and kwargs.get("dtype") is None:
-            kwargs["dtype"] = torch.float32
-        return func(*args, **kwargs)
-
-
-# What makes tensors of the default type, if none is given.
-_FLOATING = {
-    *(torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn),
-    *(torch.eye, torch.linspace, torch.logspace),
-}
-
-
 def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixture:
     """The model that has these parts, in evaluation mode, on the CPU.
 
@@ -75,6 +57,10 @@ def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixtur
     ------
     ValueError
         If the parts do not fit one another or the backbone.
+
+    Notes
+    -----
+    To be called within `OwnDraws`: weights are drawn before they are replaced.
     """
     queue, omega = tensors["queue"], tensors.get("gating_prototypes")
     if queue.ndim != 3 or queue.numel() == 0:
@@ -85,7 +71,7 @@ def put_together(tensors, figures, shape, *, backbone=None) -> ContrastiveMixtur
     source = name or build_backbone(backbone, shape, device=None)
 
     def build(device):
-        with torch.device(device), torch.random.fork_rng(devices=[]):
+        with torch.device(device):
             return ContrastiveMixture(
                 build_backbone(source, shape, device=None),
                 shape,
