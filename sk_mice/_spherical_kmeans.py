@@ -210,11 +210,17 @@ class SphericalKMeans(
         X = self._validate(X, reset=True)
         weight = self._check_weight(sample_weight, X)
         self._check_enough_rows(X)
+        nonzero = self._cluster(X, weight)
+        _warn_of_zero_rows(nonzero)
+        self._warn_of_missing_clusters()
+        return self
+
+    def _cluster(self, X, weight):
+        """Fit without checks and warnings; returns which rows are not zero."""
         random_state = check_random_state(self.random_state)
         settings = self.max_iter, self.tol, self.verbose
         best = None
         with unit_rows(X, self.n_clusters) as rows:
-            _warn_of_zero_rows(rows)
             for _ in range(self._n_starts()):
                 centers = self._first_centers(rows, weight, random_state)
                 run = lloyd(rows, weight, centers, *settings)
@@ -223,8 +229,7 @@ class SphericalKMeans(
                     best = run
         self.labels_, self.inertia_, self.cluster_centers_ = best[:3]
         self._sums, self.n_iter_ = best[3:]
-        self._warn_of_missing_clusters()
-        return self
+        return rows.nonzero
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, sample_weight=None):
@@ -271,7 +276,7 @@ class SphericalKMeans(
         if first:
             self._check_enough_rows(X)
         with unit_rows(X, self.n_clusters) as rows:
-            _warn_of_zero_rows(rows)
+            _warn_of_zero_rows(rows.nonzero)
             if first:
                 random_state = check_random_state(self.random_state)
                 centers = self._first_centers(rows, weight, random_state)
@@ -435,11 +440,11 @@ class SphericalKMeans(
         return tags
 
 
-def _warn_of_zero_rows(rows):
-    n_zero = np.count_nonzero(~rows.nonzero)
+def _warn_of_zero_rows(nonzero):
+    n_zero = np.count_nonzero(~nonzero)
     if n_zero:
         warnings.warn(
-            f"{n_zero} of {rows.shape[0]} rows of X are zero: they have no direction, "
+            f"{n_zero} of {len(nonzero)} rows of X are zero: they have no direction, "
             "cosine 0 with every centre and cost 1.",
             UserWarning,
             stacklevel=4,

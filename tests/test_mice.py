@@ -433,6 +433,17 @@ def test_a_warning_taken_for_an_error_costs_no_fit():
     assert estimator.predict(X).shape == (30,)
 
 
+@pytest.mark.parametrize("shape", [(24, 9, 9), (24, 9, 9, 3), (24, 6)])
+def test_a_constant_gets_one_warning_which_is_ours(shape):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tiny_vectors(4, max_epochs=10).fit(np.full(shape, 0.3))
+    assert [str(warning.message)[:25] for warning in caught] == [
+        "3 of 4 clusters are empty"
+    ]
+    assert caught[0].filename == __file__
+
+
 # ------------------------------------------------------------------- kinds of input
 
 
