@@ -17,11 +17,11 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ._bars import tqdm
+from ._check_input import check_samples, check_samples_like
 from ._checkpoint import Checkpoint, SaveProgress, fingerprint
 from ._engine.backbones import backbone_name, build_backbone
 from ._engine.inference import Inference
@@ -131,39 +131,15 @@ class ContrastiveEstimator(
 
     def _check_fit_X(self, X):
         """Validate X and learn its format; a warm start keeps the one it has."""
-        X = self._check_X(X, reset=not self._continues)
-        if not self._continues:
-            self._format = infer_format(
-                X,
-                layout=self.layout,
-                image_shape=self.image_shape,
-                value_range=self.value_range,
-            )
-        return X
-
-    def _check_X(self, X, *, reset: bool):
-        least = 2 if reset else 1
-        if isinstance(X, list | tuple):  # perhaps of images
-            X = np.asarray(X)
-        if isinstance(X, torch.Tensor):
-            X = X.detach()
-        if getattr(X, "ndim", 0) <= 2:
-            X = validate_data(self, X, reset=reset, ensure_min_samples=least)
-        else:
-            X = check_array(
-                X,
-                allow_nd=True,
-                ensure_min_samples=least,
-                input_name="X",
-                estimator=self,
-            )
-            if reset:
-                self.n_features_in_ = math.prod(X.shape[1:])
-        if not reset and X.shape[1:] != self._format.input_shape:
-            raise ValueError(
-                f"X must hold samples of shape {self._format.input_shape}, as in "
-                f"`fit`; got {X.shape[1:]}."
-            )
+        if self._continues:
+            return check_samples_like(self, X, self._format)
+        X = check_samples(self, X)
+        self._format = infer_format(
+            X,
+            layout=self.layout,
+            image_shape=self.image_shape,
+            value_range=self.value_range,
+        )
         return X
 
     @property
@@ -400,9 +376,12 @@ class ContrastiveEstimator(
         """Any of what the model can infer about X, see :func:`infer`."""
         check_is_fitted(self)
         mind_fork()
-        X = self._check_X(X, reset=False)
+        X = check_samples_like(self, X, self._format)
         samples = Samples(X, self._format, self.device_)
-        return infer(self._model, self._make_views(), samples, *wanted)
+        found = infer(self._model, self._make_views(), samples, *wanted)
+        if not all(np.isfinite(values).all() for values in found):
+            raise ValueError("X must hold values that the `backbone` can compute with.")
+        return found
 
     def _end(self, stopped_by) -> None:
         """Say what stopped a fit, if anything did; the estimator is fitted."""

@@ -312,10 +312,14 @@ def bad_X(given, X, message, error=ValueError, **parameters):
 
 
 X_ROWS = [
-    bad_X("NaN in images", np.full((9, 8, 8), math.nan), "Input X contains NaN."),
-    bad_X("NaN in vectors", np.full((9, 5), math.nan), "Input X contains NaN."),
+    bad_X(
+        "NaN in images",
+        np.where(np.arange(12)[:, None, None] < 10, IMAGES, math.nan),
+        "Input X contains NaN in sample 10; 2 of 12 samples have values that are not",
+    ),
+    bad_X("NaN in vectors", np.full((9, 5), math.nan), "Input X contains NaN in samp"),
     bad_X("infinity", np.full((9, 8, 8), math.inf), "Input X contains infinity"),
-    bad_X("`None` among the numbers", [[1, None]] * 9, "Input X contains NaN."),
+    bad_X("`None` among the numbers", [[1, None]] * 9, "Input X contains NaN in"),
     bad_X("values above 1e140", IMAGES * 1e200, "X must hold values up to 1e+140"),
     bad_X("no sample", IMAGES[:0], "0 sample(s)"),
     bad_X("one sample", IMAGES[:1], "while a minimum of 2 is required"),
@@ -339,18 +343,22 @@ X_ROWS = [
         np.zeros((9, 3, 8, 3)),
         "can be read as (N, H, W, C) and as (N, C, H, W); set `layout`",
     ),
-    bad_X("rows of different lengths", [[1, 2], [3]], "inhomogeneous shape"),
+    bad_X(
+        "rows of different lengths",
+        [[1, 2], [3]],
+        "X must hold samples of one shape; got (2,) in sample 0 and (1,) in sample 1.",
+    ),
     bad_X(
         "images of different sizes",
         [np.zeros((8, 8)), np.zeros((9, 9))],
-        "inhomogeneous shape",
+        "X must hold samples of one shape; got (8, 8) in sample 0 and (9, 9) in",
     ),
     bad_X("strings", [["a", "b"]] * 9, "dtype='numeric' is not compatible"),
     bad_X("complex numbers", VECTORS + 1j, "Complex data not supported"),
     bad_X(
         "dates",
         np.full((9, 2), np.datetime64("2020-01-01")),
-        "float() argument must be a string or a real number",
+        "X must hold numbers, not dates; got datetime64[D].",
         TypeError,
     ),
     bad_X(
@@ -362,7 +370,7 @@ X_ROWS = [
     bad_X(
         "a tensor without memory",
         torch.empty(9, 5, device="meta"),
-        "can't convert meta device type tensor to numpy",
+        "X must be dense and hold plain numbers; got a meta tensor.",
         TypeError,
     ),
     seen(
