@@ -196,7 +196,7 @@ def _nearness(low, high, seen):
 
 def _warn(message):
     """Warn where the user calls us, perhaps through scikit-learn."""
-    frame, level = sys._getframe(1), 1
+    frame, level = sys._getframe(), 1
     while frame.f_back and _root(frame) in {"sk_mice", "sklearn", "joblib"}:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, UserWarning, stacklevel=level)

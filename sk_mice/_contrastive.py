@@ -7,7 +7,6 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -17,19 +16,21 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ._bars import tqdm
 from ._check_input import check_samples, check_samples_like
 from ._checkpoint import Checkpoint, SaveProgress, fingerprint
-from ._engine.backbones import backbone_name, build_backbone
+from ._constraints import LARGEST_COUNT, Count, Number
+from ._engine.backbones import backbone_name, build_backbone, check_training
 from ._engine.inference import Inference
 from ._engine.memory import kept_memory
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.samples import Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
+from ._engine.size import check_size
 from ._engine.symmetries import could_be_mirrored, lean
 from ._engine.trainer import ProgressBar, Trainer
 from ._engine.views import NO_TILT, check_affine, is_small_and_grey, make_views
@@ -98,22 +99,22 @@ class ContrastiveEstimator(
 
     _parameter_constraints: dict = {
         "backbone": "no_validation",  # build_backbone says what fits the samples
-        "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "tau": [Interval(Real, SMALLEST_TEMPERATURE, np.inf, closed="left")],
-        "queue_size": [Interval(Integral, 1, None, closed="left")],
+        "embedding_dim": [Count(1, LARGEST_COUNT)],
+        "tau": [Number(SMALLEST_TEMPERATURE, np.inf, closed="left")],
+        "queue_size": [Count(1)],
         "queue_precision": [StrOptions({"auto", "float32", "bfloat16"})],
-        "teacher_momentum": [Interval(Real, 0, 1, closed="left")],
+        "teacher_momentum": [Number(0, 1, closed="left")],
         "augmentation": "no_validation",  # make_views knows the samples
-        "n_neighbors": [Interval(Integral, 0, None, closed="left")],
+        "n_neighbors": [Count(0)],
         "flip": ["boolean", StrOptions({"auto"})],
         "crop_scale": "no_validation",
         "affine": "no_validation",
-        "max_epochs": [Interval(Integral, 1, None, closed="left")],
-        "batch_size": [Interval(Integral, 2, None, closed="left")],
-        "lr": [Interval(Real, 0, LARGEST_RATE, closed="right")],
-        "weight_decay": [Interval(Real, 0, LARGEST_RATE, closed="both")],
+        "max_epochs": [Count(1, LARGEST_COUNT)],
+        "batch_size": [Count(2)],
+        "lr": [Number(0, LARGEST_RATE, closed="right")],
+        "weight_decay": [Number(0, LARGEST_RATE, closed="both")],
         "schedule": "no_validation",  # check_schedule takes callables, too
-        "warmup": [Interval(Real, 0, 1, closed="left")],
+        "warmup": [Number(0, 1, closed="left")],
         "image_shape": [tuple, list, None],
         "layout": [StrOptions({"auto", "channels_last", "channels_first"})],
         "value_range": [StrOptions({"auto"}), tuple, list],
@@ -121,10 +122,10 @@ class ContrastiveEstimator(
         "precision": [StrOptions({"auto", "float32", "bfloat16"})],
         "callbacks": [list, tuple, None],
         "checkpoint": [str, os.PathLike, None],
-        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "checkpoint_every": [Count(1)],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
-        "random_state": ["random_state"],
+        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
     }
 
     # ------------------------------------------------------------- before training
@@ -167,6 +168,9 @@ class ContrastiveEstimator(
         views = self._make_views(self.flip_, self.affine_)
         if callable(self.augmentation):
             check_views(views, samples)
+        queue_dtype = queue_dtype or torch.float32
+        queue_size = min(self.queue_size, len(X))
+        self._check_size(views.out_shape, queue_size, queue_dtype, device)
         return Setup(
             samples=samples,
             views=views,
@@ -174,8 +178,8 @@ class ContrastiveEstimator(
             device=device,
             autocast_dtype=autocast_dtype,
             batch_size=min(self.batch_size, len(X)),
-            queue_size=min(self.queue_size, len(X)),
-            queue_dtype=queue_dtype or torch.float32,
+            queue_size=queue_size,
+            queue_dtype=queue_dtype,
             bar=tqdm(
                 total=len(progress.seeds) * self.max_epochs,
                 desc=type(self).__name__,
@@ -184,6 +188,21 @@ class ContrastiveEstimator(
             ),
             progress=progress,
             checkpoint=checkpoint,
+        )
+
+    def _check_size(self, shape, queue_size, queue_dtype, device) -> None:
+        if self._continues:  # the model is there
+            return
+        n_experts = getattr(self, "n_clusters", 1)
+        shared = getattr(self, "expert_heads", "own") == "shared"
+        check_size(
+            self.backbone,
+            shape,
+            n_heads=(1 if shared else n_experts) + hasattr(self, "n_clusters"),  # gate
+            queue_shape=(queue_size, n_experts, self.embedding_dim),
+            queue_dtype=queue_dtype,
+            two_stage=getattr(self, "init", None) == "two-stage",
+            device=device,
         )
 
     def _find_neighbors(self, samples):
@@ -299,8 +318,9 @@ class ContrastiveEstimator(
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # no other device's
             shape = setup.views.out_shape
+            backbone = build_backbone(self.backbone, shape, device=setup.device)
             model = ContrastiveMixture(
-                build_backbone(self.backbone, shape, device=setup.device),
+                backbone,
                 shape,
                 n_experts=n_experts,
                 embedding_dim=self.embedding_dim,
@@ -312,6 +332,8 @@ class ContrastiveEstimator(
                 backbone_name=backbone_name(self.backbone, shape, device=setup.device),
                 **more,
             )
+            if model.backbone_name is None:
+                check_training(backbone, shape)
         return model.to(setup.device, memory_format=torch.channels_last).eval()
 
     def _train(self, run: Run, model, setup, seed, n_epochs, stage, **more) -> None:
