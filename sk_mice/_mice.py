@@ -610,8 +610,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (labels,) = self._infer(X, "label")
         return labels
@@ -633,8 +639,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (joint,) = self._infer(X, "joint")
         return objective.posterior(torch.from_numpy(joint)).numpy()
@@ -656,8 +668,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (g,) = self._infer(X, "gating")
         return g
@@ -685,8 +703,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (joint,) = self._infer(X, "joint")
         return _mean_log_evidence(joint)
