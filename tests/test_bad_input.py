@@ -224,7 +224,7 @@ OF_MICE = [
     ),
     wrong(
         "`backbone` of a width that no tensor can have",
-        '`backbone` must be "auto", "mlp", "resnet-small"',
+        "`backbone` must have weights that can be counted; got 'resnet-small-9999",
         backbone="resnet-small-" + "9" * 50,
     ),
     wrong(

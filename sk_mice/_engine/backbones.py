@@ -155,13 +155,13 @@ def _torchvision_resnet(name: str, shape, max_pool: bool) -> nn.Module:
 # Each name with what it takes after a hyphen.
 BACKBONES = {
     "mlp": None,
-    "resnet-small": 'its width, 16 by default and of up to 7 digits, and "maxpool"',
+    "resnet-small": 'its width, 16 by default, and "maxpool"',
     "resnet18": '"maxpool"',
     "resnet34": '"maxpool"',
     "resnet50": '"maxpool"',
 }
 _NAME = re.compile(
-    r"mlp|((?P<small>resnet-small)(-(?P<width>[1-9]\d{0,6}))?|(?P<resnet>resnet(18|34|50)))"
+    r"mlp|((?P<small>resnet-small)(-(?P<width>[1-9]\d*))?|(?P<resnet>resnet(18|34|50)))"
     r"(?P<max_pool>-maxpool)?"
 )
 

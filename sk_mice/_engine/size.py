@@ -101,8 +101,13 @@ def _backbone_size(backbone, shape, device):
         return sum(weight.numel() for weight in _weights(backbone)), 1
     if not isinstance(backbone, str):
         return 0, 1
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        weights = list(_weights(build_backbone(backbone, shape, device=device)))
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            weights = list(_weights(build_backbone(backbone, shape, device=device)))
+    except (OverflowError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"`backbone` must have weights that can be counted; got {backbone!r}."
+        ) from error
     return sum(weight.numel() for weight in weights), len(weights[-1])
 
 
