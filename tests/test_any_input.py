@@ -246,10 +246,16 @@ def parameters(draw, cls):
     return drawn
 
 
+def dimensions(X):
+    if isinstance(X, list) and X:
+        return 1 + dimensions(X[0])
+    return getattr(X, "ndim", 0)
+
+
 def with_backbone(drawn, X):
     if drawn["backbone"] is not None:
         return drawn
-    images = np.ndim(X) > 2 or drawn.get("image_shape")
+    images = dimensions(X) > 2 or drawn.get("image_shape")
     return drawn | {"backbone": "resnet-small-1" if images else "mlp"}
 
 
