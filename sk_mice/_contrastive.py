@@ -7,7 +7,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -17,20 +17,22 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from ._bars import tqdm
+from ._check_input import check_samples, check_samples_like
 from ._checkpoint import Checkpoint, SaveProgress
+from ._constraints import LARGEST_COUNT, Count, Number
 from ._engine.ambient import OwnDraws, mind_fork, own_settings, spawn_seed
-from ._engine.backbones import backbone_name, build_backbone
+from ._engine.backbones import backbone_name, build_backbone, check_training
 from ._engine.inference import Inference
 from ._engine.memory import kept_memory
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.samples import Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
+from ._engine.size import check_size
 from ._engine.symmetries import could_be_mirrored, lean
 from ._engine.trainer import Trainer
 from ._engine.views import NO_TILT, check_affine, is_small_and_grey, make_views
@@ -104,22 +106,22 @@ class ContrastiveEstimator(
 
     _parameter_constraints: dict = {
         "backbone": "no_validation",  # build_backbone says what fits the samples
-        "embedding_dim": [Interval(Integral, 1, None, closed="left")],
-        "tau": [Interval(Real, SMALLEST_TEMPERATURE, np.inf, closed="left")],
-        "queue_size": [Interval(Integral, 1, None, closed="left")],
+        "embedding_dim": [Count(1, LARGEST_COUNT)],
+        "tau": [Number(SMALLEST_TEMPERATURE, np.inf, closed="left")],
+        "queue_size": [Count(1)],
         "queue_precision": [StrOptions({"auto", "float32", "bfloat16"})],
-        "teacher_momentum": [Interval(Real, 0, 1, closed="left")],
+        "teacher_momentum": [Number(0, 1, closed="left")],
         "augmentation": "no_validation",  # make_views knows the samples
-        "n_neighbors": [Interval(Integral, 0, None, closed="left")],
+        "n_neighbors": [Count(0)],
         "flip": ["boolean", StrOptions({"auto"})],
         "crop_scale": "no_validation",
         "affine": "no_validation",
-        "max_epochs": [Interval(Integral, 1, None, closed="left")],
-        "batch_size": [Interval(Integral, 2, None, closed="left")],
-        "lr": [Interval(Real, 0, LARGEST_RATE, closed="right")],
-        "weight_decay": [Interval(Real, 0, LARGEST_RATE, closed="both")],
+        "max_epochs": [Count(1, LARGEST_COUNT)],
+        "batch_size": [Count(2)],
+        "lr": [Number(0, LARGEST_RATE, closed="right")],
+        "weight_decay": [Number(0, LARGEST_RATE, closed="both")],
         "schedule": "no_validation",  # check_schedule takes callables, too
-        "warmup": [Interval(Real, 0, 1, closed="left")],
+        "warmup": [Number(0, 1, closed="left")],
         "image_shape": [tuple, list, None],
         "layout": [StrOptions({"auto", "channels_last", "channels_first"})],
         "value_range": [StrOptions({"auto"}), tuple, list],
@@ -127,10 +129,10 @@ class ContrastiveEstimator(
         "precision": [StrOptions({"auto", "float32", "bfloat16"})],
         "callbacks": [list, tuple, None],
         "checkpoint": [str, os.PathLike, None],
-        "checkpoint_every": [Interval(Integral, 1, None, closed="left")],
+        "checkpoint_every": [Count(1)],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
-        "random_state": ["random_state"],
+        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
     }
 
     # What decides the model and how X is read, which a warm start takes over.
@@ -143,39 +145,15 @@ class ContrastiveEstimator(
 
     def _check_fit_X(self, X):
         """Validate X and learn its format; a warm start keeps the one it has."""
-        X = self._check_X(X, reset=not self._continues)
-        if not self._continues:
-            self._format = infer_format(
-                X,
-                layout=self.layout,
-                image_shape=self.image_shape,
-                value_range=self.value_range,
-            )
-        return X
-
-    def _check_X(self, X, *, reset: bool):
-        least = 2 if reset else 1
-        if isinstance(X, list | tuple):  # perhaps of images
-            X = np.asarray(X)
-        if isinstance(X, torch.Tensor):
-            X = X.detach()
-        if getattr(X, "ndim", 0) <= 2:
-            X = validate_data(self, X, reset=reset, ensure_min_samples=least)
-        else:
-            X = check_array(
-                X,
-                allow_nd=True,
-                ensure_min_samples=least,
-                input_name="X",
-                estimator=self,
-            )
-            if reset:
-                self.n_features_in_ = math.prod(X.shape[1:])
-        if not reset and X.shape[1:] != self._format.input_shape:
-            raise ValueError(
-                f"X must hold samples of shape {self._format.input_shape}, as in "
-                f"`fit`; got {X.shape[1:]}."
-            )
+        if self._continues:
+            return check_samples_like(self, X, self._format)
+        X = check_samples(self, X)
+        self._format = infer_format(
+            X,
+            layout=self.layout,
+            image_shape=self.image_shape,
+            value_range=self.value_range,
+        )
         return X
 
     @property
@@ -214,6 +192,9 @@ class ContrastiveEstimator(
         n_epochs = self._n_epochs(labels)
         n_restarts = len(progress.seeds)
         n_epochs = {stage: n * n_restarts for stage, n in n_epochs.items()}
+        queue_dtype = queue_dtype or torch.float32
+        queue_size = min(self.queue_size, len(X))
+        self._check_size(views.out_shape, queue_size, queue_dtype, device)
         return Setup(
             samples=samples,
             views=views,
@@ -221,8 +202,8 @@ class ContrastiveEstimator(
             device=device,
             autocast_dtype=autocast_dtype,
             batch_size=min(self.batch_size, len(X)),
-            queue_size=min(self.queue_size, len(X)),
-            queue_dtype=queue_dtype or torch.float32,
+            queue_size=queue_size,
+            queue_dtype=queue_dtype,
             bar=FitBar(type(self).__name__, n_epochs, shown=bool(self.verbose)),
             interrupt=Interrupt(self._say_stopping),
             progress=progress,
@@ -233,6 +214,21 @@ class ContrastiveEstimator(
         return (
             f"{type(self).__name__} stops and first makes a model of its whole epochs, "
             "which can take some seconds. Press Ctrl-C again to stop without a model."
+        )
+
+    def _check_size(self, shape, queue_size, queue_dtype, device) -> None:
+        if self._continues:  # the model is there
+            return
+        n_experts = getattr(self, "n_clusters", 1)
+        shared = getattr(self, "expert_heads", "own") == "shared"
+        check_size(
+            self.backbone,
+            shape,
+            n_heads=(1 if shared else n_experts) + hasattr(self, "n_clusters"),  # gate
+            queue_shape=(queue_size, n_experts, self.embedding_dim),
+            queue_dtype=queue_dtype,
+            two_stage=getattr(self, "init", None) == "two-stage",
+            device=device,
         )
 
     def _find_neighbors(self, samples):
@@ -351,8 +347,9 @@ class ContrastiveEstimator(
         """A model with fresh weights, a function of the seed; in evaluation mode."""
         with OwnDraws(seed):
             shape = setup.views.out_shape
+            backbone = build_backbone(self.backbone, shape, device=setup.device)
             model = ContrastiveMixture(
-                build_backbone(self.backbone, shape, device=setup.device),
+                backbone,
                 shape,
                 n_experts=n_experts,
                 embedding_dim=self.embedding_dim,
@@ -364,6 +361,8 @@ class ContrastiveEstimator(
                 backbone_name=backbone_name(self.backbone, shape, device=setup.device),
                 **more,
             )
+            if model.backbone_name is None:
+                check_training(backbone, shape)
         return model.to(setup.device, memory_format=torch.channels_last).eval()
 
     def _train(self, run: Run, model, setup, seed, n_epochs, stage, **more) -> None:
@@ -442,9 +441,12 @@ class ContrastiveEstimator(
         check_is_fitted(self)
         mind_fork()
         with own_settings():
-            X = self._check_X(X, reset=False)
+            X = check_samples_like(self, X, self._format)
             samples = Samples(X, self._format, self.device_)
-            return infer(self._model, self._make_views(), samples, *wanted)
+            found = infer(self._model, self._make_views(), samples, *wanted)
+        if not all(np.isfinite(values).all() for values in found):
+            raise ValueError("X must hold values that the `backbone` can compute with.")
+        return found
 
     def _end(self, stopped_by) -> None:
         """Say what stopped a fit, if anything did; the estimator is fitted."""

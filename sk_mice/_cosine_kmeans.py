@@ -5,6 +5,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 
 from ._cosine_rows import UnitRows, distinct_rows
+from ._engine.arrays import plain_array
 
 # -------------------------------------------------------------- first centres
 
@@ -15,7 +16,7 @@ def first_centers(rows, weight, init, n_clusters, random_state):
         return _seeds(rows, weight, init, n_clusters, random_state)
     if callable(init):
         init = init(rows.X, n_clusters, random_state=random_state)
-    init = init.toarray() if sparse.issparse(init) else init
+    init = init.toarray() if sparse.issparse(init) else plain_array(init, "`init`")
     centers = check_array(init, dtype=rows.dtype, input_name="init")
     expected = (n_clusters, rows.shape[1])
     if centers.shape != expected:

@@ -3,16 +3,16 @@
 import math
 import warnings
 from itertools import combinations
-from numbers import Integral, Real
 
 import numpy as np
 import torch
 from sklearn.base import ClusterMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from ._constraints import Count, Number
 from ._contrastive import (
     SMALLEST_TEMPERATURE,
     STOPS,
@@ -22,6 +22,7 @@ from ._contrastive import (
 )
 from ._engine import objective
 from ._engine.ambient import OwnDraws, spawn_seed
+from ._engine.arrays import plain_array
 from ._engine.inference import Inference
 from ._engine.model import gating_prototypes
 from ._partition import partition
@@ -33,6 +34,7 @@ SETTLING_STEPS = 30  # of an average that takes in a tenth of every batch
 # are a few steps: clusters ran empty. Untrained networks released as late lost theirs.
 HELD_SHARE = 0.5
 HELD_SHARE_UNTRAINED = 0.1
+MOST_RESTARTS = 10**6
 LATER_RATE = 1 / 3  # of `lr`, for EM after MoCo, whose features a full rate disturbs
 
 
@@ -241,8 +243,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     _parameter_constraints: dict = {
         **ContrastiveEstimator._parameter_constraints,
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
-        "kappa": [Interval(Real, SMALLEST_TEMPERATURE, None, closed="both")],
+        "n_clusters": [Count(1)],
+        "kappa": [Number(SMALLEST_TEMPERATURE, None, closed="both")],
         "gating_prototypes": [StrOptions({"auto", "simplex", "repelled", "uniform"})],
         "train_gating_prototypes": ["boolean"],
         "expert_prototypes": [
@@ -251,9 +253,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ],
         "expert_heads": [StrOptions({"own", "shared"})],
         "init": [StrOptions({"two-stage", "random"})],
-        "init_share": [Interval(Real, 0, 1, closed="neither")],
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "init_share": [Number(0, 1, closed="neither")],
+        "n_rounds": [Count(1)],
+        "n_init": [Count(1, MOST_RESTARTS)],
     }
     _of_the_model = (*ContrastiveEstimator._of_the_model, "gating_prototypes")
 
@@ -404,7 +406,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _check_init_labels(self, labels, n_samples):
         if labels is None:
             return None
-        labels = column_or_1d(labels)
+        labels = column_or_1d(plain_array(labels, "`init_labels`"))
         right = len(labels) == n_samples and np.issubdtype(labels.dtype, np.integer)
         if not (right and labels.min() >= 0 and labels.max() < self.n_clusters):
             span = f" from {labels.min()} to {labels.max()}" if right else ""
@@ -633,8 +635,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (labels,) = self._infer(X, "label")
         return labels
@@ -656,8 +664,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (joint,) = self._infer(X, "joint")
         return objective.posterior(torch.from_numpy(joint)).numpy()
@@ -679,8 +693,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (g,) = self._infer(X, "gating")
         return g
@@ -708,8 +728,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (joint,) = self._infer(X, "joint")
         return _mean_log_evidence(joint)

@@ -208,8 +208,14 @@ class MoCo(ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (v,) = self._infer(X, "teacher")
         return v[:, 0]
@@ -235,8 +241,14 @@ class MoCo(ContrastiveEstimator):
         ------
         NotFittedError
             Before `fit`.
-        ValueError
-            If samples have another shape than in `fit`, or values that are not finite.
+        ValueError, TypeError
+            If samples have another shape than in `fit`, or values that are not finite
+            or cannot be computed with.
+
+        Warns
+        -----
+        UserWarning
+            If X is at another scale than in `fit`; see the user guide.
         """
         (joint,) = self._infer(X, "joint")
         return float(joint.mean(dtype=np.float64))

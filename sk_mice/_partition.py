@@ -91,14 +91,15 @@ def _draws(n, n_clusters, rng):
 
 def _restarted(rows, n_clusters, n_runs, random_state):
     kmeans = SphericalKMeans(n_clusters, n_init=n_runs, random_state=random_state)
-    return kmeans.fit(rows)
+    return _quietly(kmeans, rows)
 
 
 def _continued(kmeans, rows):
     """k-means of all rows, from centres that were fitted to some or all."""
     if len(kmeans.labels_) < len(rows):
         centers = kmeans.cluster_centers_
-        kmeans = SphericalKMeans(len(centers), init=centers, n_init=1).fit(rows)
+        kmeans = SphericalKMeans(len(centers), init=centers, n_init=1)
+        _quietly(kmeans, rows)
     return kmeans
 
 
@@ -106,7 +107,14 @@ def _nearest_optimum(rows, labels):
     """k-means of rows, from clusters of the same rows."""
     labels = np.unique(labels, return_inverse=True)[1]
     centers = _sums(rows, labels)
-    return SphericalKMeans(len(centers), init=centers, n_init=1).fit(rows)
+    kmeans = SphericalKMeans(len(centers), init=centers, n_init=1)
+    return _quietly(kmeans, rows)
+
+
+def _quietly(kmeans, rows):
+    """Without warnings, as whoever fits MiCE knows nothing of these clusters."""
+    kmeans._cluster(rows, np.ones(len(rows)))
+    return kmeans
 
 
 def directions(features: np.ndarray) -> np.ndarray:

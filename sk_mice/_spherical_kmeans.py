@@ -1,7 +1,7 @@
 """Spherical k-means: k-means on directions, by cosine similarity."""
 
 import warnings
-from numbers import Integral, Real
+from contextlib import contextmanager
 
 import numpy as np
 from sklearn.base import (
@@ -13,15 +13,17 @@ from sklearn.base import (
 )
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_is_fitted,
     validate_data,
 )
 
+from ._constraints import Count, Number
 from ._cosine_kmeans import absorb, first_centers, inertia, lloyd
 from ._cosine_rows import unit_rows
+from ._engine.arrays import plain_array
 
 
 class SphericalKMeans(
@@ -137,13 +139,13 @@ class SphericalKMeans(
     """
 
     _parameter_constraints: dict = {
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "n_clusters": [Count(1)],
         "init": [StrOptions({"k-means++", "random"}), callable, "array-like"],
-        "n_init": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_init": [StrOptions({"auto"}), Count(1)],
+        "max_iter": [Count(1)],
+        "tol": [Number(0, None, closed="left")],
         "verbose": ["verbose"],
-        "random_state": ["random_state"],
+        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
         "copy_x": ["boolean"],
     }
 
@@ -210,11 +212,17 @@ class SphericalKMeans(
         X = self._validate(X, reset=True)
         weight = self._check_weight(sample_weight, X)
         self._check_enough_rows(X)
+        nonzero = self._cluster(X, weight)
+        _warn_of_zero_rows(nonzero)
+        self._warn_of_missing_clusters()
+        return self
+
+    def _cluster(self, X, weight):
+        """Fit without checks and warnings; returns which rows are not zero."""
         random_state = check_random_state(self.random_state)
         settings = self.max_iter, self.tol, self.verbose
         best = None
         with unit_rows(X, self.n_clusters) as rows:
-            _warn_of_zero_rows(rows)
             for _ in range(self._n_starts()):
                 centers = self._first_centers(rows, weight, random_state)
                 run = lloyd(rows, weight, centers, *settings)
@@ -223,8 +231,7 @@ class SphericalKMeans(
                     best = run
         self.labels_, self.inertia_, self.cluster_centers_ = best[:3]
         self._sums, self.n_iter_ = best[3:]
-        self._warn_of_missing_clusters()
-        return self
+        return rows.nonzero
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, sample_weight=None):
@@ -271,7 +278,7 @@ class SphericalKMeans(
         if first:
             self._check_enough_rows(X)
         with unit_rows(X, self.n_clusters) as rows:
-            _warn_of_zero_rows(rows)
+            _warn_of_zero_rows(rows.nonzero)
             if first:
                 random_state = check_random_state(self.random_state)
                 centers = self._first_centers(rows, weight, random_state)
@@ -370,12 +377,11 @@ class SphericalKMeans(
             return -inertia(weight, rows.nearest(self.cluster_centers_)[1])
 
     def _validate(self, X, reset=False):
-        if hasattr(X, "requires_grad"):  # torch makes no array of such a tensor
-            X = X.detach()
-        with np.errstate(invalid="ignore"):  # inf - inf, in a sum that looks for them
+        # Errors: inf - inf, in a sum that looks for them.
+        with np.errstate(invalid="ignore"), _fitting_floats("X"):
             return validate_data(
                 self,
-                X,
+                plain_array(X, "X"),
                 reset=reset,
                 accept_sparse="csr",
                 dtype=[np.float64, np.float32],
@@ -383,6 +389,12 @@ class SphericalKMeans(
             )
 
     def _check_weight(self, sample_weight, X):
+        with _fitting_floats("`sample_weight`"):
+            return self._checked_weight(
+                plain_array(sample_weight, "`sample_weight`"), X
+            )
+
+    def _checked_weight(self, sample_weight, X):
         if sample_weight is not None and not np.asarray(sample_weight).any():
             raise ValueError(
                 "`sample_weight` must have a positive entry; all are zero."
@@ -411,7 +423,8 @@ class SphericalKMeans(
         return 1 if by_name and self.init == "k-means++" else 10
 
     def _first_centers(self, rows, weight, random_state):
-        return first_centers(rows, weight, self.init, self.n_clusters, random_state)
+        with _fitting_floats("`init`"):
+            return first_centers(rows, weight, self.init, self.n_clusters, random_state)
 
     def _warn_of_missing_clusters(self):
         n_found = len(np.unique(self.labels_))
@@ -435,11 +448,21 @@ class SphericalKMeans(
         return tags
 
 
-def _warn_of_zero_rows(rows):
-    n_zero = np.count_nonzero(~rows.nonzero)
+@contextmanager
+def _fitting_floats(name):
+    try:
+        yield
+    except OverflowError as error:
+        raise ValueError(
+            f"{name} must hold numbers that fit into floats; {error}."
+        ) from (error)
+
+
+def _warn_of_zero_rows(nonzero):
+    n_zero = np.count_nonzero(~nonzero)
     if n_zero:
         warnings.warn(
-            f"{n_zero} of {rows.shape[0]} rows of X are zero: they have no direction, "
+            f"{n_zero} of {len(nonzero)} rows of X are zero: they have no direction, "
             "cosine 0 with every centre and cost 1.",
             UserWarning,
             stacklevel=4,

@@ -7,10 +7,12 @@ import math
 from contextlib import suppress
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
 
@@ -29,6 +31,12 @@ NO_NUMBERS = ["c8", "U3", "S3", "M8[s]", "m8[s]", "V4"]
 SCALES = [0, 1, 1, 1, -1, 255, 6e4, 1e-8, 1e30, -1e30, 1e-300, 1e139, 1e-323]
 PATTERNS = ["noise", "constant", "duplicates", "one apart", "two values"]
 LAYOUTS = ["C", "F", "strided", "reversed", "read-only", "list", "torch", "broadcast"]
+ODD_LAYOUTS = [
+    *("masked", "partly masked", "list of tensors", "conjugate", "negative", "sparse"),
+    *("nested", "meta", "bfloat16", "objects", "huge objects", "paths", "Pillow"),
+    *("data frame", "numbers and text", "one sample"),
+]
+HUGE = 10**400  # no float can hold it
 
 
 def rarely(strategy, otherwise, one_in=8):
@@ -57,7 +65,8 @@ def arrays(draw, shapes=SHAPES):
     dtype = draw(rarely(st.sampled_from(NO_NUMBERS), st.sampled_from(NUMBERS)))
     with np.errstate(all="ignore"), suppress(OverflowError, ValueError, TypeError):
         X = X.astype(dtype)
-    return laid_out(X, draw(st.sampled_from(LAYOUTS)))
+    odd_layouts = st.sampled_from(ODD_LAYOUTS)
+    return laid_out(X, draw(rarely(odd_layouts, st.sampled_from(LAYOUTS), one_in=6)))
 
 
 def laid_out(X, layout):
@@ -75,7 +84,49 @@ def laid_out(X, layout):
         return torch.from_numpy(X.copy()).requires_grad_(X.dtype == np.float32)
     if layout == "broadcast" and X.ndim and len(X):
         return np.broadcast_to(X[:1], (5, *X.shape[1:]))
+    if layout in ODD_LAYOUTS and X.ndim and len(X):
+        return oddly_laid_out(X, layout)
     return X
+
+
+def oddly_laid_out(X, layout):
+    if layout == "objects":
+        return X.astype(object)
+    if layout == "huge objects":
+        X = X.astype(object)
+        X.flat[:1] = HUGE
+        return X
+    if layout == "paths":
+        return [f"{i}.png" for i in range(len(X))]
+    if layout == "one sample":
+        return X[0]
+    if layout == "numbers and text":
+        return [*X.tolist(), "text"]
+    if layout == "data frame":
+        return pd.DataFrame(X.reshape(len(X), -1))
+    if layout.endswith("masked"):
+        return np.ma.array(
+            X, mask=np.arange(X.size).reshape(X.shape) == 3 * len(layout)
+        )
+    X = np.random.default_rng(0).random(X.shape)
+    if layout == "Pillow":
+        images = np.uint8(255 * X.reshape(len(X), len(X[0].flat), 1)[:, :, 0])
+        return [Image.fromarray(image[None]) for image in images if len(image)]
+    return odd_tensor(torch.tensor(X, dtype=torch.float32), layout)
+
+
+def odd_tensor(X, layout):
+    if layout == "list of tensors":
+        return list(X.requires_grad_())
+    if layout == "conjugate":
+        return torch.complex(X, X).conj()
+    if layout == "negative":
+        return torch._neg_view(X)
+    if layout == "sparse":
+        return X.to_sparse()
+    if layout == "nested":
+        return torch.nested.nested_tensor(list(X), layout=torch.jagged)
+    return X.to("meta") if layout == "meta" else X.bfloat16()
 
 
 def half(stack, generator):
@@ -87,11 +138,37 @@ def noise(stack, generator):
     return (stack + draws) / 2
 
 
+class Odd(torch.nn.Module):
+    """A module that flattens, and has a mind of its own in training mode."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.function(x) if self.training else x
+
+
+ODD_MODULES = [
+    Odd(lambda x: x.long()),
+    Odd(lambda x: x.double()),
+    Odd(lambda x: x[:, :0]),
+    Odd(lambda x: x[0]),
+    Odd(lambda x: x * math.nan),
+    Odd(lambda x: {}["missing"]),
+    Odd(lambda x: None),
+    torch.nn.Linear(3, 2, device="meta"),
+]
+
 # Of each parameter, values that are right (perhaps only for some X) and wrong.
 VALUES = {
     "n_clusters": ([1, 2, 3, 4, np.int64(2)], [0, 100, 2.0]),
-    "backbone": (["auto", "resnet-small-1", torch.nn.Flatten()], [torch.nn.ReLU]),
-    "embedding_dim": ([1, 2, 3, 5], [0]),
+    "backbone": (
+        ["auto", "resnet-small-1", torch.nn.Flatten()],
+        [torch.nn.ReLU, "resnet-small-100000", *ODD_MODULES],
+    ),
+    "embedding_dim": ([1, 2, 3, 5], [0, 10**9]),
     "tau": ([1, 0.01, 100, 1e-3, 1e300, np.float32(0.3)], [0, 1e-9, math.inf]),
     "kappa": ([1, 0.01, 100, 1e-3, 1e300, math.inf], [0, 1e-9, -math.inf]),
     "gating_prototypes": (["auto", "simplex", "repelled", "uniform"], []),
@@ -106,8 +183,14 @@ VALUES = {
     ),
     "n_neighbors": ([0, 1, 3, 10**9], [1.0]),
     "flip": (["auto", True, False, np.bool_(True)], []),
-    "crop_scale": (["auto", (0.2, 1), (1e-9, 1e-9), [1, 1]], [(0, 1), (1, 0.5)]),
-    "affine": (["auto", (0, 0), (180, 45.0), [1, 0]], [(-1, 0), (0, 90), 5]),
+    "crop_scale": (
+        ["auto", (0.2, 1), (1e-9, 1e-9), [1, 1]],
+        [(0, 1), (1, 0.5), "01", (0, HUGE)],
+    ),
+    "affine": (
+        ["auto", (0, 0), (180, 45.0), [1, 0]],
+        [(-1, 0), (0, 90), 5, "12", (HUGE, 0)],
+    ),
     "init": (["two-stage", "random"], []),
     "init_share": ([0.01, 0.5, 0.99], [0, 1]),
     "n_init": ([1, 2], [0]),
@@ -117,19 +200,30 @@ VALUES = {
     "weight_decay": ([0, 1e-4, 0.1], [1e7]),
     "schedule": (
         ["cosine", "step", "constant", [0.5], (0.9, 0.1), math.sqrt],
-        [lambda p: -1.0, lambda p: "x", lambda: 1, [2]],
+        [lambda p: -1.0, lambda p: "x", lambda: 1, lambda p: HUGE, [2], [HUGE]],
     ),
     "warmup": ([0, 0.5, 0.999], [1]),
-    "image_shape": ([None, (2, 3), [3, 3], (1, 1, 3)], [(0, 4), (2.0, 2)]),
+    "image_shape": (
+        [None, (2, 3), [3, 3], (1, 1, 3)],
+        [(0, 4), (2.0, 2), (HUGE, 1), (True, 3)],
+    ),
     "layout": (["auto", "channels_last", "channels_first"], []),
-    "value_range": (["auto", (0, 1), [0, 255], (-1e308, 1e308)], [(1, 0), (1, 2, 3)]),
+    "value_range": (
+        ["auto", (0, 1), [0, 255], (-1e308, 1e308)],
+        [(1, 0), (1, 2, 3), (0, HUGE)],
+    ),
     "device": (["auto", "cpu", torch.device("cpu")], ["cuda:7", "meta"]),
     "precision": (["auto", "float32", "bfloat16"], []),
     "callbacks": ([None, [], ()], [[1], ["x"], [None]]),
     "warm_start": ([True, False], []),
     "random_state": ([0, 2**32 - 1, np.random.RandomState(0)], []),
 }
-NONSENSE = ["nonsense", -1, math.nan, [], object(), b"bytes"]
+NONSENSE = ["nonsense", -1, math.nan, [], object(), b"bytes", -HUGE]
+TRUE_OR_HUGE = {
+    name: [True, HUGE] for name in ("tau", "teacher_momentum", "init_share", "warmup")
+}
+TRUE_OR_HUGE |= {name: [True, HUGE] for name in ("lr", "weight_decay", "max_epochs")}
+TRUE_OR_HUGE |= {"kappa": [True, HUGE], "n_init": [True, HUGE], "n_clusters": [True]}
 TINY = {
     "n_clusters": 2,
     "embedding_dim": 3,
@@ -147,15 +241,21 @@ def parameters(draw, cls):
     drawn = {name: TINY[name] for name in TINY if name in known}
     for name in draw(st.lists(st.sampled_from(known), unique=True, max_size=6)):
         right, wrong = VALUES[name]
-        wrong = st.sampled_from([*wrong, *NONSENSE])
+        wrong = st.sampled_from([*wrong, *NONSENSE, *TRUE_OR_HUGE.get(name, [])])
         drawn[name] = draw(rarely(wrong, st.sampled_from(right), one_in=16))
     return drawn
+
+
+def dimensions(X):
+    if isinstance(X, list) and X:
+        return 1 + dimensions(X[0])
+    return getattr(X, "ndim", 0)
 
 
 def with_backbone(drawn, X):
     if drawn["backbone"] is not None:
         return drawn
-    images = np.ndim(X) > 2 or drawn.get("image_shape")
+    images = dimensions(X) > 2 or drawn.get("image_shape")
     return drawn | {"backbone": "resnet-small-1" if images else "mlp"}
 
 
@@ -191,10 +291,21 @@ def fits_or_refuses(estimator, X, **fit_params):
         vars(estimator).pop("_train", None)
     fitted = vars(estimator).keys() - estimator.get_params().keys()
     assert not [name for name in fitted if holds_nan(vars(estimator)[name])]
-    for method in ("predict_proba", "transform", "predict", "score"):
+    for method in METHODS:
         if hasattr(estimator, method):
             assert not holds_nan(getattr(estimator, method)(X)), method
     return "fitted"
+
+
+def predicts_or_refuses(estimator, X):
+    """Whatever comes after a fit, what is said of it is finite, or it is refused."""
+    for method in METHODS:
+        if hasattr(estimator, method):
+            with suppress(ValueError, TypeError):
+                assert not holds_nan(getattr(estimator, method)(X)), method
+
+
+METHODS = ("predict_proba", "transform", "predict", "score")
 
 
 def examples(n):
@@ -210,6 +321,8 @@ def quietly(function):
     return pytest.mark.filterwarnings(
         "ignore::sklearn.exceptions.ConvergenceWarning",
         "ignore:.* rows of X are zero:UserWarning",
+        "ignore:X has values from:UserWarning",
+        "ignore:X does not have valid feature names:UserWarning",
     )(function)
 
 
@@ -230,6 +343,42 @@ def test_moco(drawn, X):
     event(fits_or_refuses(MoCo(**with_backbone(drawn, X)), X))
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    """Estimators by the shape of what they were fitted to."""
+    rng = np.random.default_rng(0)
+    found = []
+    for shape in [(12, 5, 4), (12, 5, 4, 3), (12, 4)]:
+        for cls in (MiCEClustering, MoCo):
+            options = {k: v for k, v in TINY.items() if k in cls().get_params()}
+            X = rng.random(shape)
+            found.append(cls(**with_backbone(options, X)).fit(X))
+    return [*found, SphericalKMeans(2, random_state=0).fit(rng.random((12, 4)))]
+
+
+LIKE_THE_FIT = st.tuples(
+    st.integers(1, 9),
+    st.sampled_from([(5, 4), (5, 4, 1), (20,), (5, 4, 3), (4,), (60,)]),
+).map(lambda pair: (pair[0], *pair[1]))
+PREDICTION = given(arrays(rarely(SHAPES, LIKE_THE_FIT)))
+
+
+def check_prediction(fitted, X):
+    for estimator in fitted:
+        predicts_or_refuses(estimator, X)
+
+
+test_prediction = quietly(examples(60)(PREDICTION(check_prediction)))
+
+
+@quietly
+@pytest.mark.slow
+@examples(2000)
+@PREDICTION
+def test_prediction_long(fitted, X):
+    check_prediction(fitted, X)
+
+
 def some(*right, wrong=()):
     return rarely(st.sampled_from([*wrong, *NONSENSE]), st.sampled_from(right))
 
@@ -241,7 +390,7 @@ def some(*right, wrong=()):
     some(1, 2, 3, wrong=[0, 100]),
     some("k-means++", "random", np.eye(3), np.eye(2, 9), wrong=[np.zeros((2, 2))]),
     some("auto", 1, 2, wrong=[0]),
-    some(0, 1e-4, 1e300),
+    some(0, 1e-4, 1e300, wrong=[True, HUGE]),
     rarely(st.lists(st.sampled_from([0, 1, 1e-300, 1e300, -1, math.nan])), st.none()),
 )
 def test_spherical_kmeans(X, n_clusters, init, n_init, tol, weight):

@@ -6,17 +6,22 @@
 import ast
 import math
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from scipy import sparse
 
-from sk_mice import MiCEClustering, SphericalKMeans
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice._constraints import Count, Number
 from sk_mice._contrastive import ContrastiveEstimator
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +30,9 @@ MARK = "<!-- tables: tests/test_bad_input.py -->"
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 8, 8))
 VECTORS = RNG.random((12, 6))
+HUGE = 10**400  # no float can hold it
+DATES = np.arange(72).reshape(12, 6).astype("M8[D]")
+MASKED = np.ma.masked_greater(VECTORS, 0.9)
 
 
 @dataclass(frozen=True)
@@ -55,8 +63,46 @@ def seen(heading, given, gets, shown_by):
 
 
 def fit(X=IMAGES, *, estimator=MiCEClustering, fit_params=None, **parameters):
-    estimator = estimator(**({"n_clusters": 2} | parameters))
+    clusters = {} if estimator is MoCo else {"n_clusters": 2}
+    estimator = estimator(**(clusters | parameters))
     return lambda: estimator.fit(X, **(fit_params or {}))
+
+
+def tensor(kind):
+    """Tensors that numpy cannot read as they are, made where they are needed."""
+    values = torch.tensor(VECTORS)
+    if kind == "quantized":
+        # torch warns that they will be removed, once in a process.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.quantize_per_tensor(values.float(), 0.1, 0, torch.quint8)
+    if kind == "nested":
+        return torch.nested.nested_tensor([values[0], values[1]], layout=torch.jagged)
+    return {
+        "sparse": values.to_sparse(),
+        "meta": values.to("meta"),
+        "conjugate": torch.complex(values, values).conj(),
+        "requires_grad": values.requires_grad_(),
+        "negative": torch._neg_view(values),
+        "bfloat16": values.bfloat16(),
+    }[kind]
+
+
+class Forward(torch.nn.Module):
+    """A module that does what a function does, and can say in which mode it is."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x.flatten(1), self.training)
+
+
+def fails_in_training(x, training):
+    if training:
+        raise KeyError("noise")
+    return x
 
 
 PARAMETERS = "Parameters of MiCEClustering and MoCo"
@@ -121,7 +167,90 @@ OF_MICE = [
         X=VECTORS,
         backbone="resnet18",
     ),
-    out_of_range("embedding_dim", 0, "an int in the range [1, inf)"),
+    wrong(
+        "`backbone` that returns integers",
+        "to (B, F) in float32; Forward returned torch.int64 for B=2.",
+        backbone=Forward(lambda x, training: x.long()),
+    ),
+    wrong(
+        "`backbone` that returns float64",
+        "to (B, F) in float32; Forward returned torch.float64 for B=2.",
+        backbone=Forward(lambda x, training: x.double()),
+    ),
+    wrong(
+        "`backbone` that returns no feature",
+        "`backbone` must map (B, 1, 16, 16) to (B, F); Forward returned (2, 0)",
+        backbone=Forward(lambda x, training: x[:, :0]),
+    ),
+    wrong(
+        "`backbone` that fails in training mode",
+        "Forward in training mode raised KeyError: 'noise'",
+        backbone=Forward(fails_in_training),
+    ),
+    wrong(
+        "`backbone` that returns another shape in training mode",
+        "Forward in training mode returned (256,) for B=2.",
+        backbone=Forward(lambda x, training: x[0] if training else x),
+    ),
+    wrong(
+        "`backbone` that returns NaN",
+        "`backbone` must return finite features; Forward does not",
+        backbone=Forward(lambda x, training: x.sqrt()),
+    ),
+    wrong(
+        "`backbone` whose gradient cannot be computed",
+        "in training mode raised RuntimeError: one of the variables needed",
+        backbone=torch.nn.Sequential(
+            torch.nn.Flatten(),
+            torch.nn.Linear(256, 4),
+            Forward(lambda x, training: x.square() * x.clamp_(0)),
+        ),
+    ),
+    wrong(
+        "`backbone` without values, on the meta device",
+        "`backbone` must have weights; those on meta have no values.",
+        X=VECTORS,
+        backbone=torch.nn.Linear(6, 4, device="meta"),
+    ),
+    wrong(
+        "`backbone` that cannot be copied",
+        "`backbone` must be a module that can be copied",
+        backbone=Forward(i for i in ()),
+    ),
+    wrong(
+        "`backbone` that has no room in memory",
+        "are for `backbone`='resnet-small-100000'.",
+        backbone="resnet-small-100000",
+    ),
+    wrong(
+        "`backbone` of a width that no tensor can have",
+        "`backbone` must have weights that can be counted; got 'resnet-small-9999",
+        backbone="resnet-small-" + "9" * 50,
+    ),
+    wrong(
+        "`embedding_dim` that has no room in memory",
+        "3 heads from 128 features to `embedding_dim`=1000000000.",
+        embedding_dim=10**9,
+    ),
+    seen(
+        PARAMETERS,
+        "X of so many features, or a queue, that the model has no room in memory",
+        "`ValueError`: The model must fit into the memory of the cpu device",
+        "test_bad_input.py::test_models_without_room",
+    ),
+    seen(
+        PARAMETERS,
+        "`True` for a number",
+        "`ValueError`: The parameter must be ...",
+        "test_bad_input.py::test_a_boolean_is_no_number",
+    ),
+    seen(
+        PARAMETERS,
+        "10^400 for a number",
+        "`ValueError` that names the parameter",
+        "test_bad_input.py::test_numbers_that_no_float_can_hold",
+    ),
+    out_of_range("embedding_dim", 0, "an int in the range [1, 2147483647]"),
     wrong(
         "`embedding_dim` too small for simplex centres",
         "`embedding_dim` must be at least n_clusters - 1 = 8",
@@ -193,14 +322,29 @@ OF_MICE = [
         crop_scale=(0.9, 0.1),
     ),
     wrong(
+        "`affine` of a string",
+        "`affine` must be 'auto' or (rotation, shear) in degrees",
+        affine="12",
+    ),
+    wrong(
+        "`crop_scale` that can be read but once",
+        "`crop_scale` must be 'auto' or (low, high)",
+        crop_scale=iter((0.2, 1)),
+    ),
+    wrong(
+        "`schedule` that can be read but once",
+        "`schedule` must be one of cosine, step, constant",
+        schedule=iter([0.5]),
+    ),
+    wrong(
         "`affine=(0, 60)`",
         "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to 180 and",
         affine=(0, 60),
     ),
     out_of_range("init", "k-means", "a str among"),
     out_of_range("init_share", 1, "a float in the range (0.0, 1.0)"),
-    out_of_range("n_init", 0, "an int in the range [1, inf)"),
-    out_of_range("max_epochs", 0, "an int in the range [1, inf)"),
+    out_of_range("n_init", 0, "an int in the range [1, 1000000]"),
+    out_of_range("max_epochs", 0, "an int in the range [1, 2147483647]"),
     out_of_range("batch_size", 1, "an int in the range [2, inf)"),
     out_of_range("lr", 0, "a float in the range (0.0, 1000000.0]"),
     out_of_range("lr", 1e30, "a float in the range (0.0, 1000000.0]"),
@@ -312,10 +456,19 @@ def bad_X(given, X, message, error=ValueError, **parameters):
 
 
 X_ROWS = [
-    bad_X("NaN in images", np.full((9, 8, 8), math.nan), "Input X contains NaN."),
-    bad_X("NaN in vectors", np.full((9, 5), math.nan), "Input X contains NaN."),
+    bad_X(
+        "NaN in images",
+        np.where(np.arange(12)[:, None, None] < 10, IMAGES, math.nan),
+        "Input X contains NaN in sample 10; 2 of 12 samples have values that are not",
+    ),
+    bad_X("NaN in vectors", np.full((9, 5), math.nan), "Input X contains NaN in samp"),
     bad_X("infinity", np.full((9, 8, 8), math.inf), "Input X contains infinity"),
-    bad_X("`None` among the numbers", [[1, None]] * 9, "Input X contains NaN."),
+    bad_X("`None` among the numbers", [[1, None]] * 9, "Input X contains NaN in"),
+    bad_X(
+        "integers beyond any float",
+        np.full((9, 5), HUGE),
+        "X must hold numbers that fit into floats; int too large to convert to float.",
+    ),
     bad_X("values above 1e140", IMAGES * 1e200, "X must hold values up to 1e+140"),
     bad_X("no sample", IMAGES[:0], "0 sample(s)"),
     bad_X("one sample", IMAGES[:1], "while a minimum of 2 is required"),
@@ -339,18 +492,22 @@ X_ROWS = [
         np.zeros((9, 3, 8, 3)),
         "can be read as (N, H, W, C) and as (N, C, H, W); set `layout`",
     ),
-    bad_X("rows of different lengths", [[1, 2], [3]], "inhomogeneous shape"),
+    bad_X(
+        "rows of different lengths",
+        [[1, 2], [3]],
+        "X must hold samples of one shape; got (2,) in sample 0 and (1,) in sample 1.",
+    ),
     bad_X(
         "images of different sizes",
         [np.zeros((8, 8)), np.zeros((9, 9))],
-        "inhomogeneous shape",
+        "X must hold samples of one shape; got (8, 8) in sample 0 and (9, 9) in",
     ),
     bad_X("strings", [["a", "b"]] * 9, "dtype='numeric' is not compatible"),
     bad_X("complex numbers", VECTORS + 1j, "Complex data not supported"),
     bad_X(
         "dates",
         np.full((9, 2), np.datetime64("2020-01-01")),
-        "float() argument must be a string or a real number",
+        "X must hold numbers, not dates; got datetime64[D].",
         TypeError,
     ),
     bad_X(
@@ -362,14 +519,108 @@ X_ROWS = [
     bad_X(
         "a tensor without memory",
         torch.empty(9, 5, device="meta"),
-        "can't convert meta device type tensor to numpy",
+        "X must be dense and hold plain numbers; got a meta tensor.",
         TypeError,
+    ),
+    bad_X(
+        "a sparse tensor",
+        tensor("sparse"),
+        "X must be dense and hold plain numbers; got a sparse tensor.",
+        TypeError,
+    ),
+    bad_X(
+        "a nested tensor",
+        tensor("nested"),
+        "X must be dense and hold plain numbers; got a nested tensor.",
+        TypeError,
+    ),
+    bad_X(
+        "a quantized tensor",
+        tensor("quantized"),
+        "X must be dense and hold plain numbers; got a quantized tensor.",
+        TypeError,
+    ),
+    bad_X("a conjugate tensor", tensor("conjugate"), "Complex data not supported"),
+    bad_X("durations", DATES - DATES[0], "X must hold numbers, not dates", TypeError),
+    bad_X(
+        "a masked array with masked values",
+        MASKED,
+        f"X must have all its values; got a masked array, and {MASKED.mask.sum()} of",
+    ),
+    bad_X(
+        "a list of masked arrays",
+        list(MASKED),
+        "X must have all its values; got a masked array",
+    ),
+    bad_X(
+        "a path",
+        "photos",
+        "X must hold numbers, not paths; got 'photos'. "
+        "`sk_mice.datasets.load_image_folder` reads",
+        TypeError,
+    ),
+    bad_X("a `Path`", Path("photos"), "not paths; got 'photos'.", TypeError),
+    bad_X("a list of paths", ["a.png"] * 9, "not paths; got 'a.png'.", TypeError),
+    bad_X("a list of `Path`s", [Path("a.png")] * 9, "not paths; got", TypeError),
+    bad_X("an array of paths", np.array(["a.png"] * 9), "not paths; got", TypeError),
+    bad_X(
+        "one image of Pillow",
+        Image.fromarray(np.uint8(255 * IMAGES[0])),
+        "X must hold samples; got one image. np.asarray(image)[None] is an array",
+        TypeError,
+    ),
+    bad_X(
+        "images of Pillow of different sizes",
+        [Image.new("RGB", (8, 8)), Image.new("RGB", (9, 8))],
+        "X must hold samples of one shape; got (8, 8, 3) in sample 0 and (8, 9, 3)",
+    ),
+    bad_X(
+        "images of Pillow with a palette",
+        [Image.new("P", (8, 8))] * 3,
+        'got an image of mode "P". image.convert("RGB") is one of RGB.',
     ),
     seen(
         OF_X,
-        "a tensor that needs its gradient",
-        "fits; the tensor is left alone",
-        "test_mice.py::test_a_tensor_that_needs_its_gradient",
+        "images of Pillow of one size, tensors in a list or of bfloat16, or that need "
+        "their gradient, masked arrays without a masked value",
+        "fits; the tensors are left alone",
+        "test_bad_input.py::test_what_holds_plain_numbers_fits",
+    ),
+    seen(
+        OF_X,
+        "a constant",
+        "fits, with one warning of empty clusters",
+        "test_mice.py::test_a_constant_gets_one_warning_which_is_ours",
+    ),
+    seen(
+        OF_X,
+        "another scale at prediction than in `fit`",
+        "`UserWarning`: X has values from ... to ..., and `fit` saw values from ...",
+        "test_mice.py::test_images_at_another_scale_are_warned_of",
+    ),
+    seen(
+        OF_X,
+        "values at prediction that cannot be computed with",
+        "`ValueError`: X must hold values within 1e+12 times the range",
+        "test_mice.py::test_values_that_cannot_be_computed_with",
+    ),
+    seen(
+        OF_X,
+        "NaN at prediction",
+        "`ValueError`: Input X contains NaN in sample 3; 2 of 160 samples",
+        "test_mice.py::test_a_sample_with_nan_at_prediction",
+    ),
+    seen(
+        OF_X,
+        "one image at prediction",
+        "`ValueError`: ... got one. X[None] is an array of one sample.",
+        "test_mice.py::test_one_image_at_prediction",
+    ),
+    seen(
+        OF_X,
+        "the shape of `fit` with or without a channel, or flattened, at prediction",
+        "the same predictions",
+        "test_mice.py::test_shapes_of_the_same_values_in_the_same_order",
     ),
     seen(
         OF_X,
@@ -440,6 +691,15 @@ Y_ROWS = [
     bad_labels("negative", [-1] * 12, NEEDED + "12 of int64 from -1 to -1."),
     bad_labels("floats", [0.5] * 12, NEEDED + "12 of float64."),
     bad_labels("strings", ["a"] * 12, NEEDED + "12 of <U1."),
+    bad_labels(
+        "masked", np.ma.masked_equal([0] * 6 + [1] * 6, 1), "6 of them are mask"
+    ),
+    seen(
+        OF_Y,
+        "`init_labels`: durations",
+        "`TypeError`: must hold numbers, not dates",
+        "test_bad_input.py::test_durations_are_no_labels",
+    ),
     bad_labels("two dimensions", np.zeros((12, 2)), "should be a 1d array"),
     seen(
         OF_Y,
@@ -474,6 +734,57 @@ KMEANS_ROWS = [
     bad_kmeans("k-means: `init` of an unknown name", "'init' parameter", init="far"),
     bad_kmeans("k-means: `tol=-1`", "'tol' parameter", tol=-1),
     bad_kmeans("k-means: NaN", "Input X contains NaN.", X=VECTORS * math.nan),
+    bad_kmeans(
+        "k-means: dates", "not dates; got datetime64[D].", DATES, error=TypeError
+    ),
+    bad_kmeans(
+        "k-means: a data frame of dates",
+        "X must hold numbers, not dates; got datetime64",
+        pd.DataFrame(DATES.astype("M8[s]")),
+        error=TypeError,
+    ),
+    bad_kmeans("k-means: durations", "not dates", DATES - DATES[0], error=TypeError),
+    bad_kmeans("k-means: masked values", "X must have all its values; got a", MASKED),
+    bad_kmeans(
+        "k-means: integers beyond any float",
+        "X must hold numbers that fit into floats",
+        np.full((9, 5), HUGE),
+    ),
+    bad_kmeans(
+        "k-means: a nested tensor",
+        "X must be dense and hold plain numbers; got a nested tensor.",
+        tensor("nested"),
+        error=TypeError,
+    ),
+    bad_kmeans("k-means: `tol` of 10^400", "'tol' parameter", tol=HUGE),
+    bad_kmeans("k-means: `max_iter=True`", "'max_iter' parameter", max_iter=True),
+    bad_kmeans(
+        "k-means: masked weights",
+        "`sample_weight` must have all its values; got a masked array",
+        weight=MASKED[:, 0] if MASKED.mask[:, 0].any() else MASKED.min(axis=1),
+    ),
+    bad_kmeans(
+        "k-means: weights of durations",
+        "`sample_weight` must hold numbers, not dates",
+        weight=(DATES - DATES[0])[:, 0],
+        error=TypeError,
+    ),
+    bad_kmeans(
+        "k-means: weights beyond any float",
+        "`sample_weight` must hold numbers that fit into floats",
+        weight=[HUGE] * 12,
+    ),
+    bad_kmeans(
+        "k-means: first centres of dates",
+        "`init` must hold numbers, not dates",
+        init=DATES[:2],
+        error=TypeError,
+    ),
+    bad_kmeans(
+        "k-means: first centres beyond any float",
+        "`init` must hold numbers that fit into floats",
+        init=[[HUGE] * 6] * 2,
+    ),
     bad_kmeans("k-means: images", "Found array with dim 3", X=IMAGES),
     bad_kmeans(
         "k-means: a negative weight",
@@ -865,6 +1176,111 @@ def test_refused(row, monkeypatch):
     with pytest.raises(row.error) as caught:
         row.call()
     assert row.message in str(caught.value)
+
+
+NUMBERS = {
+    name: rules
+    for name, rules in MiCEClustering._parameter_constraints.items()
+    if isinstance(rules, list)
+    and any(isinstance(rule, Count | Number) for rule in rules)
+}
+PAIRS = ["value_range", "affine", "crop_scale", "schedule"]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_boolean_is_no_number(name):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter"):
+        fit(**{name: True})()
+
+
+def test_a_boolean_is_no_number_in_a_pair():
+    for name in PAIRS:
+        with pytest.raises(ValueError, match=f"`{name}`"):
+            fit(**{name: (False, True)})()
+    with pytest.raises(ValueError, match="`image_shape` must be"):
+        fit(VECTORS, image_shape=(True, 6))()
+
+
+@pytest.mark.parametrize(
+    "name", ["tau", "kappa", "teacher_momentum", "lr", "weight_decay", "warmup"]
+)
+def test_numbers_that_no_float_can_hold(name):
+    for value in (HUGE, -HUGE, Fraction(HUGE)):
+        with pytest.raises(ValueError, match=f"The '{name}' parameter"):
+            fit(**{name: value})()
+
+
+@pytest.mark.parametrize("name", ["max_epochs", "n_init", "embedding_dim"])
+def test_counts_that_no_fit_can_reach(name):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter"):
+        fit(**{name: HUGE})()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_that_no_float_can_hold(name):
+    with pytest.raises(ValueError, match=f"`{name}` must"):
+        fit(**{name: (0, HUGE)})()
+    with pytest.raises(ValueError, match="`schedule` must map"):
+        fit(schedule=lambda progress: HUGE)()
+
+
+@pytest.mark.parametrize("name", ["queue_size", "batch_size", "n_neighbors"])
+def test_counts_of_any_size_mean_all(name):
+    fit(VECTORS, max_epochs=1, random_state=0, **{name: HUGE})()
+
+
+@pytest.mark.parametrize("estimator", [MiCEClustering, MoCo])
+def test_models_without_room(estimator, monkeypatch):
+    monkeypatch.setattr("sk_mice._engine.size.available_memory", lambda device: 10**8)
+    options = {"estimator": estimator}
+    wide = np.zeros((8, 20_000), np.float32)
+    message = "The model must fit into the memory of the cpu device, 0.1 GB; it needs "
+    with pytest.raises(ValueError, match=message + ".*`backbone`='auto' for 20000 fea"):
+        fit(wide, **options)()
+    with pytest.raises(ValueError, match=message + ".*for the queue of 2000 samples"):
+        fit(np.zeros((2000, 3)), embedding_dim=20_000, **options)()
+
+
+def test_durations_are_no_labels():
+    labels = np.zeros(12, "m8[s]")
+    with pytest.raises(TypeError, match="`init_labels` must hold numbers, not dates"):
+        fit(VECTORS, fit_params={"init_labels": labels})()
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [Image.fromarray(np.uint8(255 * image)) for image in IMAGES],
+        [torch.tensor(row, requires_grad=True) for row in VECTORS],
+        [[torch.tensor(v, requires_grad=True) for v in row] for row in VECTORS],
+        tensor("bfloat16"),
+        tensor("negative"),
+        tensor("requires_grad"),
+        np.ma.masked_greater(VECTORS, 2),
+        pd.DataFrame(VECTORS),
+    ],
+    ids=lambda X: f"{type(X).__name__}",
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_what_holds_plain_numbers_fits(X):
+    estimator = MiCEClustering(2, max_epochs=1, random_state=0).fit(X)
+    assert estimator.predict(X).shape == (12,)
+
+
+def test_trying_a_module_leaves_it_and_the_generators_alone():
+    module = torch.nn.Sequential(
+        torch.nn.BatchNorm1d(6),
+        torch.nn.Dropout(0.5),
+        Forward(lambda x, training: x.sqrt()),
+    )
+    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    state = torch.get_rng_state()
+    with pytest.raises(ValueError, match="`backbone` must return finite features"):
+        fit(VECTORS, backbone=module)()
+    assert torch.equal(state, torch.get_rng_state())
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, kept[name])
+    assert all(weight.grad is None for weight in module.parameters())
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

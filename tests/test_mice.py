@@ -4,6 +4,7 @@ import copy
 import math
 import random
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from skorch.callbacks import Callback
 
-from sk_mice import MiCEClustering, MoCo
+from sk_mice import MiCEClustering, MoCo, load, save
 from sk_mice._engine.backbones import SmallResNet
 from sk_mice._partition import partition
 from sk_mice._progress import Progress
@@ -435,6 +436,17 @@ def test_a_warning_taken_for_an_error_costs_no_fit():
     assert estimator.predict(X).shape == (30,)
 
 
+@pytest.mark.parametrize("shape", [(24, 9, 9), (24, 9, 9, 3), (24, 6)])
+def test_a_constant_gets_one_warning_which_is_ours(shape):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tiny_vectors(4, max_epochs=10).fit(np.full(shape, 0.3))
+    assert [str(warning.message)[:25] for warning in caught] == [
+        "3 of 4 clusters are empty"
+    ]
+    assert caught[0].filename == __file__
+
+
 # ------------------------------------------------------------------- kinds of input
 
 
@@ -625,14 +637,153 @@ def test_a_warm_start_keeps_the_shape_of_the_model(fitted):
         estimator.set_params(n_clusters=4, embedding_dim=8).fit(IMAGES)
 
 
+METHODS = ["predict", "predict_proba", "transform", "score"]
+
+
 @pytest.mark.parametrize(
-    "X", [IMAGES[:, :7], IMAGES.reshape(160, -1), IMAGES[..., None]]
+    "X",
+    [IMAGES[:, :7], IMAGES.reshape(160, -1)[:, :63], IMAGES[..., None].repeat(3, -1)],
 )
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform", "score"])
+@pytest.mark.parametrize("method", METHODS)
 def test_another_shape_at_prediction(fitted, method, X):
-    with pytest.raises(
-        ValueError, match=r"X must hold samples of shape \(8, 8\)|X has 7 features"
-    ):
+    with pytest.raises(ValueError, match=r"X must hold samples of shape \(8, 8\)"):
+        getattr(fitted, method)(X)
+
+
+@pytest.mark.parametrize(
+    "X", [IMAGES[..., None], IMAGES[:, None], IMAGES.reshape(160, -1)]
+)
+def test_another_shape_of_the_same_images_at_prediction(fitted, X):
+    np.testing.assert_array_equal(fitted.predict_proba(X), fitted.predict_proba(IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "others"),
+    [
+        ((9, 8, 7, 3), "auto", [(9, 168)]),
+        ((9, 3, 8, 7), "auto", [(9, 168)]),
+        ((9, 8, 7, 1), "auto", [(9, 8, 7), (9, 1, 8, 7), (9, 56)]),
+        ((9, 168), "auto", [(9, 8, 7, 3)]),
+        ((9, 168), "channels_first", [(9, 3, 8, 7)]),
+    ],
+)
+def test_shapes_of_the_same_values_in_the_same_order(shape, layout, others):
+    X = RNG.random(shape)
+    image_shape = (8, 7, 3) if len(shape) == 2 else None
+    options = {"layout": layout, "image_shape": image_shape, "max_epochs": 1}
+    estimator = tiny(2, backbone="resnet-small-4", **options).fit(X)
+    for other in others:
+        np.testing.assert_array_equal(
+            estimator.transform(X.reshape(other)), estimator.transform(X)
+        )
+    with pytest.raises(ValueError, match="X must hold samples of shape"):
+        estimator.predict(X.reshape(9, 7, 8, -1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_image_at_prediction(fitted, method):
+    message = r"X must hold samples of shape \(8, 8\).*got one.*X\[None\]"
+    with pytest.raises(ValueError, match=message):
+        getattr(fitted, method)(IMAGES[0])
+    with pytest.raises(ValueError, match=r"(?s)Reshape your data.*X\[None\]"):
+        getattr(fitted, method)(IMAGES[0].ravel())
+
+
+# ------------------------------------------------------------------------------- scale
+
+BYTES = IMAGES * (255 / 16)
+TABLE = RNG.normal(size=(60, 6)) * [1, 10, 100, 1e3, 1, 0] + [0, 5, 1e3, -1e3, 9, 7]
+
+
+@pytest.fixture(scope="module")
+def fitted_to_bytes():
+    return tiny(max_epochs=2).fit(BYTES)
+
+
+@pytest.fixture(scope="module")
+def fitted_to_vectors():
+    return tiny_vectors(max_epochs=2).fit(TABLE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scale", [1 / 255, 3])
+def test_images_at_another_scale_are_warned_of(fitted_to_bytes, method, scale):
+    message = rf"X has values from 0 to {255 * scale:g}, and `fit` saw .* 0 to 255:"
+    with pytest.warns(UserWarning, match=message) as caught:
+        getattr(fitted_to_bytes, method)(BYTES * scale)
+    assert caught[0].filename == __file__
+
+
+def test_a_pipeline_warns_where_the_user_calls_it(fitted_to_bytes):
+    pipeline = Pipeline([("mice", fitted_to_bytes)])
+    with pytest.warns(UserWarning, match="X has values from") as caught:
+        pipeline.predict(BYTES / 255)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        BYTES * 0.1,
+        BYTES + 100,
+        BYTES[:1],
+        BYTES[:5] * 0,
+        np.full((3, 8, 8), 250.0),
+        np.where(np.arange(8) < 1, 1e3, BYTES[:9]) * (np.arange(9) < 7)[:, None, None],
+    ],
+    ids=["darker", "brighter", "one", "black", "blank", "a few outliers"],
+)
+def test_images_like_those_of_the_fit_get_no_warning(fitted_to_bytes, X):
+    fitted_to_bytes.predict(X)
+
+
+@pytest.mark.parametrize("scale", [1 / 255, 255, -255])
+def test_vectors_at_another_scale_are_warned_of(fitted_to_vectors, scale):
+    message = r"X has values from .* in feature \d, and `fit` saw values from"
+    with pytest.warns(UserWarning, match=message):
+        fitted_to_vectors.predict(TABLE * scale)
+
+
+@pytest.mark.parametrize("X", [TABLE[:1], TABLE[:9], TABLE * 1.1])
+def test_vectors_like_those_of_the_fit_get_no_warning(fitted_to_vectors, X):
+    fitted_to_vectors.predict(X)
+
+
+def test_a_warm_start_at_another_scale_is_warned_of(fitted_to_bytes):
+    estimator = copy.deepcopy(fitted_to_bytes).set_params(warm_start=True)
+    with pytest.warns(UserWarning, match="X has values from 0 to 1") as caught:
+        estimator.fit(BYTES / 255)
+    assert caught[0].filename == __file__
+
+
+def test_the_scale_is_kept_in_files(fitted_to_bytes, tmp_path):
+    save(fitted_to_bytes, tmp_path / "mice.safetensors")
+    again = load(tmp_path / "mice.safetensors", backbone=BACKBONE)
+    with pytest.warns(UserWarning, match="X has values from 0 to 1,"):
+        again.predict(BYTES / 255)
+
+
+def test_without_a_known_scale_there_is_no_warning(fitted_to_bytes):
+    estimator = copy.deepcopy(fitted_to_bytes)
+    estimator._format = replace(estimator._format, seen_low=(), seen_high=())
+    estimator.predict(BYTES / 255)
+
+
+@pytest.mark.parametrize("name", ["fitted_to_bytes", "fitted_to_vectors"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scale", [1e39, -1e39, 1e300])
+def test_values_that_cannot_be_computed_with(name, method, scale, request):
+    X = TABLE if "vectors" in name else BYTES
+    estimator = request.getfixturevalue(name)
+    with pytest.raises(ValueError, match=r"X must hold values within 1e\+12 times"):
+        getattr(estimator, method)(X * scale)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_sample_with_nan_at_prediction(fitted, method):
+    X = IMAGES.copy()
+    X[[3, 5], 2, 2] = math.nan
+    with pytest.raises(ValueError, match=r"contains NaN in sample 3; 2 of 160 samples"):
         getattr(fitted, method)(X)
 
 

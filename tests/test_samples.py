@@ -164,7 +164,7 @@ def test_values_too_large_to_square_are_refused():
 
 def test_statistics_of_images_are_per_channel_over_all_chunks(monkeypatch):
     X = RNG.integers(0, 256, (50, 6, 5, 3), dtype=np.uint8)
-    monkeypatch.setattr("sk_mice._engine.samples._CHUNK_VALUES", 7 * 6 * 5 * 3)
+    monkeypatch.setattr("sk_mice._engine.arrays._CHUNK_VALUES", 7 * 6 * 5 * 3)
     fmt = infer_format(X)
     np.testing.assert_allclose(fmt.mean, (X / 255).mean((0, 1, 2)), rtol=1e-6)
     np.testing.assert_allclose(fmt.std, (X / 255).std((0, 1, 2)), rtol=1e-6)

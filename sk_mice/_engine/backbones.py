@@ -15,6 +15,7 @@ __all__ = [
     "SmallResNet",
     "backbone_name",
     "build_backbone",
+    "check_training",
     "feature_count",
 ]
 
@@ -193,7 +194,7 @@ def build_backbone(backbone, shape, *, device) -> nn.Module:
         If `backbone` is unknown or does not fit the samples.
     """
     if isinstance(backbone, nn.Module):
-        return copy.deepcopy(backbone)
+        return _copied(backbone)
     if not isinstance(backbone, str):
         return _from_factory(backbone)
     backbone = backbone_name(backbone, shape, device=device)
@@ -245,6 +246,16 @@ def _from_factory(factory) -> nn.Module:
     return module
 
 
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # of whatever the module keeps
+        raise ValueError(
+            "`backbone` must be a module that can be copied; copying "
+            f"{type(module).__name__} raised {type(error).__name__}: {error}"
+        ) from error
+
+
 def feature_count(backbone: nn.Module, shape) -> int:
     """F of a backbone that maps (B, *shape) to (B, F).
 
@@ -255,22 +266,56 @@ def feature_count(backbone: nn.Module, shape) -> int:
     """
     was_training = backbone.training
     backbone.eval()  # a probe must not touch batch-norm statistics
-    tensors = chain(backbone.parameters(), backbone.buffers())
-    device = next((tensor.device for tensor in tensors), torch.device("cpu"))
-    try:
-        with torch.no_grad(), device:  # also what the module makes lies there
-            features = backbone(torch.zeros(2, *shape, dtype=torch.float32))
-    except (RuntimeError, TypeError, IndexError) as error:
-        name = type(backbone).__name__
-        raise ValueError(
-            f"`backbone` must map (B, {', '.join(map(str, shape))}) to (B, F); "
-            f"{name} raised {type(error).__name__}: {error}"
-        ) from error
+    with torch.no_grad(), _device(backbone):  # also what the module makes lies there
+        features = _probed(backbone, torch.zeros(2, *shape, dtype=torch.float32))
     backbone.train(was_training)
-    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
-        got = tuple(features.shape) if isinstance(features, Tensor) else type(features)
-        raise ValueError(
-            f"`backbone` must map (B, {', '.join(map(str, shape))}) to (B, F); "
-            f"{type(backbone).__name__} returned {got} for B=2."
-        )
     return features.shape[1]
+
+
+def check_training(backbone: nn.Module, shape) -> None:
+    """Raise ValueError unless a user's own backbone can be trained.
+
+    It is tried on a copy, whose draws are its own: to be called within `OwnDraws`.
+    """
+    device = _device(backbone)
+    if device.type == "meta":
+        raise ValueError("`backbone` must have weights; those on meta have no values.")
+    copied = _copied(backbone).train()
+    x = torch.randn(2, *shape, dtype=torch.float32)
+    cuda = [device] if device.type == "cuda" else []  # whose dropout has one generator
+    with torch.random.fork_rng(cuda, enabled=bool(cuda)), torch.enable_grad():
+        features = _probed(copied, x.to(device), backward=True)
+    if not features.isfinite().all():
+        raise ValueError(
+            "`backbone` must return finite features; "
+            f"{type(backbone).__name__} does not in training mode."
+        )
+
+
+def _device(module) -> torch.device:
+    tensors = chain(module.parameters(), module.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+
+def _probed(module, x, *, backward=False) -> Tensor:
+    """What a module makes of a batch, and perhaps the way back; as it has to be."""
+    name = type(module).__name__
+    needed = f"`backbone` must map (B, {', '.join(map(str, x.shape[1:]))}) to (B, F)"
+    mode = "in training mode " if module.training else ""
+    try:
+        features = module(x)
+        if backward and isinstance(features, Tensor) and features.requires_grad:
+            features.sum().backward()
+    except Exception as error:  # the user's code may raise anything
+        raise ValueError(
+            f"{needed}; {name} {mode}raised {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(features, Tensor):
+        got = type(features)
+    elif features.ndim != 2 or len(features) != len(x) or not features.shape[1]:
+        got = tuple(features.shape)
+    elif features.dtype != torch.float32:
+        got, needed = features.dtype, f"{needed} in float32"
+    else:
+        return features
+    raise ValueError(f"{needed}; {name} {mode}returned {got} for B={len(x)}.")

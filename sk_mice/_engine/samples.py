@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from .arrays import chunks, extremes, floats
+
 __all__ = ["SampleFormat", "Samples", "batches_per_epoch", "infer_format"]
 
 CHANNELS = (1, 3, 4)
 RESIDENT_SHARE = 0.5  # of the device's free memory that X may take
 LARGEST = 1e140
-_CHUNK_VALUES = 1 << 24  # values read at a time for the statistics
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,19 @@ class SampleFormat:
     high: float = 1.0
     mean: tuple[float, ...] = field(default=(), repr=False)  # per channel or feature
     std: tuple[float, ...] = field(default=(), repr=False)
+    # Extremes of X in `fit`: of all values of images, of each feature; () is unknown.
+    seen_low: tuple[float, ...] = field(default=(), repr=False)
+    seen_high: tuple[float, ...] = field(default=(), repr=False)
+
+    def __post_init__(self):
+        """Refuse extremes, perhaps of a file, that are not of such samples."""
+        n_seen = 1 if self.is_image else self.shape[0]
+        figures = (*self.seen_low, *self.seen_high)
+        if figures and not (
+            len(self.seen_low) == len(self.seen_high) == n_seen
+            and all(type(v) is float and math.isfinite(v) for v in figures)
+        ):
+            raise ValueError("its format must have the extremes of X, if any.")
 
     @property
     def is_image(self) -> bool:
@@ -81,19 +95,27 @@ def infer_format(
     if 0 in X.shape:
         raise ValueError(f"X must hold samples with values; got shape {X.shape}.")
     shape, channels_first = _sample_shape(X.shape, layout, image_shape)
-    minimum, maximum = _extremes(X)
+    is_image = len(shape) == 3
+    lows, highs = map(np.atleast_1d, extremes(X, axis=None if is_image else 0))
+    minimum, maximum = float(lows.min()), float(highs.max())
     if max(abs(minimum), abs(maximum)) > LARGEST:
         raise ValueError(
             f"X must hold values up to {LARGEST:g} in size, so that their squares can "
             f"be summed; got values from {minimum:g} to {maximum:g}."
         )
-    if len(shape) == 3:
+    if is_image:
         low, high = _value_range(value_range, X.dtype, minimum, maximum)
     else:
         low, high = 0.0, 1.0
     fmt = SampleFormat(tuple(X.shape[1:]), shape, channels_first, low, high)
     mean, std = _statistics(X, fmt)
-    return replace(fmt, mean=tuple(mean), std=tuple(std))
+    return replace(
+        fmt,
+        mean=tuple(mean),
+        std=tuple(std),
+        seen_low=tuple(lows.tolist()),
+        seen_high=tuple(highs.tolist()),
+    )
 
 
 def _sample_shape(x_shape, layout, image_shape):
@@ -113,7 +135,7 @@ def _sample_shape(x_shape, layout, image_shape):
 
 def _given_shape(x_shape, layout, image_shape):
     sides = (*image_shape, 1)[:3]  # (H, W) are grey
-    valid = 2 <= len(image_shape) <= 3 and all(isinstance(n, Integral) for n in sides)
+    valid = 2 <= len(image_shape) <= 3 and all(map(_is_count, sides))
     if not (valid and min(sides) >= 1 and sides[2] in CHANNELS):
         raise ValueError(
             "`image_shape` must be (H, W) or (H, W, C) with C of 1, 3 or 4; "
@@ -134,6 +156,10 @@ def _given_shape(x_shape, layout, image_shape):
     return (channels, height, width), channels_first
 
 
+def _is_count(n) -> bool:
+    return isinstance(n, Integral) and not isinstance(n, bool)
+
+
 def _four_dimensional_shape(x_shape, layout):
     last, first = x_shape[3] in CHANNELS, x_shape[1] in CHANNELS
     if layout == "auto" and last and first:
@@ -149,17 +175,6 @@ def _four_dimensional_shape(x_shape, layout):
         "X must have 1, 3 or 4 channels, in the last or the second dimension; got "
         f'shape {x_shape} with `layout`="{layout}".'
     )
-
-
-def _chunks(X):
-    rows = max(1, _CHUNK_VALUES // max(1, int(np.prod(X.shape[1:]))))
-    for start in range(0, len(X), rows):
-        yield np.asarray(X[start : start + rows])
-
-
-def _extremes(X):
-    pairs = [(float(part.min()), float(part.max())) for part in _chunks(X)]
-    return min(low for low, _ in pairs), max(high for _, high in pairs)
 
 
 def _value_range(value_range, dtype, minimum, maximum):
@@ -186,7 +201,7 @@ def _value_range(value_range, dtype, minimum, maximum):
 
 def _checked_range(value_range):
     try:
-        low, high = map(float, value_range)
+        low, high = floats(value_range)
         valid = -math.inf < low < high < math.inf
     except (TypeError, ValueError):
         valid = False
@@ -201,10 +216,10 @@ def _statistics(X, fmt):
     """Mean and standard deviation per channel of [0, 1] images, or per feature."""
     if fmt.is_image:
         axes = (0, 2, 3)
-        parts = (fmt.as_batch(_tensor(part)).double().numpy() for part in _chunks(X))
+        parts = (fmt.as_batch(_tensor(part)).double().numpy() for part in chunks(X))
     else:
         axes = (0,)
-        parts = (part.astype(np.float64) for part in _chunks(X))
+        parts = (part.astype(np.float64) for part in chunks(X))
     count, mean, squares = 0, 0.0, 0.0
     for part in parts:  # merged as in Chan, Golub and LeVeque (1983): no cancellation
         n = part.size // part.shape[1]

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+from .arrays import floats
+
 __all__ = ["SCHEDULES", "check_schedule", "learning_rate"]
 
 PAPER_MILESTONES = (0.48, 0.64, 0.8)  # Appendix: 480, 640 and 800 of 1,000 epochs
@@ -18,7 +20,7 @@ def check_schedule(schedule) -> None:
         return
     if not isinstance(schedule, str):
         try:
-            milestones = [float(m) for m in schedule]
+            milestones = floats(schedule)
         except (TypeError, ValueError):
             milestones = []
         if milestones and all(0 < m < 1 for m in milestones):
@@ -33,7 +35,7 @@ def _check_factors(schedule) -> None:
     try:
         factors = [float(schedule(progress)) for progress in (0.0, 0.5, 1.0)]
         valid = all(0 <= factor < math.inf for factor in factors)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         factors, valid = error, False
     if not valid:
         raise ValueError(

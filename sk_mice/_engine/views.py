@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
+from .arrays import floats
 from .blur import blur
 from .colours import LUMA, colour_basis, colour_map, lift, map_colours
 from .geometry import crop_boxes, sampling_grid
@@ -405,7 +406,7 @@ def _crop_scale(crop_scale, shape):
     if isinstance(crop_scale, str) and crop_scale == "auto":
         return (0.5, 1.0) if is_small_and_grey(shape) else (0.2, 1.0)
     try:
-        low, high = (float(value) for value in crop_scale)
+        low, high = floats(crop_scale)
         valid = 0 < low <= high <= 1
     except (TypeError, ValueError):
         valid = False
@@ -426,7 +427,7 @@ def check_affine(affine) -> tuple[float, float]:
         If they are anything else than two angles within their limits.
     """
     try:
-        rotation, shear = (float(value) for value in affine)
+        rotation, shear = floats(affine)
         valid = 0 <= rotation <= 180 and 0 <= shear <= 45
     except (TypeError, ValueError):
         valid = False

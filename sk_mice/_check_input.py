@@ -1,0 +1,206 @@
+"""Checks of X: for a fit, and at prediction against the fit."""
+
+import math
+import sys
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+from ._engine.arrays import as_array, check_finite, chunks, extremes
+from ._engine.samples import SampleFormat
+
+# Beyond so many ranges of the fit float32 is too small for what a network computes.
+FARTHEST = 1e12
+# Samples are unlike those of `fit` if all their values are nearer to zero than this
+# share of the range of then,
+NEAR_ZERO = 1 / 20
+# which few values of vectors could be by chance,
+LEAST_VALUES = 100
+# or if so many of them lie so far outside, as a share of the range.
+OUTSIDE_SHARE, OUTSIDE_BY = 1 / 10, 1 / 2
+ONE_SAMPLE = "X[None] is an array of one sample."
+SHAPES = (
+    "Images have shape (N, H, W), (N, H, W, C) or (N, C, H, W), vectors (N, features)."
+)
+
+
+def check_samples(estimator, X):
+    """X for a fit, as an array of finite numbers with two or more dimensions.
+
+    Sets `n_features_in_` and, if the columns of X have names, `feature_names_in_`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is anything else, or holds fewer than two samples.
+    """
+    X = _checked(estimator, as_array(X), reset=True)
+    check_finite(X)
+    return X
+
+
+def check_samples_like(estimator, X, fmt: SampleFormat):
+    """X at prediction, as an array of finite numbers in the format of the fit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is anything else, has samples of another shape, or values with which
+        nothing can be computed.
+
+    Warns
+    -----
+    UserWarning
+        If X is at another scale than that of the fit.
+    """
+    X = as_array(X)
+    shape = getattr(X, "shape", ())
+    fits = _shapes_like(fmt)
+    if shape[1:] not in fits and len(shape) > 1:
+        _refuse_one_sample(shape, fits)
+        if len(shape) > 2 or len(fmt.input_shape) > 1:
+            _refuse_shape(shape, fmt)
+    X = _checked(estimator, X, reset=False)
+    _check_scale(X, fmt)
+    return X
+
+
+def _shapes_like(fmt) -> set:
+    """Shapes of samples whose values lie in the order of the fit."""
+    shapes = {fmt.input_shape}
+    if fmt.is_image:
+        channels, *sides = fmt.shape
+        last, first = (*sides, channels), (channels, *sides)
+        shapes |= {(math.prod(fmt.shape),), first if fmt.channels_first else last}
+        if channels == 1:
+            shapes |= {tuple(sides), first, last}
+    return shapes
+
+
+def _refuse_one_sample(shape, fits):
+    if shape in fits:
+        raise ValueError(
+            f"X must hold samples of shape {shape}, as in `fit`; got one. {ONE_SAMPLE}"
+        )
+
+
+def _refuse_shape(shape, fmt):
+    raise ValueError(
+        f"X must hold samples of shape {fmt.input_shape}, as in `fit`; got {shape[1:]}."
+    )
+
+
+def _checked(estimator, X, *, reset: bool):
+    options = {
+        "ensure_min_samples": 2 if reset else 1,
+        "ensure_all_finite": False,  # `check_finite` says which samples are not
+    }
+    with _sentences_of_ours(X, SHAPES if reset else ONE_SAMPLE):
+        if getattr(X, "ndim", 0) <= 2:
+            X = validate_data(estimator, X, reset=reset, **options)
+        else:
+            options |= {"input_name": "X", "estimator": estimator}
+            X = check_array(X, allow_nd=True, **options)
+            if reset:
+                estimator.n_features_in_ = math.prod(X.shape[1:])
+                vars(estimator).pop("feature_names_in_", None)  # of an earlier fit
+    return X
+
+
+@contextmanager
+def _sentences_of_ours(X, what_to_do):
+    """Say more of one dimension than scikit-learn does, and what it does not say."""
+    try:
+        yield
+    except (OverflowError, RuntimeError) as error:
+        raise ValueError(f"X must hold numbers that fit into floats; {error}.") from (
+            error
+        )
+    except ValueError as error:
+        if getattr(X, "ndim", 0) != 1:
+            raise
+        raise ValueError(f"{error}\n{what_to_do}") from error
+
+
+# ------------------------------------------------------------------------------- scale
+
+
+def _check_scale(X, fmt) -> None:
+    """Refuse values that are too far from the fit's, warn of another scale."""
+    low, high = map(np.atleast_1d, extremes(X, axis=None if fmt.is_image else 0))
+    if not np.isfinite([low, high]).all():
+        check_finite(X)
+    _check_distance(low, high, fmt)
+    seen = np.array([fmt.seen_low, fmt.seen_high])
+    spans = seen[1] - seen[0] if seen.size else np.zeros(1)
+    if not spans.any():  # not known, or a constant, which has no scale
+        return
+    n_values = X.size if fmt.is_image else len(X) * np.count_nonzero(spans)
+    few = n_values < LEAST_VALUES and not fmt.is_image
+    nearness = None if few else _nearness(low, high, seen)
+    for measure in (nearness, _excess(X, low, high, seen, n_values)):
+        if measure is not None:
+            i = int(np.argmax(measure))
+            where = "" if fmt.is_image else f" in feature {i}"
+            _warn(
+                f"X has values from {low[i]:g} to {high[i]:g}{where}, and `fit` saw "
+                f"values from {seen[0, i]:g} to {seen[1, i]:g}: the samples are at "
+                "another scale or of another kind, and what is predicted of them may "
+                "mean nothing."
+            )
+            return
+
+
+def _check_distance(low, high, fmt):
+    center, scale = np.array(fmt.low), np.array(fmt.high - fmt.low)
+    if not fmt.is_image:
+        center, scale = np.array(fmt.mean), np.array(fmt.std)
+    with np.errstate(over="ignore"):
+        distance = np.maximum(abs(low - center), abs(high - center)) / scale
+    i = int(distance.argmax())
+    if not distance[i] <= FARTHEST:
+        raise ValueError(
+            f"X must hold values within {FARTHEST:g} times the range that `fit` saw, "
+            "so that they can be computed with; got values from "
+            f"{low[i]:g} to {high[i]:g}."
+        )
+
+
+def _excess(X, low, high, seen, n_values):
+    """By how much of the fit's range X leaves it, if a tenth of it does so far."""
+    spans = seen[1] - seen[0]
+    varied = spans > 0
+    margin = np.where(varied, OUTSIDE_BY * spans, np.inf)
+    least, most = seen[0] - margin, seen[1] + margin
+    if not ((low < least) | (high > most)).any():
+        return None
+    n_outside = sum(
+        np.count_nonzero((part < least) | (part > most)) for part in chunks(X)
+    )
+    if n_outside < OUTSIDE_SHARE * n_values:
+        return None
+    beyond = np.maximum(seen[0] - low, high - seen[1])
+    return np.divide(beyond, spans, out=np.full(len(spans), -np.inf), where=varied)
+
+
+def _nearness(low, high, seen):
+    """The fit's ranges, if X is nearer to zero than a twentieth of each."""
+    spans = seen[1] - seen[0]
+    near = np.maximum(abs(low), abs(high)) <= NEAR_ZERO * spans
+    one_value = low.min() == high.max()  # as of black images
+    return spans if near[spans > 0].all() and not one_value else None
+
+
+def _warn(message):
+    """Warn where the user calls us, perhaps through scikit-learn."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and _root(frame) in {"sk_mice", "sklearn", "joblib"}:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
+def _root(frame):
+    return frame.f_globals.get("__name__", "").split(".")[0]

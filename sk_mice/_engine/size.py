@@ -1,0 +1,121 @@
+"""Whether a model has room, asked before it is there."""
+
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from .ambient import OwnDraws
+from .backbones import build_backbone
+
+__all__ = ["available_memory", "check_size"]
+
+FLOAT = 4  # bytes
+# Times that weights are there at the peak of a fit, as measured: student and teacher,
+# their copies at the ends of epochs, gradients, momentum and what a step computes with
+# them. The queue has copies, too, and the model of a second stage waits.
+WEIGHTS, QUEUES, WAITING = 10, 3, 3
+# What a container may use, in either version of Linux's control groups.
+_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+
+
+def check_size(
+    backbone, shape, *, n_heads, queue_shape, queue_dtype, two_stage, device
+) -> None:
+    """Raise ValueError if the weights and the queue of a model have no room.
+
+    Counts what training keeps of both; batches and what becomes of them in the networks
+    come on top.
+
+    Parameters
+    ----------
+    backbone : str, nn.Module or callable
+        Of a callable nothing is known.
+    shape : tuple
+        Of one view.
+    n_heads : int
+        Of the experts and the gate.
+    queue_shape : tuple (V, K, D)
+    queue_dtype : torch.dtype
+    two_stage : bool
+    device : torch.device
+    """
+    size, n_experts, dim = queue_shape
+    n_weights, n_features = _backbone_size(backbone, shape, device)
+    n_bytes = FLOAT * (WEIGHTS + WAITING * two_stage)
+    vectors = "" if len(shape) == 3 else f" for {shape[0]} features"
+    parts = {
+        f"`backbone`={_name(backbone)}{vectors}": n_bytes * n_weights,
+        f"{n_heads} heads from {n_features} features to `embedding_dim`={dim}": (
+            n_bytes * n_heads * dim * (n_features + 1)
+        ),
+        f"the queue of {size} samples (`queue_size`), {n_experts} experts and "
+        f"`embedding_dim`={dim}": (
+            QUEUES * size * n_experts * dim * queue_dtype.itemsize
+        ),
+    }
+    needed, there = sum(parts.values()), available_memory(device)
+    if there is not None and needed > there:
+        largest = max(parts, key=parts.get)
+        raise ValueError(
+            f"The model must fit into the memory of the {device.type} device, "
+            f"{there / 1e9:.1f} GB; it needs {needed / 1e9:.1f} GB, of which "
+            f"{parts[largest] / 1e9:.1f} GB are for {largest}."
+        )
+
+
+def available_memory(device) -> int | None:
+    """Bytes that there are for a model, or None if nobody knows.
+
+    Of a GPU all of its memory, since torch keeps what it has freed. Of a CPU what the
+    system can hand out, and at most what a container is limited to.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    limits = [_figure(Path("/sys/fs/cgroup", name)) for name in _LIMITS]
+    return min(filter(None, [*limits, _of_the_system()]), default=None)
+
+
+def _of_the_system():
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+        return 1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"])
+    except (OSError, LookupError, ValueError):  # no Linux
+        names = getattr(os, "sysconf_names", ())
+        if not {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(names):
+            return None
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _figure(path):
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # not there, or "max"
+        return None
+
+
+def _backbone_size(backbone, shape, device):
+    """Weights and features of a backbone; at least, where it is the user's own."""
+    if isinstance(backbone, nn.Module):
+        return sum(weight.numel() for weight in _weights(backbone)), 1
+    if not isinstance(backbone, str):
+        return 0, 1
+    try:
+        with torch.device("meta"), OwnDraws(0):
+            weights = list(_weights(build_backbone(backbone, shape, device=device)))
+    except (OverflowError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"`backbone` must have weights that can be counted; got {backbone!r}."
+        ) from error
+    return sum(weight.numel() for weight in weights), len(weights[-1])
+
+
+def _weights(module):
+    """Parameters with sizes: those of lazy layers have none yet."""
+    return (p for p in module.parameters() if not nn.parameter.is_lazy(p))
+
+
+def _name(backbone):
+    return repr(backbone) if isinstance(backbone, str) else type(backbone).__name__
