@@ -4,7 +4,7 @@ import math
 import platform
 import warnings
 from dataclasses import asdict
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 import sklearn
@@ -367,13 +367,20 @@ def _check_format(fmt: SampleFormat, n_features: int) -> None:
     same_size = math.prod(shape) == math.prod(fmt.input_shape) == n_features
     known = known and type(fmt.channels_first) is bool and min(sides) > 0
     _expect(known and same_size, "format", "be that of a sample")
-    right = len(fmt.mean) == len(fmt.std) == shape[0]
+    figures = [fmt.low, fmt.high, *fmt.mean, *fmt.std]
+    right = len(fmt.mean) == len(fmt.std) == shape[0] and _are_numbers(figures)
     # An image is scaled to [0, 1] before it is standardised.
     largest = 1 + _ROUNDING if fmt.is_image else LARGEST
     right = right and max(map(abs, fmt.mean)) <= largest
     right = right and 0 < min(fmt.std) <= max(fmt.std) <= largest
     right = right and 0 < fmt.high - fmt.low < math.inf
     _expect(right, "format", "have the statistics of each channel or feature")
+
+
+def _are_numbers(figures) -> bool:
+    """Whether all can be floats, and none is NaN or a bool."""
+    right = all(isinstance(v, Real) and not isinstance(v, bool) for v in figures)
+    return right and not any(math.isnan(float(v)) for v in figures)
 
 
 def _check_values(model) -> None:
@@ -419,8 +426,7 @@ def _check_network(network) -> None:
     figures = {"tau": network.tau, "kappa": network.kappa}
     limits = {name: MiCEClustering._parameter_constraints[name] for name in figures}
     validate_parameter_constraints(limits, figures, caller_name="the network")
-    for figure in figures.values():
-        float(figure)  # an integer may be too large
+    _expect(_are_numbers(figures.values()), "temperatures", "be numbers")
     for name, tensor in network.state_dict().items():
         if tensor.is_floating_point() and tensor.numel():
             extremes = torch.stack(torch.aminmax(tensor.detach()))
