@@ -14,10 +14,10 @@ from ._engine.samples import SampleFormat
 
 # Beyond so many ranges of the fit float32 is too small for what a network computes.
 FARTHEST = 1e12
-# Samples are unlike those of `fit` if all their values are nearer to zero than this
-# share of the range of then,
-NEAR_ZERO = 1 / 20
-# which few values of vectors could be by chance,
+# Samples are unlike those of `fit` if all their values lie within this share of the
+# range of the fit, for vectors within this distance of zero,
+NARROW = 1 / 20
+# where few values of vectors could be by chance,
 LEAST_VALUES = 100
 # or if so many of them lie so far outside, as a share of the range.
 OUTSIDE_SHARE, OUTSIDE_BY = 1 / 10, 1 / 2
@@ -140,8 +140,8 @@ def _check_scale(X, fmt) -> None:
         return
     n_values = X.size if fmt.is_image else len(X) * np.count_nonzero(spans)
     few = n_values < LEAST_VALUES and not fmt.is_image
-    nearness = None if few else _nearness(low, high, seen)
-    for measure in (nearness, _excess(X, low, high, seen, n_values)):
+    narrowness = None if few else _narrowness(low, high, seen, fmt.is_image)
+    for measure in (narrowness, _excess(X, low, high, seen, n_values)):
         if measure is not None:
             i = int(np.argmax(measure))
             where = "" if fmt.is_image else f" in feature {i}"
@@ -186,12 +186,14 @@ def _excess(X, low, high, seen, n_values):
     return np.divide(beyond, spans, out=np.full(len(spans), -np.inf), where=varied)
 
 
-def _nearness(low, high, seen):
-    """The fit's ranges, if X is nearer to zero than a twentieth of each."""
+def _narrowness(low, high, seen, is_image):
+    """The fit's ranges, if X lies within a twentieth of each."""
     spans = seen[1] - seen[0]
-    near = np.maximum(abs(low), abs(high)) <= NEAR_ZERO * spans
+    # A single vector has no extent, so that its distance from zero stands in for it.
+    extent = high - low if is_image else np.maximum(abs(low), abs(high))
+    narrow = extent <= NARROW * spans
     one_value = low.min() == high.max()  # as of black images
-    return spans if near[spans > 0].all() and not one_value else None
+    return spans if narrow[spans > 0].all() and not one_value else None
 
 
 def _warn(message):

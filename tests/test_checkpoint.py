@@ -362,21 +362,19 @@ IN_ANOTHER_PROCESS = """
 """
 
 
-def test_other_processes_find_the_same_names():
+def test_another_process_finds_the_same_names(capsys):
     script = textwrap.dedent(IN_ANOTHER_PROCESS)
     script = script.format(tests=os.path.dirname(__file__))
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in "12"
-    ]
-    assert found[0] == found[1]
-    assert len(set(found[0].splitlines())) == 5
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    exec(script, {})
+    assert found == capsys.readouterr().out
+    assert len(set(found.splitlines())) == 5
 
 
 def test_a_file_of_another_fit_is_not_used(whole, tmp_path):
@@ -418,7 +416,7 @@ def test_equal_fits_share_a_folder(tmp_path):
     script = script.format(tests=os.path.dirname(__file__), folder=str(tmp_path))
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     fits = [
-        subprocess.Popen([sys.executable, "-c", script], **options) for _ in range(4)
+        subprocess.Popen([sys.executable, "-c", script], **options) for _ in range(2)
     ]
     for fit in fits:
         assert fit.stdout.readline().strip() == "ready"
@@ -426,7 +424,7 @@ def test_equal_fits_share_a_folder(tmp_path):
         fit.stdin.write("go\n")
         fit.stdin.flush()
     found = {fit.communicate()[0] for fit in fits}
-    assert [fit.returncode for fit in fits] == [0] * 4
+    assert [fit.returncode for fit in fits] == [0] * 2
     assert len(found) == 1
     again = mice(checkpoint=tmp_path, max_epochs=6).fit(IMAGES)
     assert again.n_iter_ == 6

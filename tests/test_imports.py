@@ -125,7 +125,7 @@ MAY_IMPORT = {
         "_engine.randaugment",
     },
     "_engine.backbones": set(),
-    "_engine.size": {"_engine.backbones"},
+    "_engine.size": {"_engine.ambient", "_engine.backbones"},
     "_engine.schedule": {"_engine.arrays"},
     "_engine.passes": set(),
     "_engine.atomic": set(),

@@ -714,6 +714,11 @@ def test_images_at_another_scale_are_warned_of(fitted_to_bytes, method, scale):
     assert caught[0].filename == __file__
 
 
+def test_images_within_a_twentieth_of_the_range_are_warned_of(fitted_to_bytes):
+    with pytest.warns(UserWarning, match=r"X has values from 100 to 112"):
+        fitted_to_bytes.predict(100 + BYTES // 21)
+
+
 def test_a_pipeline_warns_where_the_user_calls_it(fitted_to_bytes):
     pipeline = Pipeline([("mice", fitted_to_bytes)])
     with pytest.warns(UserWarning, match="X has values from") as caught:

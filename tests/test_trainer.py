@@ -171,6 +171,17 @@ def test_passes_train_the_prototypes_and_nothing_else(samples, monkeypatch):
     assert all(p.grad is None for p in trainer.module_.teacher.parameters())
 
 
+def test_counts_go_beyond_what_float32_can_count():
+    n_samples, n_experts = 4096, 4097
+    statistics = EpochStatistics(n_samples, n_experts, 1, "cpu")
+    joint = torch.zeros(n_samples, n_experts)
+    v = torch.ones(n_samples, n_experts, 1)
+    for _ in range(2):
+        statistics.add(torch.arange(n_samples), joint, torch.zeros(()), v)
+    assert n_samples * n_experts > 2**24
+    assert statistics.summary()["posterior_counts"][0] == 2 * n_samples * n_experts
+
+
 def test_gating_prototypes_are_fixed_unless_they_are_to_be_trained(samples):
     for trained in (False, True):
         steps = EveryStep()

@@ -196,12 +196,14 @@ SETTINGS = {
     "numpy errors": lambda: np.errstate(all="raise"),
     "deterministic": deterministic,
 }
+RANDOM = {"init": "random"}
 KINDS = {
     "images": {},
-    "simclr": {"augmentation": "simclr", "flip": "auto", "affine": "auto"},
-    "randaugment": {"augmentation": "randaugment", "affine": (9, 5), "init": "random"},
-    "vectors": {"backbone": "mlp", "n_neighbors": 3, "expert_prototypes": "passes"},
-    "resnet18": {"backbone": "resnet18-maxpool", "init": "random", "max_epochs": 1},
+    "simclr": {"augmentation": "simclr", "flip": "auto", "affine": "auto"} | RANDOM,
+    "randaugment": {"augmentation": "randaugment", "affine": (9, 5)} | RANDOM,
+    "vectors": {"backbone": "mlp", "n_neighbors": 3, "expert_prototypes": "passes"}
+    | RANDOM,
+    "resnet18": {"backbone": "resnet18-maxpool", "max_epochs": 1} | RANDOM,
 }
 
 
@@ -243,6 +245,7 @@ def test_settings_of_the_process_change_no_copy_of_a_model(settings, tmp_path):
         assert digest(read.set_params(**more), IMAGES) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_counts_of_an_epoch_go_beyond_what_float32_can_count():
     X = np.random.default_rng(0).random((190_000, 2), dtype=np.float32)
