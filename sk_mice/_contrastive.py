@@ -24,7 +24,7 @@ from ._bars import tqdm
 from ._check_input import check_samples, check_samples_like
 from ._checkpoint import Checkpoint, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
-from ._engine.ambient import OwnDraws, mind_fork, own_settings, spawn_seed
+from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.backbones import backbone_name, build_backbone, check_training
 from ._engine.inference import Inference
 from ._engine.memory import kept_memory
@@ -177,7 +177,6 @@ class ContrastiveEstimator(
                 )
 
     def _setup(self, X, progress: Progress, checkpoint=None, labels=None) -> Setup:
-        mind_fork()
         check_schedule(self.schedule)
         check_callbacks(self.callbacks)
         device = resolve_device(self.device)
@@ -439,7 +438,6 @@ class ContrastiveEstimator(
     def _infer(self, X, *wanted):
         """Any of what the model can infer about X, see :func:`infer`."""
         check_is_fitted(self)
-        mind_fork()
         with own_settings():
             X = check_samples_like(self, X, self._format)
             samples = Samples(X, self._format, self.device_)

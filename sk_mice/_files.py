@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from . import __version__
-from ._engine.ambient import OwnDraws, mind_fork, own_settings
+from ._engine.ambient import OwnDraws, own_settings
 from ._engine.atomic import as_path
 from ._engine.container import read_container, write_container
 from ._engine.inference import Inference
@@ -127,7 +127,6 @@ def save(model, path):
         raise TypeError(f"`model` must be a {_one_of(_CLASSES)}; got a {name}.")
     check_is_fitted(model)
     model._validate_params()
-    mind_fork()
     with own_settings(), OwnDraws(0):
         tensors, document, left_out = _to_parts(model)
         try:
@@ -180,7 +179,6 @@ def load(path, backbone=None):
     """
     path = as_path(path)
     tensors, document = read_container(path, kind="model", version=FORMAT_VERSION)
-    mind_fork()
     try:
         with own_settings(), OwnDraws(0):
             return _restore(document, tensors, backbone)

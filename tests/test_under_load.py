@@ -308,6 +308,34 @@ def test_a_fitted_model_works_in_another_process(method):
     fresh("other_process", method)
 
 
+def copy_and_store(model, results):
+    copies = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    with tempfile.TemporaryDirectory() as folder:
+        sk_mice.save(model, f"{folder}/model")
+        copies += (sk_mice.load(f"{folder}/model"),)
+    results.put([len(one.predict(ROWS)) for one in copies])
+
+
+def fork_with_a_large_model():
+    # So large that torch spreads what is done with its queue over its threads.
+    X = np.random.default_rng(0).random((2000, ROWS.shape[1]))
+    more = {"n_clusters": 10, "backbone": "mlp", "queue_precision": "float32"}
+    model = tiny(**more, embedding_dim=16, init="random").fit(X)
+    assert model._model.queue.numel() > 2**18
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    context.Process(target=copy_and_store, args=(model, results), daemon=True).start()
+    assert results.get(timeout=100) == [80] * 3  # raises if the child hangs
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(),
+    reason="this system has no fork",
+)
+def test_the_child_of_a_fork_copies_and_stores_a_model():
+    fresh("fork_with_a_large_model")
+
+
 def hashes():
     print(digest(tiny(), IMAGES), digest(tiny(backbone="mlp"), ROWS))
     print(digest(tiny(MoCo), IMAGES))

@@ -9,10 +9,14 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["OwnDraws", "mind_fork", "own_settings", "spawn_seed"]
+__all__ = ["OwnDraws", "own_settings", "spawn_seed"]
 
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-_process = os.getpid()
+
+# In the child of a fork the parent's threads are not there, and OpenMP would wait for
+# them without end: one thread is enough until the child asks for more.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 @contextmanager
@@ -34,17 +38,6 @@ def own_settings():
         if torch.empty(0).device.type != "cpu":
             settings.enter_context(torch.device("cpu"))
         yield
-
-
-def mind_fork() -> None:
-    """Use one thread in the child of a fork.
-
-    The parent's threads are not there, and OpenMP would wait for them without end.
-    """
-    global _process
-    if _process != os.getpid():
-        _process = os.getpid()
-        torch.set_num_threads(1)
 
 
 def spawn_seed(seed: int, purpose: str, *numbers: int) -> int:
