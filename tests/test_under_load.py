@@ -364,7 +364,7 @@ def resident_bytes():
 
 def growth(n_fits):
     """Bytes that the process has grown by in these fits, after the first ones."""
-    _partition.RESTARTS, before = 4, None
+    _partition.RESTARTS, _partition.PROPOSALS, before = 4, 2, None
     for fit in range(10 + int(n_fits)):
         if fit == 10:  # by now all libraries are loaded and all pools are made
             before = resident_bytes()
@@ -386,7 +386,7 @@ def test_fits_do_not_grow_memory(n_fits):
 
 def leftovers(folder):
     """Threads, open files and files that one round of everything leaves behind."""
-    _partition.RESTARTS = 4
+    _partition.RESTARTS, _partition.PROPOSALS = 4, 2
     os.chdir(folder)
     tempfile.tempdir = folder
 
