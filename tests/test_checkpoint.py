@@ -27,10 +27,7 @@ from sk_mice._checkpoint import Checkpoint
 from sk_mice._identity import identity
 
 # The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.usefixtures("quick_start"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 IMAGES = load_digits(n_class=4).images[:120]
 OPTIONS = {

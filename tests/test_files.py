@@ -32,10 +32,7 @@ from sk_mice._engine.backbones import SmallResNet
 from sk_mice._engine.container import read_container, write_container
 
 # The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.usefixtures("quick_start"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 IMAGES = load_digits(n_class=3).images[:60]
 ROWS = IMAGES.reshape(60, -1)
 DATA = Path(__file__).parent / "data"

@@ -18,10 +18,7 @@ from sk_mice._engine import trainer
 from sk_mice._engine.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.usefixtures("quick_start"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 IMAGES = load_digits(n_class=4).images[:160]
 torch.manual_seed(0)

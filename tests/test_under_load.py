@@ -75,7 +75,6 @@ def digest(estimator, X):
 # -------------------------------------------------------------------------- at once
 
 
-@pytest.mark.usefixtures("quick_start")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("make", "method", "X"),
@@ -132,7 +131,6 @@ FITS = {
 }
 
 
-@pytest.mark.usefixtures("quick_start")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kind", FITS)
 def test_threads_fit_as_one_does(kind):
@@ -152,7 +150,6 @@ def test_threads_fit_as_one_does(kind):
     np.testing.assert_array_equal(np.random.get_state()[1], states[1])
 
 
-@pytest.mark.usefixtures("quick_start")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_streams_of_random_numbers_are_independent():
     seeds = []
@@ -216,7 +213,6 @@ def plain():
     return {}
 
 
-@pytest.mark.usefixtures("quick_start")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -229,7 +225,6 @@ def test_settings_of_the_process_change_nothing(settings, kind, plain):
     assert found == plain[kind]
 
 
-@pytest.mark.usefixtures("quick_start")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_settings_of_the_process_change_no_copy_of_a_model(settings, tmp_path):
@@ -388,6 +383,7 @@ def leftovers(folder):
     """Threads, open files and files that one round of everything leaves behind."""
     _partition.RESTARTS, _partition.PROPOSALS = 4, 2
     os.chdir(folder)
+    torch.optim.SGD([torch.zeros(1)])  # imports torch's compiler, which makes a folder
     tempfile.tempdir = folder
 
     def everything():
