@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from ._engine.container import read_container, write_container
 from ._identity import unlike
 from ._plain import from_plain, to_plain
 
+LEAST_PAUSE = 20  # between two files, to the time that writing one takes
 FORMAT_VERSION = 2  # 1 did not hold whose progress it is
 
 
@@ -25,18 +27,15 @@ class Checkpoint:
     ----------
     folder : str or path-like
         Made if it is not there.
-    every : int
-        Epochs between two files. The last epoch of a stage always gets one.
     fit : dict of str to str
         The fit's :func:`identity`, after which the file is named.
     """
 
-    def __init__(self, folder, every: int, fit: dict[str, str]):
+    def __init__(self, folder, fit: dict[str, str]):
         digest = hashlib.sha256(json.dumps(fit, sort_keys=True).encode()).hexdigest()
         name = f"{fit['class']}-{digest[:20]}"
         self.path = Path(folder) / f"{name}.safetensors"
         self.previous = self.path.with_suffix(".previous.safetensors")
-        self.every = every
         self.fit = fit
         os.makedirs(folder, exist_ok=True)
 
@@ -94,20 +93,25 @@ class Checkpoint:
 
 
 class SaveProgress(Callback):
-    """Writes a checkpoint at the ends of epochs.
+    """Writes checkpoints at the ends of epochs, in at most 5% of the time.
+
+    The last epoch of a stage always gets one.
 
     Parameters
     ----------
-    checkpoint : Checkpoint
-    progress : callable
-        Takes the trainer and returns what to write.
+    restarts : Restarts
+    run : Run
+        The one that trains.
     """
 
-    def __init__(self, checkpoint, progress):
-        self.checkpoint = checkpoint
-        self.progress = progress
+    def __init__(self, restarts, run):
+        self.restarts = restarts
+        self.run = run
+        self.next_ = 0.0
 
     def on_epoch_end(self, net, **kwargs):
-        epoch = len(net.history)
-        if epoch % self.checkpoint.every == 0 or epoch == net.max_epochs:
-            self.checkpoint.save(self.progress(net))
+        start = time.monotonic()
+        if start >= self.next_ or len(net.history) == net.max_epochs:
+            self.restarts.save(self.run, net)
+            end = time.monotonic()
+            self.next_ = end + LEAST_PAUSE * (end - start)

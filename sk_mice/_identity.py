@@ -27,7 +27,7 @@ __all__ = ["identity", "unlike"]
 
 # What can be changed without changing what a fit arrives at. Callbacks have states of
 # their own, which nobody but they can tell apart or restore.
-_INDIFFERENT = {"callbacks", "checkpoint", "checkpoint_every", "verbose"}
+_INDIFFERENT = {"callbacks", "checkpoint", "verbose"}
 _BYTES = 2**24  # of an array that are read at a time
 _NO_STATE = (
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"),

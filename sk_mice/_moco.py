@@ -3,8 +3,7 @@
 import numpy as np
 from sklearn.base import _fit_context
 
-from ._contrastive import ContrastiveEstimator, unchanged_on_error
-from ._progress import Run
+from ._base import ContrastiveEstimator, moco_options
 
 
 class MoCo(ContrastiveEstimator):
@@ -16,34 +15,24 @@ class MoCo(ContrastiveEstimator):
 
     Parameters
     ----------
-    backbone : str, nn.Module or callable, default="auto"
+    backbone : str, Backbone, nn.Module or callable, default="auto"
         See :class:`MiCEClustering`, also for the parameters that follow.
     embedding_dim : int, default=128
         D.
     tau : float, default=1.0
         Temperature of the softmax over positive and negatives.
     queue_size : int, default=16384
-    queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
-    teacher_momentum : float, default=0.99
-    augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
+    augmentation : str, object, callable or None, default="moco"
     n_neighbors : int, default=0
-    flip : bool or "auto", default="auto"
-    crop_scale : "auto" or tuple (low, high), default="auto"
-    affine : "auto" or tuple (rotation, shear), default="auto"
     max_epochs : int, default=100
     batch_size : int, default=256
     lr : float, default=0.3
     weight_decay : float, default=1e-4
-    schedule : str, sequence of float or callable, default="cosine"
-    warmup : float, default=0.05
     image_shape : tuple, default=None
-    layout : {"auto", "channels_last", "channels_first"}, default="auto"
-    value_range : "auto" or tuple (low, high), default="auto"
     device : str or torch.device, default="auto"
     precision : {"auto", "float32", "bfloat16"}, default="auto"
     callbacks : list of skorch callbacks, default=None
     checkpoint : str or path-like, default=None
-    checkpoint_every : int, default=1
     warm_start : bool, default=False
     verbose : int, default=0
     random_state : int, RandomState instance or None, default=None
@@ -56,10 +45,8 @@ class MoCo(ContrastiveEstimator):
         Figures of every epoch, see :class:`MiCEClustering`.
     n_iter_ : int
         Epochs trained.
-    flip_ : bool
-        Whether images were mirrored at random.
-    affine_ : tuple (rotation, shear)
-        By how many degrees views were turned and sheared at most.
+    augmentation_ : object
+        `augmentation` with nothing left to "auto".
     device_ : torch.device
         Where the model is.
     n_features_in_ : int
@@ -84,7 +71,7 @@ class MoCo(ContrastiveEstimator):
     >>> from sklearn.datasets import load_digits
     >>> from sk_mice import MoCo
     >>> X = load_digits().images[:200]
-    >>> moco = MoCo(max_epochs=2, flip=False, random_state=0).fit(X)
+    >>> moco = MoCo(max_epochs=2, random_state=0).fit(X)
     >>> moco.transform(X).shape
     (200, 128)
     """
@@ -96,27 +83,17 @@ class MoCo(ContrastiveEstimator):
         embedding_dim=128,
         tau=1.0,
         queue_size=16384,
-        queue_precision="auto",
-        teacher_momentum=0.99,
         augmentation="moco",
         n_neighbors=0,
-        flip="auto",
-        crop_scale="auto",
-        affine="auto",
         max_epochs=100,
         batch_size=256,
         lr=0.3,
         weight_decay=1e-4,
-        schedule="cosine",
-        warmup=0.05,
         image_shape=None,
-        layout="auto",
-        value_range="auto",
         device="auto",
         precision="auto",
         callbacks=None,
         checkpoint=None,
-        checkpoint_every=1,
         warm_start=False,
         verbose=0,
         random_state=None,
@@ -125,27 +102,17 @@ class MoCo(ContrastiveEstimator):
         self.embedding_dim = embedding_dim
         self.tau = tau
         self.queue_size = queue_size
-        self.queue_precision = queue_precision
-        self.teacher_momentum = teacher_momentum
         self.augmentation = augmentation
         self.n_neighbors = n_neighbors
-        self.flip = flip
-        self.crop_scale = crop_scale
-        self.affine = affine
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.lr = lr
         self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.warmup = warmup
         self.image_shape = image_shape
-        self.layout = layout
-        self.value_range = value_range
         self.device = device
         self.precision = precision
         self.callbacks = callbacks
         self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -170,25 +137,31 @@ class MoCo(ContrastiveEstimator):
         ValueError, TypeError, FloatingPointError, OSError
             As :meth:`MiCEClustering.fit`.
         """
-        with unchanged_on_error(self):
-            self._check_continuation(n_experts=1)
-            progress = self._fit_restarts(self._check_fit_X(X), 1)
-        self._end(progress.stopped_by)
+        with self._whole_fit():
+            X = self._check(X, n_experts=1)
+            with self._prepare(X) as task:
+                for run in task.restarts:
+                    with self._kept(run, task):
+                        run.model = self._first_model(task, run.seed)
+                        self._train(run, task)
+            self._finish(task)
+        self._say_what_stopped(task)
         return self
 
-    def _begin(self, setup, seed, init_labels=None) -> Run:
-        if self._continues:
-            return Run(self._copy_of_fitted_model(setup))
-        return Run(self._build_moco(setup, seed))
-
-    def _n_epochs(self, labels=None) -> dict[str, int]:
+    def _n_epochs(self) -> dict[str, int]:
         return {"moco": self.max_epochs}
 
-    def _run(self, run, setup, seed) -> None:
-        new = {"fill_queue": not self._continues}
-        self._train(run, run.model, setup, seed, self.max_epochs, "moco", **new)
+    def _n_experts_and_heads(self):
+        return 1, 1
 
-    def _judge(self, run, setup):
+    def _model_options(self, seed) -> dict:
+        return moco_options()
+
+    def _train(self, run, task) -> None:
+        new = {"fill_queue": not self._continues}
+        self._run_stage(run, run.model, task, self.max_epochs, "moco", **new)
+
+    def _judge(self, run, task):
         return 0.0, None  # there is one run only
 
     def transform(self, X):

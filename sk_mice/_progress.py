@@ -1,66 +1,16 @@
-"""How far a fit has come: its restarts, the run that trains, and what the user sees."""
+"""What a user sees of a fit while it runs, and Ctrl-C."""
 
-import math
-from dataclasses import dataclass, field
+import signal
+import sys
+import threading
 
-import numpy as np
 from skorch.callbacks import Callback
 
 from ._bars import tqdm
-from ._engine.model import ContrastiveMixture
-from ._engine.trainer import Trainer
 
 # Of an epoch of EM to one of MoCo, where none has been timed yet.
 USUAL_COST_OF_EM = 2.2
 WORDS = {"moco": "MoCo", "em": "EM"}
-
-
-@dataclass
-class Run:
-    """One model and how it comes about."""
-
-    model: ContrastiveMixture
-    init_labels: np.ndarray | None = None
-    history: list[dict] = field(default_factory=list)
-    two_stage: bool = False
-    labels: np.ndarray | None = None  # that the stage starts from
-    stage: int = 0  # how many have come to their end
-    state: dict | None = None  # of the trainer, if a stage goes on from a checkpoint
-    ready: bool = False  # whether the model can predict, once an epoch is behind it
-
-    def facts(self) -> dict:
-        """All but the model."""
-        names = ("history", "init_labels", "labels", "stage")
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass
-class Progress:
-    """How far the restarts of a fit have come."""
-
-    seeds: list[int]
-    partitions: list[np.ndarray] = field(default_factory=list)  # one a whole restart
-    best: Run | None = None  # of the whole ones
-    elbo: float = -math.inf  # the best one's
-    labels: np.ndarray | None = None  # the best one's partition
-    stopped_by: BaseException | None = None
-
-    def done(self, run: Run, elbo: float, partition) -> None:
-        """Add a restart; the one with the best ELBO is kept, as in a last E-step."""
-        self.partitions.append(partition)
-        if elbo > self.elbo:
-            self.best, self.elbo, self.labels = run, elbo, partition
-
-    def record(self, run: Run | None = None, trainer: Trainer | None = None) -> dict:
-        """What a checkpoint keeps: this, and the run that trains."""
-        kept = {"seeds": self.seeds, "partitions": self.partitions, "run": None}
-        kept |= {"elbo": self.elbo, "labels": self.labels, "best": None}
-        if self.best is not None:
-            weights = dict(self.best.model.state_dict())
-            kept["best"] = self.best.facts() | {"weights": weights}
-        if run is not None:
-            kept["run"] = run.facts() | {"state": trainer.state()}
-        return kept
 
 
 class FitBar:
@@ -132,3 +82,72 @@ class Follow(Callback):
     def on_epoch_end(self, net, **kwargs):
         self.bar.epoch(self.stage, net.history[-1, "seconds"])
         self.interrupt.waits = True
+
+
+def check_callbacks(callbacks) -> None:
+    """Raise TypeError unless each is a skorch callback, with a name or without."""
+    for item in callbacks or ():
+        named = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+        callback = item[1] if named else item
+        kind = callback if isinstance(callback, type) else type(callback)
+        if not issubclass(kind, Callback):
+            raise TypeError(f"`callbacks` must be skorch callbacks; got {item!r}.")
+
+
+class Interrupt:
+    """Notes Ctrl-C, and lets it wait where there is something to keep.
+
+    As a context manager it takes the place of Python's own handler, in the main thread,
+    which alone gets signals. A handler of the user's own goes on as before; its calls
+    are noted.
+
+    Parameters
+    ----------
+    announce : callable
+        Called at a first Ctrl-C that waits; returns what to tell the user.
+
+    Attributes
+    ----------
+    waits : bool
+        Whether the first Ctrl-C waits until it is asked for. False at the beginning:
+        it raises KeyboardInterrupt, as a second one does at any time.
+    """
+
+    def __init__(self, announce):
+        self.waits = False
+        self._announce = announce
+        self._count = 0
+        self._handler = None  # the one before, if this one stands in for it
+
+    def __enter__(self):
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(handler):
+            self._handler = handler
+            signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *error):
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            self._handler = None
+
+    @property
+    def came(self) -> bool:
+        """Whether there was a Ctrl-C."""
+        return self._count > 0
+
+    @property
+    def again(self) -> bool:
+        """Whether there was more than one, so that all work has to end."""
+        return self._count > 1
+
+    def _on_signal(self, number, frame):
+        self._count += 1
+        is_python = self._handler is signal.default_int_handler
+        if not (is_python and self.waits and self._count == 1):
+            self._handler(number, frame)
+            return
+        try:
+            print(f"\n{self._announce()}", file=sys.stderr, flush=True)
+        except RuntimeError:  # the signal came while something else was printed
+            return

@@ -4,14 +4,14 @@ import copy
 import itertools
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from . import objective
 from .model import ContrastiveMixture
 
-__all__ = ["Inference", "in_pieces"]
+__all__ = ["Inference", "in_pieces", "log_partition_bounds", "queue_moments"]
 
 # Samples at a time: in the sum over the queue, which is read once a batch, and in the
 # networks, whose activations are to stay in a CPU's caches or fit into a GPU.
@@ -34,10 +34,37 @@ class Inference:
 
     def __init__(self, model: ContrastiveMixture):
         self.model = model
-        self._moments = None
         self.student, self.teacher = model.student.backbone, model.teacher.backbone
-        if model.backbone_name is not None:  # of the user's own little is known
+        if model.backbone is not None:  # of the user's own little is known
             self.student, self.teacher = folded(self.student), folded(self.teacher)
+
+    def over(self, samples, views, *wanted: str) -> list[np.ndarray]:
+        """What the model knows of all samples.
+
+        Parameters
+        ----------
+        samples : Samples
+        views : ImageViews or VectorViews
+            Of which the plain ones are taken.
+        *wanted : str
+            See :meth:`__call__`.
+
+        Returns
+        -------
+        list of ndarray
+            What is wanted, for all samples in order; float32, but for labels.
+        """
+        moments = None
+        dim = self.model.queue.shape[2]
+        if (
+            "label" in wanted and len(samples) > dim
+        ):  # as they cost as much as D samples
+            moments = queue_moments(self.model.queue)
+        parts = []
+        for batch in samples.in_order(self.batch_size(views.out_shape)):
+            known = self(views.plain(batch), *wanted, moments=moments)
+            parts.append([value.cpu() for value in known])
+        return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
 
     def batch_size(self, shape) -> int:
         """Samples of a shape that may be given at a time: memory is bounded."""
@@ -45,8 +72,8 @@ class Inference:
         return min(LARGEST_BATCH, max(SMALLEST_PIECE, BATCH_VALUES // largest))
 
     @torch.inference_mode()
-    def __call__(self, x: Tensor, *wanted: str) -> list[Tensor]:
-        """What the model knows of x.
+    def __call__(self, x: Tensor, *wanted: str, moments=None) -> list[Tensor]:
+        """What the model knows of a batch.
 
         Parameters
         ----------
@@ -56,6 +83,8 @@ class Inference:
             "teacher", the teacher's embeddings (B, K, D); "features", the student's
             backbone's output (B, F); and, if there is a gate, "gating" embeddings
             (B, D). Nothing else is computed.
+        moments : tuple of Tensor, default=None
+            From :func:`queue_moments`; with them "label" is quicker.
 
         Returns
         -------
@@ -77,17 +106,19 @@ class Inference:
         if "joint" in wanted:
             known["joint"] = model.log_joint(f, v, g)
         if "label" in wanted:
-            known["label"] = self._labels(f, v, g)
+            known["label"] = self._labels(f, v, g, moments)
         return [known[name] for name in wanted]
 
-    def _labels(self, f, v, g) -> Tensor:
+    def _labels(self, f, v, g, moments) -> Tensor:
         """The largest of the log-joint: where bounds tell, without the whole queue."""
         model = self.model
-        if self._moments is None:
-            if len(f) <= f.shape[2]:  # they cost as much as D samples
-                return model.log_joint(f, v, g).argmax(dim=1)
-            self._moments = objective.queue_moments(model.queue)
-        most, least = model.log_joint(f, v, g, self._bounds)
+        if moments is None:
+            return model.log_joint(f, v, g).argmax(dim=1)
+
+        def bounds(x, positive, queue):
+            return log_partition_bounds(x, positive, len(queue), *moments)
+
+        most, least = model.log_joint(f, v, g, bounds)
         labels = least.argmax(dim=1, keepdim=True)
         rivals = most.scatter(1, labels, -math.inf).amax(dim=1)
         known = least.gather(1, labels).squeeze(1) > rivals + MARGIN
@@ -98,8 +129,61 @@ class Inference:
             labels[rest] = model.log_joint(f[rest], v[rest], gating).argmax(dim=1)
         return labels
 
-    def _bounds(self, x, positive, queue):
-        return objective.log_partition_bounds(x, positive, len(queue), *self._moments)
+
+# ------------------------------------------------- bounds of the log-partition function
+
+
+def queue_moments(queue: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (K, D) and covariance (K, D, D) of the queue (V, K, D), not in bfloat16."""
+    means, covariances = [], []
+    for rows in queue.transpose(0, 1):  # of many experts a copy would be too large
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        means.append(rows.mean(dim=0))
+        rows = rows - means[-1]
+        covariances.append(rows.T @ rows / len(rows))
+    return torch.stack(means), torch.stack(covariances)
+
+
+def log_partition_bounds(
+    x: Tensor, positive: Tensor, n: int, mean: Tensor, covariance: Tensor
+) -> Tensor:
+    """What `objective.log_partition` lies between, at the cost of a queue of D.
+
+    Over the queue a logit has a mean and a variance that its moments tell, and it lies
+    in [-|x|, |x|], as the queue holds unit vectors. With t for a logit less the mean
+    and c(u) = (exp(u) - 1 - u) / u^2, which increases, exp(t) is at most
+    1 + t + c(u) t^2 where t <= u, and at least that where t >= u: so is its mean, with
+    the variance for t^2.
+
+    Parameters
+    ----------
+    x : Tensor of shape (B, K, D)
+    positive : Tensor of shape (B, K)
+    n : int
+        V.
+    mean, covariance : Tensor of shape (K, D) and (K, D, D)
+        From :func:`queue_moments`.
+
+    Returns
+    -------
+    Tensor of shape (2, B, K)
+        Lower and upper bounds.
+    """
+    centre = (x * mean).sum(dim=-1)
+    spread = torch.matmul(x.transpose(0, 1), covariance).transpose(0, 1)
+    variance = (spread * x).sum(dim=-1).clamp_min(0)
+    reach = 1.01 * x.norm(dim=-1)  # as bfloat16 rounds unit vectors
+    furthest = torch.stack([-reach - centre, reach - centre])  # from the centre
+    mean_exp = torch.log1p(variance * _curvature(furthest))
+    return torch.logaddexp(positive, centre + mean_exp + math.log(n))
+
+
+def _curvature(u):
+    series = 0.5 + u / 6 + u.square() / 24
+    return torch.where(u.abs() < 0.05, series, (torch.expm1(u) - u) / u.square())
+
+
+# ------------------------------------------------------------------------ networks
 
 
 def in_pieces(network, x: Tensor) -> Tensor:

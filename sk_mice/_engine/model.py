@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from . import objective
-from .backbones import feature_count
 
-__all__ = ["ContrastiveMixture", "gating_prototypes"]
+__all__ = ["ContrastiveMixture", "gating_prototypes", "repelled_directions"]
 
 
 class _Encoder(nn.Module):
@@ -55,10 +54,10 @@ class ContrastiveMixture(nn.Module):
 
     Parameters
     ----------
-    backbone : nn.Module
+    network : nn.Module
         Maps (B, *shape) to (B, F). Becomes the student's; the teacher's is a copy.
-    shape : tuple
-        Shape of one view.
+    n_features : int
+        F.
     n_experts : int
         K.
     embedding_dim : int
@@ -76,8 +75,8 @@ class ContrastiveMixture(nn.Module):
         Whether all experts share one head (A4).
     queue_dtype : torch.dtype, default=torch.float32
         Type of the queue, and of the products with it.
-    backbone_name : str or None
-        The name by which `build_backbone` makes such a backbone, if it has one.
+    backbone : Backbone or None
+        Describes `network`; None if it is the user's own.
 
     Attributes
     ----------
@@ -91,8 +90,8 @@ class ContrastiveMixture(nn.Module):
 
     def __init__(
         self,
-        backbone,
-        shape,
+        network,
+        n_features,
         *,
         n_experts,
         embedding_dim,
@@ -103,14 +102,13 @@ class ContrastiveMixture(nn.Module):
         class_level=True,
         shared_head=False,
         queue_dtype=torch.float32,
-        backbone_name=None,
+        backbone=None,
     ):
         super().__init__()
-        self.backbone_name = backbone_name
-        n_features = feature_count(backbone, shape)
+        self.backbone = backbone
         gated = omega is not None
         self.student = _Encoder(
-            backbone,
+            network,
             n_features,
             n_experts,
             embedding_dim,
@@ -263,11 +261,6 @@ class ContrastiveMixture(nn.Module):
         torch._foreach_lerp_(list(self.teacher.parameters()), student, 1 - momentum)
 
     @torch.no_grad()
-    def project_gating_prototypes(self) -> None:
-        """Bring gating prototypes that a step has moved back to unit norm."""
-        self.gating_prototypes.copy_(F.normalize(self.gating_prototypes, dim=1))
-
-    @torch.no_grad()
     def enqueue(self, v: Tensor) -> None:
         """Write the teacher's embeddings (B, K, D) over the oldest of the queue."""
         size = len(self.queue)
@@ -320,24 +313,47 @@ def _ridge(x: Tensor, y: Tensor, penalty: float = 1e-2) -> tuple[Tensor, Tensor]
     return weight, y_mean - weight @ x_mean
 
 
-def gating_prototypes(kind: str, n_clusters: int, dim: int, seed: int = 0) -> Tensor:
-    """Gating prototypes omega by name, (K, D).
+def gating_prototypes(n_clusters: int, dim: int) -> Tensor:
+    """Gating prototypes omega (K, D): the centres of Algorithm 2, if K <= D + 1.
+
+    Of more clusters, unit vectors spread by repulsion.
+    """
+    if n_clusters <= dim + 1:
+        return objective.simplex_centres(n_clusters, dim)
+    return repelled_directions(n_clusters, dim)
+
+
+def repelled_directions(
+    n_clusters: int, dim: int, dtype=torch.float32, *, n_steps: int = 300
+) -> Tensor:
+    """Unit vectors spread over the sphere by mutual repulsion.
+
+    The stand-in for :func:`objective.simplex_centres` where K > D + 1. A soft maximum
+    of each vector's cosines to the others is pushed down by gradient descent while its
+    sharpness grows, from a fixed random start.
 
     Parameters
     ----------
-    kind : {"auto", "simplex", "repelled", "uniform"}
-        "simplex" are the centres of Algorithm 2, which need K <= D + 1; "repelled"
-        are unit vectors spread by repulsion; "auto" takes the former where they exist.
-        "uniform" are drawn from a cube and projected onto the sphere (Table 3 (c)).
     n_clusters, dim : int
-    seed : int
-        Of what is drawn.
+        K and D.
+    dtype : torch.dtype, default=torch.float32
+    n_steps : int, default=300
+
+    Returns
+    -------
+    Tensor of shape (K, D)
+        Unit vectors, the same ones on every call.
     """
-    if kind == "uniform":
-        generator = torch.Generator().manual_seed(seed)
-        draws = torch.rand(n_clusters, dim, generator=generator, dtype=torch.float32)
-        omega = 2 * draws - 1
-        return F.normalize(omega, dim=1)
-    if kind == "simplex" or (kind == "auto" and n_clusters <= dim + 1):
-        return objective.simplex_centres(n_clusters, dim)
-    return objective.repelled_directions(n_clusters, dim)
+    generator = torch.Generator().manual_seed(0)
+    omega = torch.randn(n_clusters, dim, generator=generator, dtype=torch.float64)
+    omega = F.normalize(omega, dim=1)
+    step_size = 1.0
+    for step in range(n_steps):
+        progress = step / n_steps
+        sharpness = 4.0 * 64.0**progress
+        cosines = omega @ omega.T
+        cosines.fill_diagonal_(-math.inf)
+        push = torch.softmax(sharpness * cosines, dim=1) @ omega
+        rate = step_size * (1 - progress)
+        omega = F.normalize(omega - rate * push, dim=1)
+    return omega.to(dtype)

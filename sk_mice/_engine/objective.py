@@ -7,11 +7,8 @@ Equation, theorem and section numbers refer to Tsai, Li and Zhu, "MiCE: Mixture 
 Contrastive Experts for Unsupervised Image Clustering", ICLR 2021.
 """
 
-import math
-
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .attention import log_sum_exp_over
 
@@ -24,12 +21,9 @@ __all__ = [
     "log_evidence",
     "log_joint",
     "log_partition",
-    "log_partition_bounds",
     "plain_log_partition",
     "posterior",
     "prototype_update",
-    "queue_moments",
-    "repelled_directions",
     "simplex_centres",
 ]
 
@@ -72,42 +66,6 @@ def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
     omega[n, :n] = -factor.sum(dim=0)  # the centres sum to zero
     if n == 0:
         omega[0, 0] = 1.0
-    return omega.to(dtype)
-
-
-def repelled_directions(
-    n_clusters: int, dim: int, dtype=torch.float32, *, n_steps: int = 300
-) -> Tensor:
-    """Unit vectors spread over the sphere by mutual repulsion.
-
-    The stand-in for :func:`simplex_centres` where K > D + 1. A soft maximum of each
-    vector's cosines to the others is pushed down by gradient descent while its
-    sharpness grows, from a fixed random start.
-
-    Parameters
-    ----------
-    n_clusters, dim : int
-        K and D.
-    dtype : torch.dtype, default=torch.float32
-    n_steps : int, default=300
-
-    Returns
-    -------
-    Tensor of shape (K, D)
-        Unit vectors, the same ones on every call.
-    """
-    generator = torch.Generator().manual_seed(0)
-    omega = torch.randn(n_clusters, dim, generator=generator, dtype=torch.float64)
-    omega = F.normalize(omega, dim=1)
-    step_size = 1.0
-    for step in range(n_steps):
-        progress = step / n_steps
-        sharpness = 4.0 * 64.0**progress
-        cosines = omega @ omega.T
-        cosines.fill_diagonal_(-math.inf)
-        push = torch.softmax(sharpness * cosines, dim=1) @ omega
-        rate = step_size * (1 - progress)
-        omega = F.normalize(omega - rate * push, dim=1)
     return omega.to(dtype)
 
 
@@ -163,56 +121,6 @@ def plain_log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
     negative = torch.einsum("bkd,vkd->bkv", x, queue)  # (B, K, V)
     logits = torch.cat([positive.unsqueeze(-1), negative], dim=-1)
     return torch.logsumexp(logits, dim=-1)
-
-
-def queue_moments(queue: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean (K, D) and covariance (K, D, D) of the queue (V, K, D), not in bfloat16."""
-    means, covariances = [], []
-    for rows in queue.transpose(0, 1):  # of many experts a copy would be too large
-        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
-        means.append(rows.mean(dim=0))
-        rows = rows - means[-1]
-        covariances.append(rows.T @ rows / len(rows))
-    return torch.stack(means), torch.stack(covariances)
-
-
-def log_partition_bounds(
-    x: Tensor, positive: Tensor, n: int, mean: Tensor, covariance: Tensor
-) -> Tensor:
-    """What :func:`log_partition` lies between, at the cost of a queue of D.
-
-    Over the queue a logit has a mean and a variance that its moments tell, and it lies
-    in [-|x|, |x|], as the queue holds unit vectors. With t for a logit less the mean
-    and c(u) = (exp(u) - 1 - u) / u^2, which increases, exp(t) is at most
-    1 + t + c(u) t^2 where t <= u, and at least that where t >= u: so is its mean, with
-    the variance for t^2.
-
-    Parameters
-    ----------
-    x : Tensor of shape (B, K, D)
-    positive : Tensor of shape (B, K)
-    n : int
-        V.
-    mean, covariance : Tensor of shape (K, D) and (K, D, D)
-        From :func:`queue_moments`.
-
-    Returns
-    -------
-    Tensor of shape (2, B, K)
-        Lower and upper bounds.
-    """
-    centre = (x * mean).sum(dim=-1)
-    spread = torch.matmul(x.transpose(0, 1), covariance).transpose(0, 1)
-    variance = (spread * x).sum(dim=-1).clamp_min(0)
-    reach = 1.01 * x.norm(dim=-1)  # as bfloat16 rounds unit vectors
-    furthest = torch.stack([-reach - centre, reach - centre])  # from the centre
-    mean_exp = torch.log1p(variance * _curvature(furthest))
-    return torch.logaddexp(positive, centre + mean_exp + math.log(n))
-
-
-def _curvature(u):
-    series = 0.5 + u / 6 + u.square() / 24
-    return torch.where(u.abs() < 0.05, series, (torch.expm1(u) - u) / u.square())
 
 
 def expert_log_prob(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from .arrays import chunks, extremes, floats
+from .arrays import chunks, extremes
 
 __all__ = ["SampleFormat", "Samples", "batches_per_epoch", "infer_format"]
 
@@ -67,21 +67,19 @@ class SampleFormat:
         return ((values - self.low) / (self.high - self.low)).float()
 
 
-def infer_format(
-    X, *, layout="auto", image_shape=None, value_range="auto"
-) -> SampleFormat:
+def infer_format(X, image_shape=None) -> SampleFormat:
     """Read the format of X from its shape and values.
+
+    The values of black and white are 0 and 255 for 8 bits, False and True for booleans,
+    0 and 1, or 0 and 255, where the largest value lies in the upper half of that range,
+    and else the smallest and largest value of X.
 
     Parameters
     ----------
     X : ndarray of shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, F)
         Finite numbers; may be a memory map, which is read in pieces.
-    layout : {"auto", "channels_last", "channels_first"}
-        Where the channels are, in images and in flattened rows.
-    image_shape : tuple (H, W) or (H, W, C), optional
+    image_shape : tuple (H, W), (H, W, C) or (C, H, W), optional
         Takes the rows of a two-dimensional X for flattened images.
-    value_range : "auto" or tuple (low, high)
-        The values of black and white.
 
     Returns
     -------
@@ -90,11 +88,11 @@ def infer_format(
     Raises
     ------
     ValueError
-        If the shape fits no image layout or more than one, or X leaves the range.
+        If the shape fits no image layout or more than one.
     """
     if 0 in X.shape:
         raise ValueError(f"X must hold samples with values; got shape {X.shape}.")
-    shape, channels_first = _sample_shape(X.shape, layout, image_shape)
+    shape, channels_first = _sample_shape(X.shape, image_shape)
     is_image = len(shape) == 3
     lows, highs = map(np.atleast_1d, extremes(X, axis=None if is_image else 0))
     minimum, maximum = float(lows.min()), float(highs.max())
@@ -103,10 +101,7 @@ def infer_format(
             f"X must hold values up to {LARGEST:g} in size, so that their squares can "
             f"be summed; got values from {minimum:g} to {maximum:g}."
         )
-    if is_image:
-        low, high = _value_range(value_range, X.dtype, minimum, maximum)
-    else:
-        low, high = 0.0, 1.0
+    low, high = _value_range(X.dtype, minimum, maximum) if is_image else (0.0, 1.0)
     fmt = SampleFormat(tuple(X.shape[1:]), shape, channels_first, low, high)
     mean, std = _statistics(X, fmt)
     return replace(
@@ -118,74 +113,61 @@ def infer_format(
     )
 
 
-def _sample_shape(x_shape, layout, image_shape):
+def _sample_shape(x_shape, image_shape):
+    """Shape (C, H, W) or (F,) of a sample, and whether its channels come first."""
     if image_shape is not None:
-        return _given_shape(x_shape, layout, image_shape)
+        return _given_shape(x_shape, image_shape)
     if len(x_shape) == 2:
         return (x_shape[1],), False
     if len(x_shape) == 3:
         return (1, *x_shape[1:]), True
-    if len(x_shape) == 4:
-        return _four_dimensional_shape(x_shape, layout)
-    raise ValueError(
-        "X must have shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, features); "
-        f"got {x_shape}."
-    )
-
-
-def _given_shape(x_shape, layout, image_shape):
-    sides = (*image_shape, 1)[:3]  # (H, W) are grey
-    valid = 2 <= len(image_shape) <= 3 and all(map(_is_count, sides))
-    if not (valid and min(sides) >= 1 and sides[2] in CHANNELS):
+    if len(x_shape) != 4:
         raise ValueError(
-            "`image_shape` must be (H, W) or (H, W, C) with C of 1, 3 or 4; "
-            f"got {tuple(image_shape)}."
+            "X must have shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, features); "
+            f"got {x_shape}."
         )
-    height, width, channels = sides
-    channels_first = layout == "channels_first" or channels == 1
-    if len(x_shape) != 2:
-        raise ValueError(
-            "`image_shape` is for X of shape (N, features), whose rows are flattened "
-            f"images; got X of shape {x_shape}."
-        )
-    if x_shape[1] != height * width * channels:
-        raise ValueError(
-            f"`image_shape`={tuple(image_shape)} needs rows of "
-            f"{height * width * channels} values; got X of shape {x_shape}."
-        )
-    return (channels, height, width), channels_first
-
-
-def _is_count(n) -> bool:
-    return isinstance(n, Integral) and not isinstance(n, bool)
-
-
-def _four_dimensional_shape(x_shape, layout):
     last, first = x_shape[3] in CHANNELS, x_shape[1] in CHANNELS
-    if layout == "auto" and last and first:
+    if last and first:
         raise ValueError(
-            f"X of shape {x_shape} can be read as (N, H, W, C) and as (N, C, H, W); "
-            'set `layout` to "channels_last" or "channels_first".'
+            f"X of shape {x_shape} can be read as (N, H, W, C) and as (N, C, H, W). Set "
+            f"`image_shape`={x_shape[1:]} for the former, and give "
+            "X.transpose(0, 2, 3, 1) in the latter case."
         )
-    if last and layout != "channels_first":
-        return (x_shape[3], *x_shape[1:3]), False
-    if first and layout != "channels_last":
-        return tuple(x_shape[1:]), True
-    raise ValueError(
-        "X must have 1, 3 or 4 channels, in the last or the second dimension; got "
-        f'shape {x_shape} with `layout`="{layout}".'
-    )
+    if not (last or first):
+        raise ValueError(
+            "X must have 1, 3 or 4 channels, in the last or the second dimension; got "
+            f"shape {x_shape}."
+        )
+    return _channels_in_front(x_shape[1:])
 
 
-def _value_range(value_range, dtype, minimum, maximum):
-    if not isinstance(value_range, str):
-        low, high = _checked_range(value_range)
-        if minimum < low or maximum > high:
-            raise ValueError(
-                f"X must lie within `value_range`={tuple(value_range)}; got values "
-                f"from {minimum:g} to {maximum:g}."
-            )
-        return low, high
+def _given_shape(x_shape, image_shape):
+    shape = tuple(image_shape)
+    whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in shape)
+    valid = whole and len(shape) in (2, 3) and min(shape) >= 1
+    if valid and len(shape) == 3:
+        valid = shape[2] in CHANNELS or shape[0] in CHANNELS
+    if not valid:
+        raise ValueError(
+            "`image_shape` must be (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4; "
+            f"got {shape}."
+        )
+    if x_shape[1:] != shape and (len(x_shape) != 2 or x_shape[1] != math.prod(shape)):
+        raise ValueError(
+            f"`image_shape`={shape} needs X of shape {(x_shape[0], *shape)}, or rows "
+            f"of {math.prod(shape)} values; got X of shape {x_shape}."
+        )
+    return ((1, *shape), True) if len(shape) == 2 else _channels_in_front(shape)
+
+
+def _channels_in_front(shape):
+    """(C, H, W) for either layout, and whether it is (C, H, W)."""
+    if shape[2] in CHANNELS:
+        return (shape[2], *shape[:2]), shape[2] == 1
+    return tuple(shape), True
+
+
+def _value_range(dtype, minimum, maximum):
     if dtype == np.bool_:
         return 0.0, 1.0
     if dtype == np.uint8:
@@ -197,19 +179,6 @@ def _value_range(value_range, dtype, minimum, maximum):
     if minimum == maximum:
         return minimum, minimum + max(1.0, abs(minimum))
     return minimum, maximum
-
-
-def _checked_range(value_range):
-    try:
-        low, high = floats(value_range)
-        valid = -math.inf < low < high < math.inf
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ValueError(
-            f"`value_range` must be (low, high) with low < high; got {value_range}."
-        )
-    return low, high
 
 
 def _statistics(X, fmt):

@@ -4,10 +4,6 @@ import os
 from pathlib import Path
 
 import torch
-from torch import nn
-
-from .ambient import OwnDraws
-from .backbones import build_backbone
 
 __all__ = ["available_memory", "check_size"]
 
@@ -21,7 +17,7 @@ _LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 
 
 def check_size(
-    backbone, shape, *, n_heads, queue_shape, queue_dtype, two_stage, device
+    n_weights, n_features, name, *, n_heads, queue_shape, queue_dtype, two_stage, device
 ) -> None:
     """Raise ValueError if the weights and the queue of a model have no room.
 
@@ -30,10 +26,10 @@ def check_size(
 
     Parameters
     ----------
-    backbone : str, nn.Module or callable
-        Of a callable nothing is known.
-    shape : tuple
-        Of one view.
+    n_weights, n_features : int
+        Of the backbone.
+    name : str
+        Of the backbone, for the message.
     n_heads : int
         Of the experts and the gate.
     queue_shape : tuple (V, K, D)
@@ -42,11 +38,9 @@ def check_size(
     device : torch.device
     """
     size, n_experts, dim = queue_shape
-    n_weights, n_features = _backbone_size(backbone, shape, device)
     n_bytes = FLOAT * (WEIGHTS + WAITING * two_stage)
-    vectors = "" if len(shape) == 3 else f" for {shape[0]} features"
     parts = {
-        f"`backbone`={_name(backbone)}{vectors}": n_bytes * n_weights,
+        f"`backbone`={name}": n_bytes * n_weights,
         f"{n_heads} heads from {n_features} features to `embedding_dim`={dim}": (
             n_bytes * n_heads * dim * (n_features + 1)
         ),
@@ -94,28 +88,3 @@ def _figure(path):
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):  # not there, or "max"
         return None
-
-
-def _backbone_size(backbone, shape, device):
-    """Weights and features of a backbone; at least, where it is the user's own."""
-    if isinstance(backbone, nn.Module):
-        return sum(weight.numel() for weight in _weights(backbone)), 1
-    if not isinstance(backbone, str):
-        return 0, 1
-    try:
-        with torch.device("meta"), OwnDraws(0):
-            weights = list(_weights(build_backbone(backbone, shape, device=device)))
-    except (OverflowError, RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"`backbone` must have weights that can be counted; got {backbone!r}."
-        ) from error
-    return sum(weight.numel() for weight in weights), len(weights[-1])
-
-
-def _weights(module):
-    """Parameters with sizes: those of lazy layers have none yet."""
-    return (p for p in module.parameters() if not nn.parameter.is_lazy(p))
-
-
-def _name(backbone):
-    return repr(backbone) if isinstance(backbone, str) else type(backbone).__name__

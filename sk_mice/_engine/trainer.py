@@ -7,17 +7,47 @@ from itertools import chain
 
 import torch
 from skorch import NeuralNet
+from skorch.utils import TeeGenerator
 from torch import Tensor, nn
 
 from . import objective
 from .ambient import OwnDraws
-from .passes import until_settled
 from .samples import batches_per_epoch
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "cosine", "teacher_momentum"]
 
 N_BINS = 10  # of the posterior's histogram
 LARGEST_KEPT_QUEUE = 2**28  # bytes; above, a second one would take too much memory
+WARMUP = 0.05  # share of a course over which the learning rate rises
+
+
+def cosine(progress: float, warmup: float = WARMUP) -> float:
+    """Course of the learning rate: a linear rise, and half a cosine.
+
+    Parameters
+    ----------
+    progress : float
+        From 0 to 1.
+    warmup : float, default=0.05
+
+    Returns
+    -------
+    float
+        Factor of the peak. A function of progress alone, so that resuming needs no
+        state.
+    """
+    rise = min(1.0, progress / warmup + 0.1)
+    return rise * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def teacher_momentum(n_steps: int) -> float:
+    """Momentum m of the teacher's moving average, for a fit of so many steps.
+
+    It averages over a hundredth of the steps, at least over 100 and at most over 1,000.
+    The latter is the paper's 0.999, for its fits of 150,000 steps and more, and longer
+    than a short fit.
+    """
+    return 1 - 1 / min(max(n_steps / 100, 100), 1000)
 
 
 class NegativeELBO(nn.Module):
@@ -88,22 +118,19 @@ class Trainer(NeuralNet):
         On its device.
     views : ImageViews or VectorViews
         Makes the random views of a batch.
-    neighbors : Neighbors or None
-        From whom each view of a sample is drawn, in place of the sample itself.
     generator, order_generator : torch.Generator
         Draw the views, on the device, and the order of the samples, and neighbors, on
         the CPU.
-    rate : callable
-        Learning rate as a function of the stage's progress in [0, 1].
-    momentum : float
-        SGD's.
+    lr : float
+        Peak learning rate.
+    n_epochs, batch_size : int
+    neighbors : Neighbors or None
+        From whom each view of a sample is drawn, in place of the sample itself.
+    course : callable, default=cosine
+        Maps the stage's progress in [0, 1] to a factor of `lr`.
     weight_decay : float
     teacher_momentum : float
         m of the teacher's moving average.
-    prototype_update : {"both", "analytical", "gradient", "passes"}
-        How expert prototypes are learned, if there are any; see `MiCEClustering`.
-    train_gating_prototypes : bool
-        Whether the gating prototypes are trained, too, if there are any.
     held_labels : Tensor of shape (N,) or None
         Responsibilities (hard) that replace the E-step in the first `held_epochs`.
     held_epochs : int
@@ -111,7 +138,6 @@ class Trainer(NeuralNet):
         Whether to begin with a queue of the untrained teacher's embeddings.
     autocast_dtype : torch.dtype or None
         Reduced precision of the networks.
-    n_epochs, batch_size : int
     callbacks : list
         skorch callbacks.
     stop_requested : callable, optional
@@ -124,32 +150,28 @@ class Trainer(NeuralNet):
         module,
         *,
         views,
-        neighbors=None,
         generator,
         order_generator,
-        rate,
-        momentum=0.9,
+        lr,
+        n_epochs,
+        batch_size,
+        neighbors=None,
+        course=cosine,
         weight_decay=1e-4,
-        teacher_momentum=0.999,
-        prototype_update="both",
-        train_gating_prototypes=False,
+        teacher_momentum=0.99,
         held_labels=None,
         held_epochs=0,
         fill_queue=False,
         autocast_dtype=None,
-        n_epochs,
-        batch_size,
         callbacks=(),
         stop_requested=bool,
     ):
         self.views = views
-        self.neighbors = neighbors
         self.generator = generator
         self.order_generator = order_generator
-        self.rate = rate
+        self.course = course
+        self.neighbors = neighbors
         self.teacher_momentum = teacher_momentum
-        self.prototype_update = prototype_update
-        self.train_gating_prototypes = train_gating_prototypes
         self.held_labels = held_labels
         self.held_epochs = held_epochs
         self.fill_queue = fill_queue
@@ -159,11 +181,15 @@ class Trainer(NeuralNet):
             module,
             criterion=NegativeELBO,
             optimizer=torch.optim.SGD,
-            optimizer__momentum=momentum,
+            optimizer__momentum=0.9,
             optimizer__weight_decay=weight_decay,
-            lr=rate(0.0),
+            lr=lr,
             max_epochs=n_epochs,
             batch_size=batch_size,
+            iterator_train=_Epochs,
+            iterator_train__generator=order_generator,
+            iterator_train__neighbors=neighbors,
+            iterator_train__n_views=module.n_views,
             callbacks=list(callbacks),
             train_split=None,
             device=None,  # the module is where it belongs
@@ -172,43 +198,6 @@ class Trainer(NeuralNet):
 
     def get_default_callbacks(self):
         return []
-
-    def get_all_learnable_params(self):
-        for name, parameter in super().get_all_learnable_params():
-            if parameter.requires_grad:  # not the teacher's, nor fixed prototypes
-                yield name, parameter
-
-    def get_iterator(self, dataset, training=False):
-        self.n_steps_ = batches_per_epoch(len(dataset), self.batch_size)
-        how = (self.batch_size, self.order_generator)
-        if self.neighbors is None:
-            return _Epochs(dataset, *how)
-        return _NeighborEpochs(self.neighbors, *how, self.module_.n_views)
-
-    def _set_training(self, training=True):
-        # skorch walks all modules every step; the mode changes once, see
-        # on_epoch_begin.
-        pass
-
-    def run_single_epoch(self, iterator, training, prefix, step_fn, **fit_params):
-        # As skorch's, but the loss is read once an epoch: reading it every step would
-        # wait for the device.
-        if iterator is None:
-            return
-        for batch in iterator:
-            if self.stop_requested():
-                raise KeyboardInterrupt
-            self.notify("on_batch_begin", batch=batch, training=training)
-            step = step_fn(batch, **fit_params)
-            self.notify("on_batch_end", batch=batch, training=training, **step)
-
-    def history_rows(self) -> list[dict]:
-        """The history as plain dicts, one an epoch."""
-        hidden = ("batches", "train_loss", "valid_loss")
-        return [
-            {name: value for name, value in row.items() if name not in hidden}
-            for row in self.history
-        ]
 
     # ---------------------------------------------------------------- the whole run
 
@@ -223,7 +212,8 @@ class Trainer(NeuralNet):
             would have followed there.
         """
         self.samples_ = samples
-        self._fix_prototypes()
+        self.n_steps_ = batches_per_epoch(len(samples), self.batch_size)
+        self.choose_parameters()
         self.initialize()
         if state is not None:
             self._load(state)
@@ -253,13 +243,185 @@ class Trainer(NeuralNet):
             self.notify("on_train_end", X=self.samples_, y=None)
         return self
 
-    def _fix_prototypes(self):
-        """Which of the prototypes the gradient moves."""
-        mu, omega = self.module.expert_prototypes, self.module.gating_prototypes
+    def run_single_epoch(self, iterator, training, prefix, step_fn, **fit_params):
+        # As skorch's, but the loss is read once an epoch: reading it every step would
+        # wait for the device.
+        if iterator is None:
+            return
+        for batch in iterator:
+            if self.stop_requested():
+                raise KeyboardInterrupt
+            self.notify("on_batch_begin", batch=batch, training=training)
+            step = step_fn(batch, **fit_params)
+            self.notify("on_batch_end", batch=batch, training=training, **step)
+
+    def history_rows(self) -> list[dict]:
+        """The history as plain dicts, one an epoch."""
+        hidden = ("batches", "train_loss", "valid_loss")
+        return [
+            {name: value for name, value in row.items() if name not in hidden}
+            for row in self.history
+        ]
+
+    # -------------------------------------------------------------------- one step
+
+    def train_step(self, batch, **fit_params):
+        """One E-step and one M-step; skorch calls it for every batch."""
+        x, indices = batch
+        self.is_whole_ = False
+        self._set_learning_rate()
+        joint, v = self.embed(x)
+        loss = self.criterion_(joint, self.responsibilities(joint, indices))
+        self.optimizer_.zero_grad()
+        loss.backward()
+        named = TeeGenerator(self.module_.named_parameters())
+        self.notify("on_grad_computed", named_parameters=named, batch=batch)
+        self.optimizer_.step()
+        self.after_step(v)
+        loss = loss.detach()
+        self.statistics_.add(indices, joint.detach(), -loss, v)
+        self.step_ += 1
+        return {"loss": loss, "y_pred": (joint, v)}
+
+    def embed(self, x, network=None) -> tuple[Tensor, Tensor]:
+        """Random views of a batch, and what the model makes of them."""
+        with self._own_draws() as draws:
+            views = self._make_views(x)
+            with self._autocast(x.device):
+                found = (network or self.module_)(views)
+        self.may_draw_ = self.may_draw_ and draws.used
+        return found
+
+    def responsibilities(self, joint: Tensor, indices: Tensor) -> Tensor | None:
+        """Responsibilities q of a batch (B, K); None is the exact posterior."""
+        if len(self.history) > self.held_epochs:
+            return None
+        labels = self.held_labels[indices].to(joint.device)
+        return nn.functional.one_hot(labels, joint.shape[1]).to(joint.dtype)
+
+    def after_step(self, v: Tensor) -> None:
+        """What follows a step of SGD."""
+        self.module_.update_teacher(self.teacher_momentum)
+        self.module_.enqueue(v)
+
+    def _own_draws(self):
+        """Have the user's own networks and augmentations draw from our generators.
+
+        Ours name their generator, and steps are quicker without the detour.
+        """
+        if self.may_draw_:
+            return OwnDraws(0, self.order_generator, self.generator)
+        return nullcontext()
+
+    def _make_views(self, x):
+        n_views = self.module_.n_views
+        if self.neighbors is None:
+            return self.views(x, n_views, self.generator)
+        views = self.views(x, 1, self.generator)[0]  # x holds a sample for each
+        return views.unflatten(0, (n_views, -1))
+
+    @contextmanager
+    def _autocast(self, device):
+        dtype = self.autocast_dtype
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            yield
+        # An outer autocast would keep the weights of this step for the next one.
+        torch.clear_autocast_cache()
+
+    def _set_learning_rate(self):
+        done = len(self.history) - 1 + self.step_ / self.n_steps_
+        lr = self.lr * self.course(done / self.max_epochs)
+        for group in self.optimizer_.param_groups:
+            group["lr"] = lr
+
+    # ------------------------------------------------------------- around an epoch
+
+    def on_train_begin(self, net, X=None, y=None, **kwargs):
+        super().on_train_begin(net, X, y, **kwargs)
+        _, n_experts, dim = self.module_.queue.shape
+        device = self.module_.queue.device
+        self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
+        unknown = self.module_.backbone is None
+        self.may_draw_ = unknown or callable(self.views.augmentation)
+        if self.fill_queue and not self.history:
+            self._fill_queue(X)
+
+    def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
+        super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
+        self.between_epochs_ = False
+        self.module_.train()
+        self.statistics_.reset()
+        self.step_ = 0
+        self.started_ = time.perf_counter()
+
+    def on_epoch_end(self, net, dataset_train=None, dataset_valid=None, **kwargs):
+        super().on_epoch_end(net, dataset_train, dataset_valid, **kwargs)
+        figures = self.statistics_.summary()
+        figures |= self.update_prototypes(dataset_train)
+        if not (math.isfinite(figures["elbo"]) and self._is_finite()):
+            raise FloatingPointError(
+                "The ELBO or a weight is not finite in epoch "
+                f"{len(self.history)} of this stage. Try a lower `lr` or higher "
+                "temperatures."
+            )
+        figures["lr"] = self.optimizer_.param_groups[0]["lr"]
+        figures["seconds"] = time.perf_counter() - self.started_
+        self._record(figures)
+        self._mark_epoch()
+
+    def choose_parameters(self) -> None:
+        """Say which of the prototypes the gradient moves: those of the experts."""
+        if self.module.expert_prototypes is not None:
+            self.module.expert_prototypes.requires_grad_(True)
+
+    def update_prototypes(self, samples) -> dict:
+        """Update the expert prototypes (equation 13); returns figures of that."""
+        mu = self.module_.expert_prototypes
         if mu is not None:
-            mu.requires_grad_(self.prototype_update != "analytical")
-        if omega is not None:
-            omega.requires_grad_(self.train_gating_prototypes)
+            with torch.no_grad():
+                mu.copy_(objective.prototype_update(self.statistics_.class_sums, mu))
+            self._forget_momentum(mu)
+        return {}
+
+    def _forget_momentum(self, parameter):
+        """It belongs to the values that were replaced."""
+        momentum = self.optimizer_.state.get(parameter, {}).get("momentum_buffer")
+        if momentum is not None:
+            momentum.zero_()
+
+    @torch.no_grad()
+    def _fill_queue(self, samples):
+        # Against a queue of noise the quickest gain is to embed all samples alike, and
+        # a model that has learned that does not recover.
+        self.module_.train()
+        n_missing = len(self.module_.queue)
+        for batch, _ in samples.shuffled(self.batch_size, self.order_generator):
+            with self._own_draws():
+                views = self.views(batch, 1, self.generator)
+                with self._autocast(batch.device):
+                    self.module_.enqueue(self.module_.teach(views[0]))
+            n_missing -= len(batch)
+            if n_missing <= 0:
+                return
+
+    def _record(self, figures):
+        for name, value in figures.items():
+            self.history.record(name, value)
+        # No sample is held out, so that the loss is one, whatever callbacks monitor.
+        for name in ("train_loss", "valid_loss"):
+            self.history.record(name, -figures["elbo"])
+
+    def _is_finite(self) -> bool:
+        # The queue is large, and shows in the ELBO.
+        queue = self.module_.queue
+        values = [
+            tensor.isfinite().all()
+            for tensor in self._tensors()
+            if tensor is not queue and tensor.is_floating_point()
+        ]
+        return bool(torch.stack(values).all())
+
+    # ------------------------------------------------------------ stopping, going on
 
     def state(self) -> dict:
         """What a run needs to go on after a whole epoch: tensors and plain values."""
@@ -267,8 +429,8 @@ class Trainer(NeuralNet):
             "module": dict(self.module_.state_dict()),
             "momentum": {
                 name: self.optimizer_.state[parameter]["momentum_buffer"]
-                for name, parameter in self.get_all_learnable_params()
-                if parameter in self.optimizer_.state
+                for name, parameter in self.module_.named_parameters()
+                if "momentum_buffer" in self.optimizer_.state.get(parameter, {})
             },
             "generator": self.generator.get_state(),
             "order_generator": self.order_generator.get_state(),
@@ -278,7 +440,7 @@ class Trainer(NeuralNet):
 
     def _load(self, state):
         self.module_.load_state_dict(state["module"])
-        for name, parameter in self.get_all_learnable_params():
+        for name, parameter in self.module_.named_parameters():
             if name in state["momentum"]:
                 momentum = torch.empty_like(parameter).copy_(state["momentum"][name])
                 self.optimizer_.state[parameter]["momentum_buffer"] = momentum
@@ -287,6 +449,12 @@ class Trainer(NeuralNet):
         for row in state["history"]:
             self.history.new_epoch()
             self._record(row)
+
+    def _mark_epoch(self):
+        """Remember the end of a whole epoch, to which `rewind` leads back."""
+        self.between_epochs_ = self.is_whole_ = True
+        self.n_whole_epochs_ = len(self.history)
+        self.last_epoch_ = [tensor.detach().clone() for tensor in self._tensors()]
 
     def rewind(self) -> None:
         """Put model and history back to the end of the last whole epoch.
@@ -316,198 +484,24 @@ class Trainer(NeuralNet):
     def _keeps_queue(self) -> bool:
         return self.module_.queue.nbytes <= LARGEST_KEPT_QUEUE
 
-    # -------------------------------------------------------------------- one step
-
-    def infer(self, x, **fit_params):
-        with self._own_draws() as draws:
-            views = self._make_views(x)
-            with self._autocast(x.device):
-                y_pred = self.module_(views)
-        self.may_draw_ = self.may_draw_ and draws.used
-        return y_pred
-
-    def _own_draws(self):
-        """Have the user's own networks and augmentations draw from our generators.
-
-        Ours name their generator, and steps are quicker without the detour.
-        """
-        if self.may_draw_:
-            return OwnDraws(0, self.order_generator, self.generator)
-        return nullcontext()
-
-    def _make_views(self, x):
-        n_views = self.module_.n_views
-        if self.neighbors is None:
-            return self.views(x, n_views, self.generator)
-        views = self.views(x, 1, self.generator)[0]  # x holds a sample for each
-        return views.unflatten(0, (n_views, -1))
-
-    @contextmanager
-    def _autocast(self, device):
-        dtype = self.autocast_dtype
-        with torch.autocast(device.type, dtype, enabled=dtype is not None):
-            yield
-        # An outer autocast would keep the weights of this step for the next one.
-        torch.clear_autocast_cache()
-
-    def get_loss(self, y_pred, y_true, X=None, training=False):
-        joint, _ = y_pred
-        q = None
-        if len(self.history) <= self.held_epochs:
-            labels = self.held_labels[y_true].to(joint.device)
-            q = nn.functional.one_hot(labels, joint.shape[1]).to(joint.dtype)
-        return self.criterion_(joint, q)
-
-    def train_step(self, batch, **fit_params):
-        self.is_whole_ = False
-        self._set_progress()
-        step = super().train_step(batch, **fit_params)
-        joint, v = step["y_pred"]
-        self.module_.update_teacher(self.teacher_momentum)
-        if self.train_gating_prototypes:
-            self.module_.project_gating_prototypes()
-        self.module_.enqueue(v)
-        self.statistics_.add(batch[1], joint.detach(), -step["loss"].detach(), v)
-        self.step_ += 1
-        return step
-
-    def _set_progress(self):
-        done = len(self.history) - 1 + self.step_ / self.n_steps_
-        progress = done / self.max_epochs
-        for group in self.optimizer_.param_groups:
-            group["lr"] = self.rate(progress)
-
-    # ------------------------------------------------------------- around an epoch
-
-    def on_train_begin(self, net, X=None, y=None, **kwargs):
-        super().on_train_begin(net, X, y, **kwargs)
-        _, n_experts, dim = self.module_.queue.shape
-        device = self.module_.queue.device
-        self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
-        unknown = self.module_.backbone_name is None
-        self.may_draw_ = unknown or callable(self.views.augmentation)
-        if self.fill_queue and not self.history:
-            self._fill_queue(X)
-
-    @torch.no_grad()
-    def _fill_queue(self, samples):
-        # Against a queue of noise the quickest gain is to embed all samples alike, and
-        # a model that has learned that does not recover.
-        self.module_.train()
-        n_missing = len(self.module_.queue)
-        for batch, _ in samples.shuffled(self.batch_size, self.order_generator):
-            with self._own_draws():
-                views = self.views(batch, 1, self.generator)
-                with self._autocast(batch.device):
-                    self.module_.enqueue(self.module_.teach(views[0]))
-            n_missing -= len(batch)
-            if n_missing <= 0:
-                return
-
-    def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
-        super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
-        self.between_epochs_ = False
-        self.module_.train()
-        self.statistics_.reset()
-        self.step_ = 0
-        self.started_ = time.perf_counter()
-
-    def on_epoch_end(self, net, dataset_train=None, dataset_valid=None, **kwargs):
-        super().on_epoch_end(net, dataset_train, dataset_valid, **kwargs)
-        figures = self.statistics_.summary()
-        figures |= self._update_prototypes(dataset_train)
-        if not (math.isfinite(figures["elbo"]) and self._is_finite()):
-            raise FloatingPointError(
-                "The ELBO or a weight is not finite in epoch "
-                f"{len(self.history)} of this stage. Try a lower `lr`, a longer "
-                "`warmup` or higher temperatures."
-            )
-        figures["lr"] = self.optimizer_.param_groups[0]["lr"]
-        figures["seconds"] = time.perf_counter() - self.started_
-        self._record(figures)
-        self._mark_epoch()
-
-    def _record(self, figures):
-        for name, value in figures.items():
-            self.history.record(name, value)
-        # No sample is held out, so that the loss is one, whatever callbacks monitor.
-        for name in ("train_loss", "valid_loss"):
-            self.history.record(name, -figures["elbo"])
-
-    def _mark_epoch(self):
-        """Remember the end of a whole epoch, to which `rewind` leads back."""
-        self.between_epochs_ = self.is_whole_ = True
-        self.n_whole_epochs_ = len(self.history)
-        self.last_epoch_ = [tensor.detach().clone() for tensor in self._tensors()]
-
-    def _is_finite(self) -> bool:
-        # The queue is large, and shows in the ELBO.
-        queue = self.module_.queue
-        values = [
-            tensor.isfinite().all()
-            for tensor in self._tensors()
-            if tensor is not queue and tensor.is_floating_point()
-        ]
-        return bool(torch.stack(values).all())
-
-    def _update_prototypes(self, samples) -> dict:
-        """What happens to the expert prototypes after an epoch; figures of that."""
-        mu, figures = self.module_.expert_prototypes, {}
-        if mu is None or self.prototype_update == "gradient":
-            return figures
-        if self.prototype_update == "passes":
-            figures["prototype_passes"] = self._pass_over_prototypes(samples, mu)
-        else:
-            with torch.no_grad():
-                sums = self.statistics_.class_sums
-                mu.copy_(objective.prototype_update(sums, mu))
-        momentum = self.optimizer_.state.get(mu, {}).get("momentum_buffer")
-        if momentum is not None:  # it belongs to the prototypes that were replaced
-            momentum.zero_()
-        return figures
-
-    def _pass_over_prototypes(self, samples, mu) -> int:
-        self.module_.eval()  # leaves the networks' statistics alone
-
-        def loss(batch):
-            x, indices = batch
-            with self._own_draws():
-                views = self._make_views(x)
-            with torch.no_grad(), self._autocast(x.device):
-                f, v, g = self.module_.embed(views)
-            return self.get_loss((self.module_.log_joint(f, v, g), v), indices)
-
-        options = ("lr", "momentum", "weight_decay")
-        sgd = {name: self.optimizer_.param_groups[0][name] for name in options}
-        batches = self.get_iterator(samples, training=True)
-        n_passes = until_settled(mu, batches, loss, **sgd)
-        self.module_.train()
-        return n_passes
-
 
 class _Epochs:
-    """Iterates over one epoch of shuffled batches, each time anew."""
+    """Iterates over one epoch of shuffled batches, each time anew.
 
-    def __init__(self, samples, batch_size, generator):
+    With neighbors a sample's stand in its place, one for each view.
+    """
+
+    def __init__(self, samples, batch_size, generator, neighbors, n_views):
         self.samples = samples
         self.batch_size = batch_size
         self.generator = generator
-
-    def __iter__(self):
-        return self.samples.shuffled(self.batch_size, self.generator)
-
-
-class _NeighborEpochs:
-    """The same, with a sample's neighbours in its place, one for each view."""
-
-    def __init__(self, neighbors, batch_size, generator, n_views):
         self.neighbors = neighbors
-        self.batch_size = batch_size
-        self.generator = generator
         self.n_views = n_views
 
     def __iter__(self):
-        samples = self.neighbors.samples
-        for indices in samples.shuffled_indices(self.batch_size, self.generator):
-            drawn = self.neighbors.draw(indices, self.n_views, self.generator)
-            yield drawn, indices
+        for indices in self.samples.shuffled_indices(self.batch_size, self.generator):
+            if self.neighbors is None:
+                yield self.samples[indices], indices
+            else:
+                drawn = self.neighbors.draw(indices, self.n_views, self.generator)
+                yield drawn, indices

@@ -11,7 +11,7 @@ every view of every sample has draws of its own, but no operation loops over sam
 - One `grid_sample` over the stack crops, resizes, mirrors, turns and shears.
 
 Draws come first and are applied afterwards, so nothing waits for the device: there is
-no host synchronisation in "moco" and "simclr".
+no host synchronisation.
 
 Shapes: B batch, V views, N = B * V, C channels, H and W height and width as handed in,
 H' and W' as handed out, D features of a vector.
@@ -20,7 +20,7 @@ H' and W' as handed out, D features of a vector.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -31,10 +31,8 @@ from .arrays import floats
 from .blur import blur
 from .colours import LUMA, colour_basis, colour_map, lift, map_colours
 from .geometry import crop_boxes, sampling_grid
-from .randaugment import randaugment
 
 MIN_SIDE = 16
-NO_TILT = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,8 @@ class _Recipe:
 _RECIPES = {
     "moco": _Recipe(0.4, 0.4, 0.4, 0.4, grayscale_p=0.2),
     "simclr": _Recipe(0.8, 0.8, 0.8, 0.2, jitter_p=0.8, grayscale_p=0.2, blur_p=0.5),
-    "randaugment": _Recipe(),  # the geometry only; its operations follow
+    None: _Recipe(),
 }
-_VECTOR_RECIPES = {"moco": (0.1, 0.2), "simclr": (0.2, 0.4)}  # noise, replacement
 
 
 def _jitter(draws, recipe):
@@ -83,20 +80,14 @@ class ImageViews:
         The same of the views: no side is below 16 pixels.
     mean, std : Tensor of shape (C,)
         Statistics of images scaled to [0, 1].
-    augmentation : str, callable or None
-    flip : bool
-    crop_scale : (float, float)
-    affine : (float, float)
+    augmentation : object, callable or None
     """
 
     shape: tuple[int, int, int]
     out_shape: tuple[int, int, int]
     mean: Tensor
     std: Tensor
-    augmentation: str | Callable | None
-    flip: bool
-    crop_scale: tuple[float, float]
-    affine: tuple[float, float]
+    augmentation: object
     _constants: dict = field(default_factory=dict, init=False, repr=False)
 
     def __getstate__(self):
@@ -152,8 +143,8 @@ class ImageViews:
 
     def _augment(self, batch, n_views, generator):
         """(B, C, H, W) -> (B * V, C, H', W') in [0, 1], views of a sample together."""
-        recipe = _RECIPES[self.augmentation]
-        mean, _, basis, luma = self._on(batch.device)
+        recipe = _RECIPES[self.augmentation.colours]
+        basis, luma = self._on(batch.device)[2:]
         n_images = len(batch) * n_views
         draws = _uniform((13, n_images), generator, batch.device)
         factors = _jitter(draws[5:11], recipe)
@@ -164,24 +155,22 @@ class ImageViews:
         images = lift(images, factors[1], luma).clamp_(0, 1)
         if recipe.blur_p:
             images = blur(images, self._blur_sigma(draws[11:], recipe))
-        if self.augmentation == "randaugment":
-            images = randaugment(images, mean, generator)
         return images
 
     def _tilt(self, n_images, generator, device):
         """Angles (2, N) of rotation and shear in radians; None where both are 0."""
-        if not any(self.affine):
+        if not any(self.augmentation.affine):
             return None
         draws = _uniform((2, n_images), generator, device)
-        rotation, shear = (math.radians(degrees) for degrees in self.affine)
+        rotation, shear = (math.radians(degrees) for degrees in self.augmentation.affine)
         swing = 2 * draws - 1  # in [-1, 1)
         return torch.stack((rotation * swing[0], shear * swing[1]))
 
     def _grid(self, draws, tilt):
         """Turn (5, N) draws into the sampling grid of random crops and flips."""
         shape, out_shape = self.shape[1:], self.out_shape[1:]
-        box = crop_boxes(draws[:4], shape, self.crop_scale)
-        mirrored = draws[4] < 0.5 if self.flip else None
+        box = crop_boxes(draws[:4], shape, self.augmentation.crop_scale)
+        mirrored = draws[4] < 0.5 if self.augmentation.flip else None
         return sampling_grid(*box, shape, out_shape, mirrored, tilt)
 
     def _blur_sigma(self, draws, recipe):
@@ -215,13 +204,13 @@ class VectorViews:
     out_shape : (int,)
         Number of features.
     mean, std : Tensor of shape (D,)
-    augmentation : {"moco", "simclr"}, callable or None
+    augmentation : object, callable or None
     """
 
     out_shape: tuple[int]
     mean: Tensor
     std: Tensor
-    augmentation: str | Callable | None
+    augmentation: object
     _constants: dict = field(default_factory=dict, init=False, repr=False)
 
     __getstate__ = ImageViews.__getstate__
@@ -248,8 +237,8 @@ class VectorViews:
             stack = batch.repeat(n_views, 1)
             stack = _called(self.augmentation, stack, generator)
             return self.plain(stack).unflatten(0, (n_views, -1))
-        noise, replaced = _VECTOR_RECIPES[self.augmentation]
-        views = corrupt(self.plain(batch), n_views, replaced, generator)
+        replacement, noise = self.augmentation.replacement, self.augmentation.noise
+        views = corrupt(self.plain(batch), n_views, replacement, generator)
         draws = torch.empty_like(views).normal_(0.0, noise, generator=generator)
         return views.add_(draws)
 
@@ -296,10 +285,7 @@ def make_views(
     *,
     mean: Sequence[float] | Tensor,
     std: Sequence[float] | Tensor,
-    augmentation: str | Callable | None = "moco",
-    flip: bool = True,
-    crop_scale: str | tuple[float, float] = "auto",
-    affine: tuple[float, float] = NO_TILT,
+    augmentation=None,
 ) -> ImageViews | VectorViews:
     """Make the function that turns a batch into random views.
 
@@ -310,56 +296,35 @@ def make_views(
     mean, std : sequence or Tensor of shape (C,) or (D,)
         Statistics per channel (of images scaled to [0, 1]) or feature, used to
         normalise. A standard deviation of zero counts as one.
-    augmentation : {"moco", "simclr", "randaugment"}, callable or None
-        "moco" is the paper's: a random resized crop, grayscale, colour jitter and a
-        flip. "simclr" has stronger jitter and blur; "randaugment" draws from the
-        operations SCAN uses. Vectors get Gaussian noise and values of other samples
-        (0.1 standard deviations and a fifth of the features; 0.2 and two fifths for
-        "simclr"); "randaugment" is for images only. A callable is called as
+    augmentation : object, callable or None
+        For images an object with `colours` ("moco", "simclr" or None), `flip` (bool),
+        `crop_scale` (low, high) and `affine` (rotation, shear), for vectors one with
+        `noise` and `replacement`; see `sk_mice.augmentation`. A callable is called as
         `augmentation(stack, generator)` with all views of a batch, (V * B, C, H, W)
         in [0, 1] or (V * B, D), and what it returns is resized and normalised.
         None repeats the plain sample.
-    flip : bool
-        Whether images are mirrored left to right with probability one half.
-    crop_scale : "auto" or (low, high)
-        Range of a crop's share of the image's area. "auto" is the paper's (0.2, 1),
-        and (0.5, 1) for grey images up to 32 pixels, which lose their shape under
-        harder crops.
-    affine : (rotation, shear)
-        In degrees, at most 180 and at most 45. A view is turned, and sheared along its
-        rows, by angles that are uniform between minus and plus that.
 
     Returns
     -------
     ImageViews or VectorViews
 
-    References
-    ----------
-    He et al., Momentum contrast for unsupervised visual representation learning,
-    CVPR 2020. Chen et al., A simple framework for contrastive learning of visual
-    representations, ICML 2020. Van Gansbeke et al., SCAN: learning to classify images
-    without labels, ECCV 2020. Bahri et al., SCARF: self-supervised contrastive
-    learning using random feature corruption, ICLR 2022.
-
     Examples
     --------
     >>> import torch
-    >>> views = make_views((1, 8, 8), mean=[0.3], std=[0.4], flip=False)
+    >>> views = make_views((1, 8, 8), mean=[0.3], std=[0.4])
     >>> batch = torch.rand(5, 1, 8, 8)
     >>> views(batch, 3, torch.Generator().manual_seed(0)).shape
     torch.Size([3, 5, 1, 16, 16])
     """
     shape = tuple(int(side) for side in shape)
     _check_shape(shape)
-    _check_augmentation(augmentation, is_image=len(shape) == 3)
     mean = _statistics(mean, "mean", shape)
     std = _statistics(std, "std", shape)
     std = torch.where(std == 0, 1.0, std)
     if len(shape) == 1:
         return VectorViews(shape, mean, std, augmentation)
     out_shape = (shape[0], *(max(side, MIN_SIDE) for side in shape[1:]))
-    geometry = flip, _crop_scale(crop_scale, shape), check_affine(affine)
-    return ImageViews(shape, out_shape, mean, std, augmentation, *geometry)
+    return ImageViews(shape, out_shape, mean, std, augmentation)
 
 
 def _check_shape(shape):
@@ -368,22 +333,6 @@ def _check_shape(shape):
         raise ValueError(
             "`shape` must be (C, H, W) with C of 1, 3 or 4, or (n_features,), all "
             f"positive; got {shape}."
-        )
-
-
-def _check_augmentation(augmentation, is_image):
-    if augmentation is None or callable(augmentation):
-        return
-    if not isinstance(augmentation, str) or augmentation not in _RECIPES:
-        names = ", ".join(repr(name) for name in _RECIPES)
-        raise ValueError(
-            f"`augmentation` must be one of {names}, a callable or None; "
-            f"got {augmentation!r}."
-        )
-    if not is_image and augmentation not in _VECTOR_RECIPES:
-        raise ValueError(
-            f"`augmentation` must be 'moco', 'simclr', a callable or None for vectors: "
-            f"{augmentation!r} is defined for images only."
         )
 
 
@@ -402,7 +351,14 @@ def is_small_and_grey(shape) -> bool:
     return shape[0] == 1 and max(shape[1:]) <= 32
 
 
-def _crop_scale(crop_scale, shape):
+def check_crop_scale(crop_scale, shape) -> tuple[float, float]:
+    """The range of crops of images of shape (C, H, W), as floats.
+
+    Raises
+    ------
+    ValueError
+        If it is anything else than two shares of an image's area.
+    """
     if isinstance(crop_scale, str) and crop_scale == "auto":
         return (0.5, 1.0) if is_small_and_grey(shape) else (0.2, 1.0)
     try:

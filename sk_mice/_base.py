@@ -1,0 +1,500 @@
+"""What the estimators that train share: parameters, a fit's steps, predictions."""
+
+import copy
+import math
+import os
+import warnings
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from numbers import Integral
+
+import numpy as np
+import torch
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    clone,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from . import augmentation, backbones
+from ._check_input import check_samples, check_samples_like
+from ._checkpoint import Checkpoint, SaveProgress
+from ._constraints import LARGEST_COUNT, Count, Number
+from ._device import resolve_device, resolve_precision
+from ._engine.ambient import OwnDraws, own_settings, spawn_seed
+from ._engine.inference import Inference
+from ._engine.memory import kept_memory
+from ._engine.model import ContrastiveMixture
+from ._engine.neighbors import Neighbors, find_neighbors
+from ._engine.samples import Samples, batches_per_epoch, infer_format
+from ._engine.size import check_size
+from ._engine.trainer import Trainer, cosine, teacher_momentum
+from ._engine.views import make_views
+from ._identity import identity
+from ._progress import WORDS, FitBar, Follow, Interrupt, check_callbacks, tqdm
+from ._restarts import Restarts, Run
+
+# Beyond these, what is computed with them soon leaves the range of float32.
+SMALLEST_TEMPERATURE = 1e-3
+LARGEST_RATE = 1e6
+# What leaves the model of the last whole epoch. The last is of checkpoints.
+STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a fit works with: made of parameters and X before training."""
+
+    samples: Samples
+    views: object
+    neighbors: Neighbors | None
+    backbone: object  # resolved
+    device: torch.device
+    autocast_dtype: torch.dtype | None
+    batch_size: int
+    queue_size: int
+    queue_dtype: torch.dtype
+    bar: FitBar
+    interrupt: Interrupt
+    restarts: Restarts
+    _open: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self):
+        """Wait for Ctrl-C, and keep the memory that steps free for the next."""
+        self._open.callback(self.bar.close)
+        self._open.enter_context(self.interrupt)
+        self._open.enter_context(kept_memory(self.device))
+        return self
+
+    def __exit__(self, *error):
+        """Wait no longer, and close the progress bar."""
+        return self._open.__exit__(*error)
+
+    def infer(self, model, what: str) -> np.ndarray:
+        """One thing of the training samples, see `Inference`, or FloatingPointError."""
+        (value,) = Inference(model).over(self.samples, self.views, what)
+        if not np.isfinite(value).all():
+            raise FloatingPointError(
+                "What the model infers is not finite. Try a lower `lr` or higher "
+                "temperatures."
+            )
+        return value
+
+
+class ContrastiveEstimator(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """Base of the estimators that train a :class:`ContrastiveMixture`."""
+
+    _parameter_constraints: dict = {
+        "backbone": "no_validation",  # resolve_backbone says what fits the samples
+        "embedding_dim": [Count(1, LARGEST_COUNT)],
+        "tau": [Number(SMALLEST_TEMPERATURE, np.inf, closed="left")],
+        "queue_size": [Count(1)],
+        "augmentation": "no_validation",  # resolve_augmentation knows the samples
+        "n_neighbors": [Count(0)],
+        "max_epochs": [Count(1, LARGEST_COUNT)],
+        "batch_size": [Count(2)],
+        "lr": [Number(0, LARGEST_RATE, closed="right")],
+        "weight_decay": [Number(0, LARGEST_RATE, closed="both")],
+        "image_shape": [tuple, list, None],
+        "device": [str, torch.device],
+        "precision": [StrOptions({"auto", "float32", "bfloat16"})],
+        "callbacks": [list, tuple, None],
+        "checkpoint": [str, os.PathLike, None],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+    }
+    # What decides the model and how X is read, which a warm start takes over.
+    _of_the_model = ("backbone", "queue_size", "image_shape")
+    # Objects that the short names of a parameter stand for; their parts can be set.
+    _NAMED = {
+        "augmentation": augmentation.NAMED,
+        "backbone": {name: (spec,) for name, spec in backbones.NAMED.items()},
+    }
+
+    def set_params(self, **params):
+        """Set parameters, also parts of what a short name stands for.
+
+        Parameters
+        ----------
+        **params : dict
+            ``augmentation__flip=False`` turns ``augmentation="moco"`` into the
+            `ImageAugmentation` that the name stands for, and sets its `flip`.
+
+        Returns
+        -------
+        self
+        """
+        for name, named in self._NAMED.items():
+            parts = {key.split("__")[1] for key in params if key.startswith(f"{name}__")}
+            short = params.get(name, getattr(self, name))
+            for known in named.get(short, ()) if isinstance(short, str) else ():
+                if parts and parts <= known.get_params().keys():
+                    params[name] = clone(known)
+        return super().set_params(**params)
+
+    # --------------------------------------------------------------- check, prepare
+
+    @contextmanager
+    def _whole_fit(self):
+        """Settings of our own; if the fit fails, the estimator is as it was."""
+        before = vars(self).copy()
+        try:
+            with own_settings():
+                yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    @property
+    def _continues(self) -> bool:
+        return self.warm_start and hasattr(self, "_model")
+
+    def _check(self, X, n_experts: int):
+        """X as an array of numbers whose format is known; parameters that fit it."""
+        check_callbacks(self.callbacks)
+        if self._continues:
+            self._check_continuation(n_experts)
+            return check_samples_like(self, X, self._format)
+        X = check_samples(self, X)
+        self._format = infer_format(X, self.image_shape)
+        return X
+
+    def _check_continuation(self, n_experts: int) -> None:
+        """A warm start keeps the model, and so its shape."""
+        asked = (n_experts, self.embedding_dim)
+        if asked != tuple(self._model.queue.shape[1:]):
+            raise ValueError(
+                "`n_clusters` and `embedding_dim` must be those of the fitted model, "
+                f"{tuple(self._model.queue.shape[1:])}, for a warm start; got {asked}."
+            )
+        for name, was in getattr(self, "_fitted_with", {}).items():
+            if not _is_same(getattr(self, name), was):
+                raise ValueError(
+                    f"`{name}` must be as in the fit that `warm_start` goes on from, "
+                    f"{was!r}; got {getattr(self, name)!r}."
+                )
+
+    def _prepare(self, X, n_restarts: int = 1) -> Task:
+        """Data on the device, views, sizes, and what is known of an earlier try."""
+        device = resolve_device(self.device)
+        samples = Samples(X, self._format, device)
+        self.augmentation_ = augmentation.resolve_augmentation(
+            self.augmentation, samples
+        )
+        views = self._make_views(self.augmentation_)
+        if callable(self.augmentation_):
+            _try(views, samples)
+        backbone = backbones.resolve_backbone(self.backbone, views.out_shape, device)
+        autocast_dtype = resolve_precision(self.precision, device, self._format)
+        queue_dtype = autocast_dtype or torch.float32
+        queue_size = min(self.queue_size, len(X))
+        if not self._continues:
+            self._check_size(backbone, views.out_shape, queue_size, queue_dtype, device)
+        neighbors = None
+        if self.n_neighbors:
+            neighbors = find_neighbors(samples, self.n_neighbors)
+        checkpoint, saved = self._open_checkpoint(X)
+        seeds = saved["seeds"] if saved else self._draw_seeds(n_restarts)
+        n_epochs = {stage: n * len(seeds) for stage, n in self._n_epochs().items()}
+        task = Task(
+            samples=samples,
+            views=views,
+            neighbors=neighbors,
+            backbone=backbone,
+            device=device,
+            autocast_dtype=autocast_dtype,
+            batch_size=min(self.batch_size, len(X)),
+            queue_size=queue_size,
+            queue_dtype=queue_dtype,
+            bar=FitBar(type(self).__name__, n_epochs, shown=bool(self.verbose)),
+            interrupt=Interrupt(self._say_stopping),
+            restarts=Restarts(seeds, checkpoint),
+        )
+        if saved:
+            self._take_up(task, saved)
+        return task
+
+    def _draw_seeds(self, n: int) -> list[int]:
+        return check_random_state(self.random_state).randint(2**31 - 1, size=n).tolist()
+
+    def _say_stopping(self) -> str:
+        return (
+            f"{type(self).__name__} stops and first makes a model of its whole epochs, "
+            "which can take some seconds. Press Ctrl-C again to stop without a model."
+        )
+
+    def _check_size(self, backbone, shape, queue_size, queue_dtype, device) -> None:
+        n_experts, n_heads = self._n_experts_and_heads()
+        with OwnDraws(0):
+            n_weights, n_features = backbones.weight_count(backbone, shape)
+        known = isinstance(backbone, backbones.Backbone)
+        vectors = "" if len(shape) == 3 else f" for {shape[0]} features"
+        check_size(
+            n_weights,
+            n_features,
+            (repr(backbone) if known else type(backbone).__name__) + vectors,
+            n_heads=n_heads,
+            queue_shape=(queue_size, n_experts, self.embedding_dim),
+            queue_dtype=queue_dtype,
+            two_stage="moco" in self._n_epochs() and n_experts > 1,
+            device=device,
+        )
+
+    def _open_checkpoint(self, X):
+        """The checkpoint that is asked for, and what it knows of this fit."""
+        if self.checkpoint is None:
+            return None, None
+        model = dict(self._model.state_dict()) if self._continues else None
+        checkpoint = Checkpoint(self.checkpoint, identity(self, X=X, model=model))
+        return checkpoint, checkpoint.load()
+
+    def _take_up(self, task: Task, saved: dict) -> None:
+        """Put what a checkpoint has kept into a task."""
+        restarts = task.restarts
+        restarts.take_up(saved, lambda seed: self._first_model(task, seed))
+        task.interrupt.waits = restarts.best is not None
+        n_whole, run = len(restarts.partitions), restarts.taken_up
+        n_epochs = {stage: n * n_whole for stage, n in self._n_epochs().items()}
+        n_of_run = 0
+        if run is not None:
+            for row in run.history:
+                n_epochs[row["stage"]] += 1
+            n_of_run = len(run.state["history"])
+        if self.verbose:
+            tqdm.write(
+                f"{type(self).__name__} goes on after "
+                f"{sum(n_epochs.values()) + n_of_run} epochs, from "
+                f"{str(restarts.checkpoint.path)!r}."
+            )
+        for stage, n in n_epochs.items():
+            task.bar.pass_over(stage, n)
+
+    # Predictions see the plain image.
+    def _make_views(self, of=None):
+        fmt = self._format
+        mean, std = fmt.mean, fmt.std
+        if not fmt.is_image:  # Samples has standardised them
+            mean, std = [0.0] * len(mean), [1.0] * len(std)
+        return make_views(fmt.shape, mean=mean, std=std, augmentation=of)
+
+    # -------------------------------------------------------------- initialise, train
+
+    @contextmanager
+    def _kept(self, run: Run, task: Task):
+        """Judge a run at its end, or where something stops it after a whole epoch."""
+        restarts = task.restarts
+        try:
+            yield
+            restarts.done(run, *self._judge(run, task))
+            restarts.save()
+        except STOPS as error:
+            restarts.stopped_by = error
+            if task.interrupt.again:
+                raise
+            if restarts.best is None:
+                if not (run.ready and run.history):
+                    raise
+                restarts.done(run, *self._judge(run, task))
+
+    def _first_model(self, task: Task, seed: int) -> ContrastiveMixture:
+        """The model that a run begins with: new, or a warm start's."""
+        if not self._continues:
+            return self._build(task, seed, **self._model_options(seed))
+        model = copy.deepcopy(self._model).to(task.device)
+        for name in {"tau", "kappa"} & self.get_params(deep=False).keys():
+            setattr(model, name, getattr(self, name))
+        return model
+
+    def _build(self, task: Task, seed: int, *, n_experts, **options):
+        """A model with fresh weights, a function of the seed; in evaluation mode."""
+        known = isinstance(task.backbone, backbones.Backbone)
+        shape = task.views.out_shape
+        with OwnDraws(seed):
+            network = backbones.build_backbone(task.backbone, shape)
+            model = ContrastiveMixture(
+                network,
+                backbones.feature_count(network, shape),
+                n_experts=n_experts,
+                embedding_dim=self.embedding_dim,
+                queue_size=task.queue_size,
+                tau=self.tau,
+                queue_dtype=task.queue_dtype,
+                backbone=task.backbone if known else None,
+                **options,
+            )
+            if not known:
+                backbones.check_training(network, shape)
+        return model.to(task.device, memory_format=torch.channels_last).eval()
+
+    def _run_stage(self, run: Run, model, task, n_epochs, stage, **options) -> None:
+        """Train the model in place and add an entry an epoch to the run's history.
+
+        Whatever of `STOPS` comes on the way, the model is that of the last whole epoch.
+        """
+        trainer = self._make_trainer(run, model, task, n_epochs, stage, **options)
+        task.bar.say(WORDS[stage])
+        if run.state is not None:
+            task.bar.pass_over(stage, len(run.state["history"]))
+        try:
+            trainer.begin(task.samples, run.state)
+            run.ready = run.ready or model is run.model
+            try:
+                trainer.train()
+            except STOPS:
+                trainer.rewind()
+                self._note_stage(run, model, trainer, stage)
+                raise
+        finally:
+            model.eval()
+        self._note_stage(run, model, trainer, stage)
+        task.bar.pass_over(stage, n_epochs - len(trainer.history))  # EarlyStopping
+        run.stage += 1
+
+    def _note_stage(self, run: Run, model, trainer: Trainer, stage: str) -> None:
+        run.state = None
+        model.round_queue()
+        before = sum(row["stage"] == stage for row in run.history)
+        for row in trainer.history_rows():
+            row["epoch"] += before
+            run.history.append({"stage": stage} | row)
+
+    def _make_trainer(self, run, model, task, n_epochs, stage, lr=None, **options):
+        seed = spawn_seed(run.seed, "stage", run.stage)
+        views_seed, order_seed = spawn_seed(seed, "views"), spawn_seed(seed, "order")
+        callbacks = [Follow(task.bar, task.interrupt, stage), *(self.callbacks or ())]
+        if task.restarts.checkpoint is not None:
+            callbacks.append(SaveProgress(task.restarts, run))
+        return self._trainer_class(
+            model,
+            views=task.views,
+            neighbors=task.neighbors,
+            generator=torch.Generator(task.device).manual_seed(views_seed),
+            order_generator=torch.Generator().manual_seed(order_seed),
+            lr=self.lr if lr is None else lr,
+            weight_decay=self.weight_decay,
+            autocast_dtype=task.autocast_dtype,
+            n_epochs=n_epochs,
+            batch_size=task.batch_size,
+            callbacks=callbacks,
+            stop_requested=lambda: task.interrupt.came,
+            **self._course(len(task.samples)),
+            **options,
+        )
+
+    _trainer_class = Trainer
+
+    def _course(self, n_samples: int) -> dict:
+        """How the learning rate goes, and how long the teacher averages."""
+        n_steps = self.max_epochs * batches_per_epoch(n_samples, self.batch_size)
+        return {"course": cosine, "teacher_momentum": teacher_momentum(n_steps)}
+
+    # ------------------------------------------------------------------------ finish
+
+    def _finish(self, task: Task) -> None:
+        """Fitted attributes of the best run."""
+        run = task.restarts.best
+        if not self._continues:
+            kept = {name: getattr(self, name) for name in self._of_the_model}
+            self._fitted_with = kept
+        self._model = run.model
+        self._inference = Inference(run.model)
+        self.history_ = run.history
+        self.n_iter_ = len(run.history)
+
+    def _say_what_stopped(self, task: Task) -> None:
+        """Tell of what ended a fit too early; the estimator is fitted."""
+        error = task.restarts.stopped_by
+        if error is None:
+            return
+        if not isinstance(error, KeyboardInterrupt):
+            raise error
+        warnings.warn(
+            f"`fit` was interrupted: the model is that of {self.n_iter_} whole epochs.",
+            ConvergenceWarning,
+            stacklevel=4,  # where `fit` was called
+        )
+
+    # ------------------------------------------------------------------- predictions
+
+    def _infer(self, X, *wanted):
+        """Any of what the model can infer about X, see `Inference`."""
+        check_is_fitted(self)
+        with own_settings():
+            X = check_samples_like(self, X, self._format)
+            samples = Samples(X, self._format, self.device_)
+            found = self._inference.over(samples, self._make_views(), *wanted)
+        if not all(np.isfinite(values).all() for values in found):
+            raise ValueError("X must hold values that the `backbone` can compute with.")
+        return found
+
+    @property
+    def device_(self) -> torch.device:
+        """Where the fitted model is."""
+        return self._model.queue.device
+
+    @property
+    def backbone_(self):
+        """The trained module; can be passed on as another estimator's `backbone`."""
+        check_is_fitted(self)
+        return self._model.student.backbone
+
+    @property
+    def _n_features_out(self):
+        return self._model.queue.shape[2]
+
+    def __sklearn_is_fitted__(self):
+        """Whether there is a model: an interrupted `fit` leaves attributes, too."""
+        return hasattr(self, "_model")
+
+    def __sklearn_tags__(self):
+        """Describe the estimator to scikit-learn."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def __getstate__(self):
+        """Pickle on the CPU, so that a file loads where there is no other device."""
+        state = super().__getstate__().copy()
+        state.pop("_inference", None)  # follows from the model
+        if "_model" in state and self.device_.type != "cpu":
+            state["_model"] = copy.deepcopy(self._model).cpu()
+        return state
+
+    def __setstate__(self, state):
+        """Make the networks ready for predictions."""
+        super().__setstate__(state)
+        if "_model" in state:
+            with own_settings():
+                self._inference = Inference(self._model)
+
+
+def _is_same(value, was) -> bool:
+    """Whether a parameter is the same, though perhaps a list and no longer a tuple."""
+    if isinstance(was, list | tuple) and isinstance(value, list | tuple):
+        return list(value) == list(was)
+    if isinstance(was, backbones.Backbone):
+        return type(value) is type(was) and value.get_params() == was.get_params()
+    return value is was or (isinstance(was, str | Integral) and value == was)
+
+
+def _try(views, samples: Samples) -> None:
+    """Call a user's augmentation before training, which may last hours, does."""
+    generator = torch.Generator(samples.device).manual_seed(0)
+    with OwnDraws(0):
+        if not views(samples[torch.arange(2)], 2, generator).isfinite().all():
+            raise ValueError("`augmentation` must return finite values.")
+
+
+def moco_options() -> dict:
+    """MiCE under Assumptions A3 to A5: one expert, no gate, no prototypes."""
+    return {"n_experts": 1, "omega": None, "kappa": math.inf}

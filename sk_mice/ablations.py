@@ -1,0 +1,394 @@
+"""The paper's ablations, and its learning rates, as estimators of their own.
+
+`PaperMiCE` and `PaperMoCo` are `MiCEClustering` and `MoCo` with the parameters that the
+paper varies (Table 3, the appendix) and that a user need not meet. The recipes of the
+paper (`sk_mice.recipes`) are for these two.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from sklearn.utils._param_validation import StrOptions
+from torch.nn import functional as F
+
+from ._constraints import Count, Number
+from ._engine import objective
+from ._engine.ambient import spawn_seed
+from ._engine.arrays import floats
+from ._engine.model import gating_prototypes, repelled_directions
+from ._engine.trainer import Trainer
+from ._mice import MiCEClustering
+from ._moco import MoCo
+
+__all__ = ["PaperMiCE", "PaperMoCo"]
+
+PAPER_MILESTONES = (0.48, 0.64, 0.8)  # appendix: 480, 640 and 800 of 1,000 epochs
+MAX_PASSES = 20  # appendix
+# The appendix names two criteria, the prototypes' norm and the change of the objective,
+# and no figures.
+SETTLED_ROWS = 1e-3  # largest distance that a row, as a unit vector, moves in a pass
+SETTLED_LOSS = 1e-4  # change of the loss from pass to pass, in nats
+
+
+class _PaperCourse:
+    """Parameters of the course of a fit, beside those of an estimator."""
+
+    _parameter_constraints: dict = {
+        "schedule": "no_validation",  # `course` says what it takes
+        "warmup": [Number(0, 1, closed="left")],
+        "teacher_momentum": [Number(0, 1, closed="left"), None],
+    }
+
+    @classmethod
+    def _get_param_names(cls):
+        # `__init__` takes the estimator's own as keywords.
+        return sorted({*super()._get_param_names(), *cls._of._get_param_names()})
+
+    def _check(self, X, n_experts):
+        X = super()._check(X, n_experts)
+        course(self.schedule, self.warmup)
+        return X
+
+    def _course(self, n_samples):
+        options = super()._course(n_samples)
+        options["course"] = course(self.schedule, self.warmup)
+        if self.teacher_momentum is not None:
+            options["teacher_momentum"] = self.teacher_momentum
+        return options
+
+
+class PaperMoCo(_PaperCourse, MoCo):
+    """`MoCo` with the paper's learning rates.
+
+    Parameters
+    ----------
+    schedule : {"cosine", "step", "constant"}, sequence or callable, default="cosine"
+        Course of the learning rate. "step" multiplies it by 0.1 at 48, 64 and 80
+        percent of each stage as the paper does for CIFAR, a sequence of shares of the
+        stage at those; a callable maps progress from 0 to 1 to a factor.
+    warmup : float, default=0.05
+        Share of each stage over which the learning rate rises linearly.
+    teacher_momentum : float or None, default=None
+        m of the teacher's moving average. None averages over a hundredth of the steps,
+        between 100 and 1,000 of them. (The paper: 0.999.)
+    **parameters : dict
+        Those of `MoCo`.
+
+    Examples
+    --------
+    >>> from sk_mice.ablations import PaperMoCo
+    >>> PaperMoCo(schedule="step", max_epochs=1000).get_params()["max_epochs"]
+    1000
+    """
+
+    _of = MoCo
+    _parameter_constraints: dict = {
+        **MoCo._parameter_constraints,
+        **_PaperCourse._parameter_constraints,
+    }
+
+    def __init__(
+        self, *, schedule="cosine", warmup=0.05, teacher_momentum=None, **parameters
+    ):
+        super().__init__(**parameters)
+        self.schedule = schedule
+        self.warmup = warmup
+        self.teacher_momentum = teacher_momentum
+
+
+class PaperMiCE(_PaperCourse, MiCEClustering):
+    """`MiCEClustering` with the parameters of the paper's ablations.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+    gating_prototypes : {"auto", "simplex", "repelled", "uniform"}, default="auto"
+        Prototypes of the gate. "simplex" are the centres of Algorithm 2, which need K
+        <= D + 1; "repelled" are unit vectors spread by repulsion; "auto" takes the
+        former where they exist. "uniform" are drawn at random (Table 3 (c)).
+    train_gating_prototypes : bool, default=False
+        Whether the gating prototypes, fixed otherwise, follow the gradient as well
+        (Table 3 (d)).
+    expert_prototypes : str or None, default="both"
+        How the prototypes of the experts learn: by the "gradient" of every step, by the
+        "analytical" update at each epoch's end (equation 13), or by "both". "passes"
+        has the gradient and, in place of equation 13, up to 20 passes over the data in
+        which nothing else is trained, until they settle (appendix); `history_` then has
+        "prototype_passes". None leaves them out (Assumption A5).
+    expert_heads : {"own", "shared"}, default="own"
+        Whether each expert has an output layer of its own, or all share one
+        (Assumption A4).
+    n_rounds : int, default=2
+        Rounds of EM after MoCo. Each after the first starts at a partition anew, of
+        the features that EM has learned so far; the first is the longest.
+    schedule, warmup, teacher_momentum
+        See `PaperMoCo`.
+    **parameters : dict
+        Those of `MiCEClustering`. ``kappa=math.inf`` is Assumption A3.
+
+    See Also
+    --------
+    sk_mice.recipes : The paper's settings by name.
+
+    References
+    ----------
+    .. [1] T. W. Tsai, C. Li, J. Zhu, "MiCE: Mixture of Contrastive Experts for
+       Unsupervised Image Clustering", ICLR 2021: Table 3 and Theorem 3.
+
+    Examples
+    --------
+    >>> from sk_mice.ablations import PaperMiCE
+    >>> mice = PaperMiCE(10, init="random", expert_prototypes=None)
+    >>> mice.set_params(expert_heads="own", tau=0.5).tau
+    0.5
+    """
+
+    _of = MiCEClustering
+    _parameter_constraints: dict = {
+        **MiCEClustering._parameter_constraints,
+        **_PaperCourse._parameter_constraints,
+        "gating_prototypes": [StrOptions({"auto", "simplex", "repelled", "uniform"})],
+        "train_gating_prototypes": ["boolean"],
+        "expert_prototypes": [
+            StrOptions({"both", "analytical", "gradient", "passes"}),
+            None,
+        ],
+        "expert_heads": [StrOptions({"own", "shared"})],
+        "n_rounds": [Count(1)],
+    }
+    _of_the_model = (*MiCEClustering._of_the_model, "gating_prototypes")
+
+    def __init__(
+        self,
+        n_clusters=8,
+        *,
+        gating_prototypes="auto",
+        train_gating_prototypes=False,
+        expert_prototypes="both",
+        expert_heads="own",
+        n_rounds=2,
+        schedule="cosine",
+        warmup=0.05,
+        teacher_momentum=None,
+        **parameters,
+    ):
+        super().__init__(n_clusters, **parameters)
+        self.gating_prototypes = gating_prototypes
+        self.train_gating_prototypes = train_gating_prototypes
+        self.expert_prototypes = expert_prototypes
+        self.expert_heads = expert_heads
+        self.n_rounds = n_rounds
+        self.schedule = schedule
+        self.warmup = warmup
+        self.teacher_momentum = teacher_momentum
+
+    def _check(self, X, n_experts):
+        X = super()._check(X, n_experts)
+        shared, class_level = self._shared_head, self.expert_prototypes is not None
+        if shared and not class_level:
+            raise ValueError(
+                '`expert_heads` must be "own" if `expert_prototypes` is None, as all '
+                "experts are the same otherwise (Assumptions A4 and A5) and nothing "
+                'tells clusters apart; got "shared". `MoCo` is that model.'
+            )
+        if self.train_gating_prototypes and math.isinf(self.kappa):
+            raise ValueError(
+                "`train_gating_prototypes` must be False if `kappa` is infinite: the "
+                "gate is uniform wherever its prototypes are; got True."
+            )
+        if self._continues:
+            was = (self._model.shared_head, self._model.class_level)
+            if was != (shared, class_level):
+                raise ValueError(
+                    "`expert_heads`, and whether `expert_prototypes` is None, must be "
+                    "as in the fit that `warm_start` goes on from; got "
+                    f"{self.expert_heads!r} and {self.expert_prototypes!r}."
+                )
+        return X
+
+    @property
+    def _shared_head(self):
+        return self.expert_heads == "shared" and self.n_clusters > 1
+
+    def _n_experts_and_heads(self):
+        n_experts, n_heads = super()._n_experts_and_heads()
+        return n_experts, 2 if self._shared_head else n_heads
+
+    def _model_options(self, seed):
+        seed = spawn_seed(seed, "gating prototypes")
+        kind, size = self.gating_prototypes, (self.n_clusters, self.embedding_dim)
+        return super()._model_options(seed) | {
+            "omega": _gating_prototypes(kind, *size, seed),
+            "class_level": self.expert_prototypes is not None,
+            "shared_head": self._shared_head,
+        }
+
+    @property
+    def _trainer_class(self):
+        return AblationTrainer
+
+    @property
+    def _n_rounds(self):
+        return self.n_rounds
+
+    def _run_stage(self, run, model, task, n_epochs, stage, **options):
+        if stage == "em":
+            options |= {
+                "prototype_update": self.expert_prototypes,
+                "train_gating_prototypes": self.train_gating_prototypes,
+            }
+        super()._run_stage(run, model, task, n_epochs, stage, **options)
+
+
+def _gating_prototypes(kind, n_clusters, dim, seed):
+    """Gating prototypes omega by name, (K, D)."""
+    if kind == "uniform":
+        generator = torch.Generator().manual_seed(seed)
+        draws = torch.rand(n_clusters, dim, generator=generator, dtype=torch.float32)
+        return F.normalize(2 * draws - 1, dim=1)  # a cube, projected onto the sphere
+    if kind == "simplex":
+        return objective.simplex_centres(n_clusters, dim)
+    if kind == "repelled":
+        return repelled_directions(n_clusters, dim)
+    return gating_prototypes(n_clusters, dim)
+
+
+class AblationTrainer(Trainer):
+    """A trainer with other ways to learn the prototypes; see `PaperMiCE`."""
+
+    def __init__(
+        self,
+        module,
+        *,
+        prototype_update="both",
+        train_gating_prototypes=False,
+        **parameters,
+    ):
+        self.prototype_update = prototype_update
+        self.train_gating_prototypes = train_gating_prototypes
+        super().__init__(module, **parameters)
+
+    def choose_parameters(self):
+        mu, omega = self.module.expert_prototypes, self.module.gating_prototypes
+        if mu is not None:
+            mu.requires_grad_(self.prototype_update != "analytical")
+        if omega is not None:
+            omega.requires_grad_(self.train_gating_prototypes)
+
+    def after_step(self, v):
+        super().after_step(v)
+        if self.train_gating_prototypes:  # back to unit norm
+            with torch.no_grad():
+                omega = self.module_.gating_prototypes
+                omega.copy_(F.normalize(omega, dim=1))
+
+    def update_prototypes(self, samples):
+        mu = self.module_.expert_prototypes
+        if mu is None or self.prototype_update == "gradient":
+            return {}
+        if self.prototype_update != "passes":
+            return super().update_prototypes(samples)
+        self.module_.eval()  # leaves the networks' statistics alone
+        n_passes = self._pass_over_prototypes(samples, mu)
+        self.module_.train()
+        self._forget_momentum(mu)
+        return {"prototype_passes": n_passes}
+
+    def _pass_over_prototypes(self, samples, mu) -> int:
+        """SGD on mu alone, until it or the loss settles; returns how many passes.
+
+        The appendix's "extra end-of-epoch training only on mu with stochastic gradient
+        ascent".
+        """
+        options = ("lr", "momentum", "weight_decay")
+        sgd = {name: self.optimizer_.param_groups[0][name] for name in options}
+        optimizer = torch.optim.SGD([mu], **sgd)
+        previous, n_passes, settled = math.inf, 0, False
+        while n_passes < MAX_PASSES and not settled:
+            before, losses = _directions(mu), []
+            for x, indices in self.get_iterator(samples, training=True):
+                loss = self._loss(x, indices)
+                (mu.grad,) = torch.autograd.grad(loss, [mu])
+                optimizer.step()
+                losses.append(loss.detach())
+            mean = torch.stack(losses).mean().item()
+            moved = (_directions(mu) - before).norm(dim=1).max().item()
+            settled = moved < SETTLED_ROWS or abs(mean - previous) < SETTLED_LOSS
+            previous = mean
+            n_passes += 1
+        mu.grad = None
+        return n_passes
+
+    def _loss(self, x, indices):
+        with torch.no_grad():
+            f, v, g = self.embed(x, self.module_.embed)
+        joint = self.module_.log_joint(f, v, g)
+        return self.criterion_(joint, self.responsibilities(joint, indices))
+
+
+def _directions(parameter):
+    return F.normalize(parameter.detach(), dim=1)
+
+
+# ---------------------------------------------------------------- learning rates
+
+
+def course(schedule, warmup: float) -> Callable[[float], float]:
+    """Factor of the learning rate as a function of progress in [0, 1].
+
+    Parameters
+    ----------
+    schedule : {"cosine", "step", "constant"}, sequence of float or callable
+        See `PaperMoCo`.
+    warmup : float
+        Share of the stage over which the rate first rises linearly.
+
+    Raises
+    ------
+    ValueError
+        If `schedule` is nothing of these.
+    """
+    decay = _decay(schedule)
+
+    def factor(progress):
+        rise = min(1.0, progress / warmup + 0.1) if warmup > 0 else 1.0
+        return rise * decay(progress)
+
+    return factor
+
+
+def _decay(schedule):
+    if callable(schedule):
+        _check_factors(schedule)
+        return schedule
+    if isinstance(schedule, str):
+        if schedule == "cosine":
+            return lambda p: 0.5 * (1 + math.cos(math.pi * min(p, 1.0)))
+        if schedule == "constant":
+            return lambda p: 1.0
+        milestones = PAPER_MILESTONES if schedule == "step" else ()
+    else:
+        try:
+            milestones = floats(schedule)
+        except (TypeError, ValueError):
+            milestones = ()
+    if not milestones or not all(0 < m < 1 for m in milestones):
+        raise ValueError(
+            '`schedule` must be "cosine", "step", "constant", milestones between 0 and '
+            f"1 as shares of a stage, or a callable of progress; got {schedule!r}."
+        )
+    return lambda p: 0.1 ** sum(p >= m for m in milestones)
+
+
+def _check_factors(schedule) -> None:
+    try:
+        factors = [float(schedule(progress)) for progress in (0.0, 0.5, 1.0)]
+        valid = all(0 <= factor < math.inf for factor in factors)
+    except (OverflowError, TypeError, ValueError) as error:
+        factors, valid = error, False
+    if not valid:
+        raise ValueError(
+            "`schedule` must map progress from 0 to 1 to factors of 0 and more; at 0, "
+            f"0.5 and 1 it gave {factors}."
+        )

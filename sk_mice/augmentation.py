@@ -1,0 +1,178 @@
+"""Augmentations: how the random views of a training step are made.
+
+Estimators take the objects of this module, whose parameters a search can set as
+``augmentation__flip``, and short forms: a name, None (plain samples) or a callable.
+"""
+
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils._param_validation import StrOptions
+
+from ._constraints import Number
+from ._engine.symmetries import could_be_mirrored as mirror_images_look_alike
+from ._engine.symmetries import lean as images_lean
+from ._engine.views import check_affine, check_crop_scale, is_small_and_grey
+
+__all__ = ["ImageAugmentation", "VectorAugmentation"]
+
+# Rotation and shear of views of images that lean, in degrees. Chosen on handwriting.
+USUAL_TILT = (10.0, 10.0)
+
+
+class ImageAugmentation(BaseEstimator):
+    """Random views of images: crops, mirror images, tilts and colours.
+
+    Parameters
+    ----------
+    colours : {"moco", "simclr"} or None, default="moco"
+        "moco" changes brightness, contrast, saturation and hue of every view and takes
+        the colours out of a fifth of them. "simclr" changes them more, and blurs half
+        of the views. None leaves colours as they are.
+    flip : bool or "auto", default="auto"
+        Whether to mirror images at random, left to right. "auto" does so unless mirror
+        images are unlike those of X, as they are of digits, text and whatever else has
+        a left and a right.
+    crop_scale : "auto" or tuple (low, high), default="auto"
+        Range of a random crop's share of the image's area. "auto" is the paper's
+        (0.2, 1), and (0.5, 1) for grey images up to 32 pixels.
+    affine : "auto" or tuple (rotation, shear), default="auto"
+        In degrees, at most 180 and at most 45: views are turned, and sheared along
+        their rows, by up to that to either side. "auto" is the paper's (0, 0), and
+        (10, 10) for grey images up to 32 pixels that lean either way by themselves, as
+        handwriting does.
+
+    References
+    ----------
+    He et al., "Momentum contrast for unsupervised visual representation learning",
+    CVPR 2020. Chen et al., "A simple framework for contrastive learning of visual
+    representations", ICML 2020.
+
+    Examples
+    --------
+    >>> from sk_mice import MiCEClustering
+    >>> from sk_mice.augmentation import ImageAugmentation
+    >>> mice = MiCEClustering(10, augmentation=ImageAugmentation(flip=False))
+    >>> mice.set_params(augmentation__crop_scale=(0.3, 1)).augmentation
+    ImageAugmentation(crop_scale=(0.3, 1), flip=False)
+    """
+
+    _parameter_constraints: dict = {
+        "colours": [StrOptions({"moco", "simclr"}), None],
+        "flip": ["boolean", StrOptions({"auto"})],
+        "crop_scale": "no_validation",  # checked by what uses them
+        "affine": "no_validation",
+    }
+
+    def __init__(
+        self, *, colours="moco", flip="auto", crop_scale="auto", affine="auto"
+    ):
+        self.colours = colours
+        self.flip = flip
+        self.crop_scale = crop_scale
+        self.affine = affine
+
+    def _decided(self, samples):
+        """The same for these samples, with nothing left to "auto"."""
+        self._validate_params()
+        fmt = samples.format
+        if not fmt.is_image:
+            raise ValueError(
+                "`augmentation` must be VectorAugmentation, a name, a callable or None "
+                f"for vectors; got {self}. If they are flattened images, set "
+                "`image_shape`."
+            )
+        small, affine = is_small_and_grey(fmt.shape), self.affine
+        crop_scale = check_crop_scale(self.crop_scale, fmt.shape)
+        if isinstance(affine, str) and affine == "auto":
+            affine = USUAL_TILT if small and images_lean(samples) else (0.0, 0.0)
+        flip = self.flip
+        if flip == "auto":
+            flip = mirror_images_look_alike(samples)
+        return ImageAugmentation(
+            colours=self.colours,
+            flip=bool(flip),
+            crop_scale=crop_scale,
+            affine=check_affine(affine),
+        )
+
+
+class VectorAugmentation(BaseEstimator):
+    """Random views of vectors: noise, and values of other samples.
+
+    Parameters
+    ----------
+    noise : float, default=0.1
+        Standard deviation of Gaussian noise, in those of each feature.
+    replacement : float, default=0.2
+        Share of the features that take the value of another sample of the batch, as in
+        SCARF.
+
+    References
+    ----------
+    Bahri et al., "SCARF: self-supervised contrastive learning using random feature
+    corruption", ICLR 2022.
+
+    Examples
+    --------
+    >>> from sk_mice.augmentation import VectorAugmentation
+    >>> VectorAugmentation(noise=0.5)
+    VectorAugmentation(noise=0.5)
+    """
+
+    _parameter_constraints: dict = {
+        "noise": [Number(0, 1e6, closed="both")],
+        "replacement": [Number(0, 1, closed="both")],
+    }
+
+    def __init__(self, *, noise=0.1, replacement=0.2):
+        self.noise = noise
+        self.replacement = replacement
+
+    def _decided(self, samples):
+        """The same, for samples that are vectors."""
+        self._validate_params()
+        if samples.format.is_image:
+            raise ValueError(
+                "`augmentation` must be ImageAugmentation, a name, a callable or None "
+                f"for images; got {self}."
+            )
+        return clone(self)
+
+
+NAMED = {
+    "moco": (ImageAugmentation(), VectorAugmentation()),
+    "simclr": (
+        ImageAugmentation(colours="simclr"),
+        VectorAugmentation(noise=0.2, replacement=0.4),
+    ),
+}
+
+
+def resolve_augmentation(augmentation, samples):
+    """What an estimator's `augmentation` stands for, with nothing left to "auto".
+
+    Parameters
+    ----------
+    augmentation : str, ImageAugmentation, VectorAugmentation, callable or None
+    samples : Samples
+        Of the fit.
+
+    Returns
+    -------
+    ImageAugmentation, VectorAugmentation, callable or None
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `augmentation` is nothing of these, or not for such samples.
+    """
+    if isinstance(augmentation, str) and augmentation in NAMED:
+        augmentation = NAMED[augmentation][0 if samples.format.is_image else 1]
+    if isinstance(augmentation, ImageAugmentation | VectorAugmentation):
+        return augmentation._decided(samples)
+    if augmentation is None or callable(augmentation):
+        return augmentation
+    error = ValueError if isinstance(augmentation, str) else TypeError
+    raise error(
+        f"`augmentation` must be {', '.join(map(repr, NAMED))}, an object of "
+        f"`sk_mice.augmentation`, a callable or None; got {augmentation!r}."
+    )

@@ -1,0 +1,438 @@
+"""Backbones: networks that turn a batch of samples into features (B, F).
+
+`MLP`, `SmallResNet` and `ResNet` describe networks by parameters that a search can set
+as ``backbone__width``; `build` makes the module. Estimators also take short names for
+the usual ones ("mlp", "resnet-small", "resnet18", "resnet34", "resnet50"), any module
+of the user's own, and factories of one.
+"""
+
+import copy
+import math
+from itertools import chain
+
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import Options
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ._constraints import LARGEST_COUNT, Count
+
+__all__ = ["MLP", "ResNet", "SmallResNet"]
+
+CIFAR_STEM_UP_TO = 64  # pixels; above, the stem halves images once more, as ImageNet's
+
+
+# ------------------------------------------------------------------------ descriptions
+
+
+class Backbone(BaseEstimator):
+    """A network by its parameters."""
+
+    def build(self, shape) -> nn.Module:
+        """The network, with random weights.
+
+        Parameters
+        ----------
+        shape : tuple (C, H, W) or (F,)
+            Shape of one view.
+
+        Returns
+        -------
+        nn.Module
+            Maps (B, *shape) to (B, F).
+
+        Raises
+        ------
+        ValueError
+            If a parameter is invalid, or the network does not take such samples.
+        """
+        self._validate_params()
+        return self._build(tuple(shape))
+
+    def _refuse_vectors(self, shape) -> None:
+        if len(shape) != 3:
+            raise ValueError(
+                f"`backbone`={self} takes images, but X holds vectors of {shape[0]} "
+                'features; use "mlp", or set `image_shape`.'
+            )
+
+
+class MLP(Backbone):
+    """Hidden layers with batch normalisation, for vectors.
+
+    Parameters
+    ----------
+    width : int, default=256
+        Units of each layer.
+    n_layers : int, default=2
+
+    Examples
+    --------
+    >>> from sk_mice.backbones import MLP
+    >>> sum(p.numel() for p in MLP(width=32).build((10,)).parameters())
+    1472
+    """
+
+    _parameter_constraints: dict = {
+        "width": [Count(1, LARGEST_COUNT)],
+        "n_layers": [Count(1, LARGEST_COUNT)],
+    }
+
+    def __init__(self, width=256, *, n_layers=2):
+        self.width = width
+        self.n_layers = n_layers
+
+    def _build(self, shape):
+        layers, n_in = [nn.Flatten()], math.prod(shape)
+        for _ in range(self.n_layers):
+            layers += [
+                nn.Linear(n_in, self.width, bias=False),
+                nn.BatchNorm1d(self.width),
+                nn.ReLU(inplace=True),
+            ]
+            n_in = self.width
+        return nn.Sequential(*layers)
+
+
+class SmallResNet(Backbone):
+    """A residual network for small images and CPUs.
+
+    Stages of basic blocks (He et al., 2016) of 1, 2, 4, ... times `width` channels, at
+    full, half, quarter, ... of the size that the stem leaves: the image's own up to 64
+    pixels.
+
+    Parameters
+    ----------
+    width : int, default=16
+        Channels of the first stage.
+    blocks : sequence of int, default=(1, 1, 1, 1)
+        Blocks of each stage.
+    max_pool : bool, default=False
+        Whether the stem halves the image by max-pooling (and, above 64 pixels, once
+        more by a stride). Training takes a third of the time, which serves short fits.
+
+    Examples
+    --------
+    >>> from sk_mice import MiCEClustering
+    >>> from sk_mice.backbones import SmallResNet
+    >>> mice = MiCEClustering(10, backbone=SmallResNet(width=32))
+    >>> mice.set_params(backbone__max_pool=True).backbone
+    SmallResNet(max_pool=True, width=32)
+    """
+
+    _parameter_constraints: dict = {
+        "width": [Count(1, LARGEST_COUNT)],
+        "blocks": [tuple, list],
+        "max_pool": ["boolean"],
+    }
+
+    def __init__(self, width=16, *, blocks=(1, 1, 1, 1), max_pool=False):
+        self.width = width
+        self.blocks = blocks
+        self.max_pool = max_pool
+
+    def _build(self, shape):
+        self._refuse_vectors(shape)
+        if not self.blocks or not all(map(Count(1).is_satisfied_by, self.blocks)):
+            raise ValueError(
+                "`blocks` of SmallResNet must be positive integers, one for each "
+                f"stage; got {self.blocks!r}."
+            )
+        reduction = 1
+        if self.max_pool:
+            reduction = 2 if max(shape[1:]) <= CIFAR_STEM_UP_TO else 4
+        return _SmallResNet(shape[0], self.width, self.blocks, reduction)
+
+
+class ResNet(Backbone):
+    """The residual networks of He et al. (2016), as torchvision has them.
+
+    Images up to 64 pixels get the stem of the paper's appendix: a 3 x 3 convolution
+    without stride. Weights are random.
+
+    Parameters
+    ----------
+    depth : {18, 34, 50}, default=18
+    max_pool : bool, default=False
+        Whether the stem for images up to 64 pixels keeps the max-pooling, which halves
+        them. (Larger images always have it.)
+
+    Examples
+    --------
+    >>> from sk_mice.backbones import ResNet
+    >>> ResNet(34).build((3, 32, 32)).layer1[0].conv1.kernel_size
+    (3, 3)
+    """
+
+    _parameter_constraints: dict = {
+        "depth": [Options(int, {18, 34, 50})],
+        "max_pool": ["boolean"],
+    }
+
+    def __init__(self, depth=18, *, max_pool=False):
+        self.depth = depth
+        self.max_pool = max_pool
+
+    def _build(self, shape):
+        self._refuse_vectors(shape)
+        # Imported when used: torchvision takes longer to import than all of ours.
+        from torchvision import models
+
+        channels, *sides = shape
+        net = getattr(models, f"resnet{self.depth}")(weights=None)
+        net.fc = nn.Identity()
+        if max(sides) <= CIFAR_STEM_UP_TO:
+            net.conv1 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+            if not self.max_pool:
+                net.maxpool = nn.Identity()
+        elif channels != 3:
+            net.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
+        return net
+
+
+NAMED = {
+    "mlp": MLP(),
+    "resnet-small": SmallResNet(),
+    "resnet18": ResNet(18),
+    "resnet34": ResNet(34),
+    "resnet50": ResNet(50),
+}
+
+
+# ------------------------------------------------------------ an estimator's backbone
+
+
+def resolve_backbone(backbone, shape, device):
+    """What an estimator's `backbone` stands for, for samples and a device.
+
+    Parameters
+    ----------
+    backbone : str, Backbone, nn.Module or callable
+        "auto" is "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18" for
+        images on an accelerator.
+    shape : tuple (C, H, W) or (F,)
+        Shape of one view.
+    device : torch.device
+
+    Returns
+    -------
+    Backbone, nn.Module or callable
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `backbone` is nothing of these.
+    """
+    if isinstance(backbone, str):
+        if backbone == "auto":
+            of_images = "resnet-small" if device.type == "cpu" else "resnet18"
+            backbone = of_images if len(shape) == 3 else "mlp"
+        if backbone not in NAMED:
+            names = ", ".join(f'"{name}"' for name in ("auto", *NAMED))
+            raise ValueError(
+                f"`backbone` must be {names}, an object of `sk_mice.backbones`, a "
+                f"module or a factory of one; got {backbone!r}."
+            )
+        return NAMED[backbone]
+    if isinstance(backbone, Backbone | nn.Module) or callable(backbone):
+        return backbone
+    raise TypeError(_no_backbone(backbone))
+
+
+def build_backbone(resolved, shape) -> nn.Module:
+    """The module of a resolved backbone; a module is copied, a factory called."""
+    if isinstance(resolved, Backbone):
+        return resolved.build(shape)
+    if isinstance(resolved, nn.Module):
+        return _copied(resolved)
+    module = resolved()
+    if not isinstance(module, nn.Module):
+        raise TypeError(_no_backbone(module))
+    return module
+
+
+def weight_count(resolved, shape) -> tuple[int, int]:
+    """Numbers of weights and of features F, before any memory is taken for them.
+
+    Of the user's own networks as far as they are known. To be called within `OwnDraws`.
+
+    Raises
+    ------
+    ValueError
+        If there are too many weights for any tensor.
+    """
+    if isinstance(resolved, nn.Module):
+        return sum(weight.numel() for weight in _weights(resolved)), 1
+    if not isinstance(resolved, Backbone):
+        return 0, 1
+    try:
+        with torch.device("meta"):
+            weights = list(_weights(resolved.build(shape)))
+    except (OverflowError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"`backbone` must have weights that can be counted; got {resolved!r}."
+        ) from error
+    return sum(weight.numel() for weight in weights), len(weights[-1])
+
+
+def _weights(module):
+    """Parameters with sizes: those of lazy layers have none yet."""
+    return (p for p in module.parameters() if not nn.parameter.is_lazy(p))
+
+
+def _no_backbone(got) -> str:
+    return (
+        "`backbone` must be a name, an object of `sk_mice.backbones`, an nn.Module or "
+        f"a factory that returns one; got {type(got).__name__}."
+    )
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # of whatever the module keeps
+        raise ValueError(
+            "`backbone` must be a module that can be copied; copying "
+            f"{type(module).__name__} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def feature_count(backbone: nn.Module, shape) -> int:
+    """F of a backbone that maps (B, *shape) to (B, F).
+
+    Raises
+    ------
+    ValueError
+        If it does not.
+    """
+    was_training = backbone.training
+    backbone.eval()  # a probe must not touch batch-norm statistics
+    with torch.no_grad(), _device(backbone):  # also what the module makes lies there
+        features = _probed(backbone, torch.zeros(2, *shape, dtype=torch.float32))
+    backbone.train(was_training)
+    return features.shape[1]
+
+
+def check_training(backbone: nn.Module, shape) -> None:
+    """Raise ValueError unless a user's own backbone can be trained.
+
+    It is tried on a copy, whose draws are its own: to be called within `OwnDraws`.
+    """
+    device = _device(backbone)
+    if device.type == "meta":
+        raise ValueError("`backbone` must have weights; those on meta have no values.")
+    copied = _copied(backbone).train()
+    x = torch.randn(2, *shape, dtype=torch.float32)
+    cuda = [device] if device.type == "cuda" else []  # whose dropout has one generator
+    with torch.random.fork_rng(cuda, enabled=bool(cuda)), torch.enable_grad():
+        features = _probed(copied, x.to(device), backward=True)
+    if not features.isfinite().all():
+        raise ValueError(
+            "`backbone` must return finite features; "
+            f"{type(backbone).__name__} does not in training mode."
+        )
+
+
+def _device(module) -> torch.device:
+    tensors = chain(module.parameters(), module.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+
+def _probed(module, x, *, backward=False) -> Tensor:
+    """What a module makes of a batch, and perhaps the way back; as it has to be."""
+    name = type(module).__name__
+    needed = f"`backbone` must map (B, {', '.join(map(str, x.shape[1:]))}) to (B, F)"
+    mode = "in training mode " if module.training else ""
+    try:
+        features = module(x)
+        if backward and isinstance(features, Tensor) and features.requires_grad:
+            features.sum().backward()
+    except Exception as error:  # the user's code may raise anything
+        raise ValueError(
+            f"{needed}; {name} {mode}raised {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(features, Tensor):
+        got = type(features)
+    elif features.ndim != 2 or len(features) != len(x) or not features.shape[1]:
+        got = tuple(features.shape)
+    elif features.dtype != torch.float32:
+        got, needed = features.dtype, f"{needed} in float32"
+    else:
+        return features
+    raise ValueError(f"{needed}; {name} {mode}returned {got} for B={len(x)}.")
+
+
+# ----------------------------------------------------------------------------- modules
+
+
+class _Subsample(torch.autograd.Function):
+    """Every stride-th pixel, x[:, :, ::stride, ::stride], in the memory format of x.
+
+    So is its gradient. That of a slice has the same values but is contiguous, and sums
+    and products of it with channels-last tensors are slow.
+    """
+
+    @staticmethod
+    def forward(ctx, x, stride):
+        channels_last = x.is_contiguous(memory_format=torch.channels_last)
+        ctx.format = torch.channels_last if channels_last else torch.contiguous_format
+        ctx.shape, ctx.stride = x.shape, stride
+        return x[:, :, ::stride, ::stride].contiguous(memory_format=ctx.format)
+
+    @staticmethod
+    def backward(ctx, grad):
+        like = {"dtype": grad.dtype, "device": grad.device}
+        whole = torch.empty(ctx.shape, memory_format=ctx.format, **like).zero_()
+        whole[:, :, :: ctx.stride, :: ctx.stride] = grad
+        return whole, None
+
+
+class _BasicBlock(nn.Module):
+    def __init__(self, c_in: int, c_out: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(c_out)
+        self.conv2 = nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(c_out)
+        self.stride = stride
+        self.shortcut = None
+        if stride != 1 or c_in != c_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(c_in, c_out, 1, bias=False), nn.BatchNorm2d(c_out)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x
+        if self.shortcut is not None:
+            # The stride of the 1x1 convolution. Left to the convolution, its backward
+            # pass corrupts memory in torch 2.15 on a CPU (channels-last, fewer than 16
+            # channels, more than one thread).
+            shortcut = self.shortcut(_Subsample.apply(x, self.stride))
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(x)).add_(shortcut), inplace=True)
+
+
+class _SmallResNet(nn.Module):
+    # `reduction` is by how much the stem makes the image smaller: 2 is done by
+    # max-pooling, 4 by a convolution with a stride before it.
+    def __init__(self, channels: int, width: int, blocks, reduction: int):
+        super().__init__()
+        layers = [
+            nn.Conv2d(channels, width, 3, max(1, reduction // 2), 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        ]
+        if reduction > 1:
+            layers.append(nn.MaxPool2d(3, 2, 1))
+        c_in = width
+        for stage, n_blocks in enumerate(blocks):
+            for block in range(n_blocks):
+                c_out = width * 2**stage
+                stride = 2 if stage > 0 and block == 0 else 1
+                layers.append(_BasicBlock(c_in, c_out, stride))
+                c_in = c_out
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).mean(dim=(2, 3))
