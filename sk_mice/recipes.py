@@ -1,9 +1,10 @@
 """Settings by name: the paper's, and ours for short budgets.
 
 Each is a read-only mapping of parameters, to be handed on with ``**``; another value
-goes beside it, ``MiCEClustering(**(CIFAR10 | {"max_epochs": 100}))``. What ends in
-``_MOCO`` is for `MoCo` and holds the same values, as in the paper ("MoCo [...] follows
-the same hyper-parameter settings as MiCE"); all others are for `MiCEClustering`.
+goes beside it, ``PaperMiCE(**(CIFAR10 | {"max_epochs": 100}))``. The paper's are for
+`sk_mice.ablations.PaperMiCE`, ours for `MiCEClustering`. What ends in ``_MOCO`` is for
+`PaperMoCo` and `MoCo` and holds the same values, as in the paper ("MoCo [...] follows
+the same hyper-parameter settings as MiCE").
 
 The paper's
     ``CIFAR10``, ``CIFAR100_20``, ``STL10``, ``IMAGENET_DOG``: from random weights, as
@@ -33,11 +34,12 @@ Where the authors' code differs from their text
 
 Examples
 --------
->>> from sk_mice import MiCEClustering, MoCo, recipes
->>> mice = MiCEClustering(**recipes.CIFAR10, random_state=0)
+>>> from sk_mice import recipes
+>>> from sk_mice.ablations import PaperMiCE, PaperMoCo
+>>> mice = PaperMiCE(**recipes.CIFAR10, random_state=0)
 >>> mice.n_clusters, mice.max_epochs, mice.init
 (10, 1000, 'random')
->>> MoCo(**recipes.CIFAR10_MOCO).max_epochs
+>>> PaperMoCo(**recipes.CIFAR10_MOCO).max_epochs
 1000
 
 Pre-training, then MiCE from its networks with stronger views:
@@ -48,6 +50,9 @@ Pre-training, then MiCE from its networks with stronger views:
 """
 
 from types import MappingProxyType
+
+from .augmentation import ImageAugmentation
+from .backbones import ResNet
 
 __all__ = [
     "CIFAR10",
@@ -88,7 +93,7 @@ def _for_moco(recipe):
 _PAPER = _recipe(
     # Experiments and appendix. For images up to 64 pixels the name stands for the stem
     # of 3 x 3 without max-pooling that the appendix gives to CIFAR, and for larger ones
-    # for the usual stem. Same accuracy with the max-pooling: "resnet34-maxpool".
+    # for the usual stem.
     backbone="resnet34",
     embedding_dim=128,  # appendix, of gate and experts
     tau=1.0,  # Experiments, and appendix
@@ -98,17 +103,15 @@ _PAPER = _recipe(
     teacher_momentum=0.999,  # appendix, m
     # Appendix: "follows MoCo closely"; the range is that of the authors' code, as the
     # text has none.
-    augmentation="moco",
-    crop_scale=(0.2, 1.0),
-    affine=(0.0, 0.0),
-    flip=True,
+    augmentation=ImageAugmentation(
+        flip=True, crop_scale=(0.2, 1.0), affine=(0.0, 0.0)
+    ),
     init="random",  # Introduction: "without any form of pre-training"
     batch_size=256,  # Experiments, and appendix
     lr=1.0,  # appendix, of networks and expert prototypes alike
     weight_decay=1e-4,  # appendix
     # Appendix, "Training time": the GPU that was used, a GTX 1080 Ti, has no bfloat16.
     precision="float32",
-    queue_precision="float32",
 )
 _WARMUP_EPOCHS = 10  # the authors' code
 
@@ -154,7 +157,7 @@ FASHION_MNIST_CPU = _recipe(n_clusters=10, backbone="resnet-small", max_epochs=5
 # Not measured: a guess at what one H100 does in 30 minutes, from the number of
 # operations. Max-pooling makes the network four times as fast, and the appendix has
 # found that it costs nothing (83.6 for 83.4).
-CIFAR10_GPU = _recipe(n_clusters=10, backbone="resnet34-maxpool", max_epochs=250)
+CIFAR10_GPU = _recipe(n_clusters=10, backbone=ResNet(34, max_pool=True), max_epochs=250)
 
 DIGITS_CPU_MOCO = _for_moco(DIGITS_CPU)
 FASHION_MNIST_CPU_MOCO = _for_moco(FASHION_MNIST_CPU)
