@@ -1,4 +1,4 @@
-"""The paper's ablations (Table 3) as parameters, alone and together."""
+"""The paper's ablations (Table 3) and courses as parameters, alone and together."""
 
 import math
 import pickle
@@ -6,10 +6,14 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
+from sklearn.base import clone
 from skorch.callbacks import Callback
 
 import sk_mice
-from sk_mice import MiCEClustering
+from sk_mice import MiCEClustering, ablations
+from sk_mice._engine import objective
+from sk_mice.ablations import AblationTrainer, PaperMiCE, PaperMoCo, course
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -28,9 +32,11 @@ SENSELESS = [{"A4", "A5"}, {"A3", "learned omega"}]
 ALONE = [pytest.param(options, id=name) for name, options in ABLATIONS.items()]
 
 
+SMALL = {"embedding_dim": 8, "batch_size": 16, "max_epochs": 4}
+
+
 def tiny(**options):
-    defaults = {"embedding_dim": 8, "batch_size": 16, "max_epochs": 4}
-    return MiCEClustering(3, random_state=0, **(defaults | options))
+    return PaperMiCE(**({"n_clusters": 3, "random_state": 0} | SMALL | options))
 
 
 def pairs():
@@ -131,3 +137,174 @@ def test_a_warm_start_may_learn_otherwise():
     omega = mice.gating_prototypes_
     mice.set_params(train_gating_prototypes=False).fit(X)
     np.testing.assert_array_equal(omega, mice.gating_prototypes_)
+
+
+def test_parameters_are_those_of_the_estimator_and_more():
+    mice = PaperMiCE(5, tau=0.5, schedule="step")
+    own = {"gating_prototypes", "train_gating_prototypes", "expert_prototypes"}
+    own |= {"expert_heads", "n_rounds", "schedule", "warmup", "teacher_momentum"}
+    assert mice.get_params().keys() - MiCEClustering().get_params().keys() == own
+    again = clone(mice).set_params(augmentation__flip=True)
+    assert (again.n_clusters, again.tau, again.schedule) == (5, 0.5, "step")
+    assert again.augmentation.flip is True
+    assert "tau=0.5" in repr(mice)
+    with pytest.raises(TypeError, match="colour"):
+        PaperMiCE(colour=1)
+
+
+def test_without_changes_it_is_the_estimator():
+    plain = MiCEClustering(3, random_state=0, **SMALL).fit(X)
+    mice = tiny().fit(X)
+    np.testing.assert_array_equal(plain.predict_proba(X), mice.predict_proba(X))
+
+
+# ------------------------------------------------------------------- the prototypes
+
+
+class EveryStep(Callback):
+    """Keeps copies of both sets of prototypes, and all else at an epoch's last step."""
+
+    def __init__(self):
+        self.mu, self.omega, self.others, self.at_end = [], [], [], []
+
+    def on_batch_end(self, net, **kwargs):
+        module = net.module_
+        self.mu.append(module.expert_prototypes.detach().clone())
+        self.omega.append(module.gating_prototypes.detach().clone())
+        if net.step_ == net.n_steps_:
+            state = module.state_dict().items()
+            self.others.append({name: value.clone() for name, value in state})
+
+    def on_epoch_end(self, net, **kwargs):
+        self.at_end.append(net.module_.expert_prototypes.detach().clone())
+
+
+def watched(**options):
+    """The steps of one epoch of EM, three an epoch, from a random start."""
+    steps = EveryStep()
+    options = {"init": "random", "max_epochs": 2, "callbacks": [steps], **options}
+    return steps, tiny(**options).fit(X)
+
+
+def test_analytical_update_alone_leaves_prototypes_to_the_epochs_end():
+    steps, _ = watched(expert_prototypes="analytical")
+    assert torch.equal(steps.mu[0], steps.mu[2])
+    assert not torch.equal(steps.mu[2], steps.mu[3])
+    assert torch.equal(steps.mu[3], steps.mu[5])
+
+
+def test_gradient_alone_goes_on_over_the_epochs_end():
+    steps, _ = watched(expert_prototypes="gradient")
+    assert torch.equal(steps.at_end[0], steps.mu[2])
+    assert torch.equal(steps.at_end[1], steps.mu[5])
+    assert not torch.equal(steps.mu[0], steps.mu[1])
+
+
+def test_passes_train_the_prototypes_and_nothing_else():
+    steps, mice = watched(expert_prototypes="passes", max_epochs=1)
+    for name, value in mice._model.state_dict().items():
+        if name != "queue":  # rounded at the end of a fit
+            same = torch.equal(value, steps.others[0][name])
+            assert same == (name != "expert_prototypes")
+    assert 1 <= mice.history_[0]["prototype_passes"] <= 20
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, None),
+        ({"SETTLED_ROWS": 10.0}, 1),
+        ({"SETTLED_ROWS": 0.0, "SETTLED_LOSS": 1e9}, 2),
+        ({"SETTLED_ROWS": 0.0, "SETTLED_LOSS": 0.0}, 20),
+    ],
+)
+def test_passes_end_where_prototypes_or_objective_settle(limits, expected, monkeypatch):
+    for name, value in limits.items():
+        monkeypatch.setattr(ablations, name, value)
+    _, mice = watched(expert_prototypes="passes", max_epochs=1)
+    n_passes = mice.history_[0]["prototype_passes"]
+    assert n_passes == expected if expected else 1 <= n_passes <= 20
+
+
+def test_gating_prototypes_are_fixed_unless_they_are_to_be_trained():
+    for trained in (False, True):
+        steps, _ = watched(train_gating_prototypes=trained)
+        assert torch.equal(steps.omega[0], steps.omega[-1]) != trained
+        for omega in steps.omega:
+            torch.testing.assert_close(omega.norm(dim=1), torch.ones(3))
+
+
+def test_simplex_prototypes_need_room():
+    with pytest.raises(ValueError, match=r"at least n_clusters - 1 = 8.*got 4"):
+        tiny(n_clusters=9, embedding_dim=4, gating_prototypes="simplex").fit(X)
+
+
+def test_the_update_of_the_prototypes_is_equation_13():
+    class Watch(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            assert isinstance(net, AblationTrainer)
+            mu = net.module_.expert_prototypes.detach()
+            expected = objective.prototype_update(net.statistics_.class_sums, mu)
+            torch.testing.assert_close(mu, expected)
+
+    tiny(callbacks=[Watch()], expert_prototypes="analytical", init="random").fit(X)
+
+
+# --------------------------------------------------------------------- learning rates
+
+
+def test_step_has_the_papers_milestones():
+    factor = course("step", warmup=0)
+    epochs = {0: 1, 479: 1, 480: 0.1, 639: 0.1, 640: 0.01, 799: 0.01, 800: 0.001}
+    for epoch, expected in epochs.items():
+        assert factor(epoch / 1000) == pytest.approx(expected)
+
+
+def test_given_milestones_and_callables():
+    factor = course([0.5, 0.75], warmup=0)
+    assert [factor(p) for p in (0.4, 0.6, 0.8)] == pytest.approx([1, 0.1, 0.01])
+    assert course(math.sqrt, warmup=0)(0.25) == 0.5
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "step", "constant", [0.5], math.cos])
+def test_warmup_rises_and_never_rests_at_zero(schedule):
+    factor = course(schedule, warmup=0.1)
+    rises = [factor(p) for p in (0, 0.03, 0.06, 0.089)]
+    assert rises == sorted(rises)
+    assert 0 < rises[0] < 0.11
+    assert factor(0.2) == course(schedule, warmup=0)(0.2)
+
+
+def test_bad_schedules():
+    for schedule in ("linear", 0.5, None, [], [0.5, 1.5], ["a"], [10**400]):
+        with pytest.raises(ValueError, match="`schedule` must be"):
+            PaperMoCo(schedule=schedule).fit(X)
+    for schedule in (
+        *(lambda progress: -1.0, lambda progress: math.nan, lambda progress: math.inf),
+        *(lambda progress: "fast", lambda progress: None, lambda: 1.0),
+        lambda progress: 0.5 - progress,  # turns negative on the way
+    ):
+        with pytest.raises(ValueError, match="`schedule` must map progress from 0"):
+            PaperMoCo(schedule=schedule).fit(X)
+    with pytest.raises(ZeroDivisionError):  # what a callable raises is its own
+        PaperMoCo(schedule=lambda progress: 1 / 0).fit(X)
+
+
+def test_em_takes_a_third_of_the_rate_after_a_first_stage_alone():
+    options = {"schedule": "constant", "warmup": 0, "lr": 0.03, "max_epochs": 3}
+    rates = [row["lr"] for row in tiny(**options).fit(X).history_]
+    assert rates == pytest.approx([0.03, 0.03, 0.01])
+    rates = [row["lr"] for row in tiny(**options, init="random").fit(X).history_]
+    assert rates == pytest.approx([0.03] * 3)
+
+
+def test_the_teachers_momentum():
+    for given, expected in ((None, 0.99), (0.5, 0.5)):
+        seen = []
+
+        class Watch(Callback):
+            def on_train_begin(self, net, seen=seen, **kwargs):
+                seen.append(net.teacher_momentum)
+
+        tiny(teacher_momentum=given, callbacks=[Watch()], max_epochs=1).fit(X)
+        assert set(seen) == {expected}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice.backbones import SmallResNet
 
 SIDES = st.integers(1, 8)
 CHANNELS = st.sampled_from([1, 3, 4])
@@ -165,8 +166,8 @@ ODD_MODULES = [
 VALUES = {
     "n_clusters": ([1, 2, 3, 4, np.int64(2)], [0, 100, 2.0]),
     "backbone": (
-        ["auto", "resnet-small-1", torch.nn.Flatten()],
-        [torch.nn.ReLU, "resnet-small-100000", *ODD_MODULES],
+        ["auto", SmallResNet(1), torch.nn.Flatten()],
+        [torch.nn.ReLU, SmallResNet(100000), *ODD_MODULES],
     ),
     "embedding_dim": ([1, 2, 3, 5], [0, 10**9]),
     "tau": ([1, 0.01, 100, 1e-3, 1e300, np.float32(0.3)], [0, 1e-9, math.inf]),
@@ -256,7 +257,7 @@ def with_backbone(drawn, X):
     if drawn["backbone"] is not None:
         return drawn
     images = dimensions(X) > 2 or drawn.get("image_shape")
-    return drawn | {"backbone": "resnet-small-1" if images else "mlp"}
+    return drawn | {"backbone": SmallResNet(1) if images else "mlp"}
 
 
 def holds_nan(value):

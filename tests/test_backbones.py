@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from sk_mice._engine.backbones import (
+from sk_mice.backbones import SmallResNet
     BACKBONES,
     MLP,
     SmallResNet,
@@ -24,9 +25,9 @@ CPU = torch.device("cpu")
         ("mlp", (1, 16, 16), 256),
         ("resnet-small", (1, 28, 28), 128),
         ("resnet-small", (4, 20, 33), 128),
-        ("resnet-small-8", (1, 20, 20), 64),
+        (SmallResNet(8), (1, 20, 20), 64),
         ("resnet-small-maxpool", (1, 28, 28), 128),
-        ("resnet-small-8-maxpool", (3, 96, 96), 64),
+        (SmallResNet(8, max_pool=True), (3, 96, 96), 64),
         ("resnet34-maxpool", (3, 32, 32), 512),
         ("resnet18", (3, 32, 32), 512),
         ("resnet34", (1, 32, 32), 512),

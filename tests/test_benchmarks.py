@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from test_datasets import cifar_files, write_archive
 
 from sk_mice._engine import objective
+from sk_mice.backbones import SmallResNet
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCORES = {"acc", "nmi", "ari"}
@@ -158,7 +159,7 @@ def test_train_step(benchmark, tmp_path, capsys):
 def test_predict(benchmark, tmp_path, capsys):
     path = tmp_path / "predict.json"
     options = ("--n", "300", "--image-size", "16", "--queue-size", "64")
-    options = (*options, "--backbone", "resnet-small-4", "--epochs", "2")
+    options = (*options, "--backbone", SmallResNet(4), "--epochs", "2")
     benchmark("predict").main([*options, "--repeats", "1", "--json", str(path)])
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert set(kept["seconds"]) == {"predict", "predict_proba", "networks"}

@@ -52,7 +52,7 @@ def test_partition_over_a_bfloat16_queue_is_close():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_fit_and_predict(precision):
     mice = MiCEClustering(
-        4, device="cuda", precision=precision, max_epochs=8, flip=False, random_state=0
+        4, device="cuda", precision=precision, max_epochs=8, random_state=0
     ).fit(IMAGES)
     assert mice.device_.type == "cuda"
     np.testing.assert_array_equal(mice.labels_, mice.predict(IMAGES))

@@ -10,6 +10,7 @@ from torch import nn
 from sk_mice._engine.backbones import build_backbone
 from sk_mice._engine.inference import SMALLEST_PIECE, Inference, folded, in_pieces
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
+from sk_mice.backbones import SmallResNet
 
 CPU = torch.device("cpu")
 
@@ -31,7 +32,7 @@ def trained(name, shape):
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("resnet-small-4", (1, 16, 16)),
+        (SmallResNet(4), (1, 16, 16)),
         ("resnet18", (3, 32, 32)),
         ("resnet18-maxpool", (4, 32, 32)),
         ("resnet50", (3, 80, 80)),

@@ -15,15 +15,15 @@ from skorch.callbacks import Callback, EarlyStopping
 
 from sk_mice import MiCEClustering, MoCo, _mice
 from sk_mice._engine import trainer
-from sk_mice._engine.backbones import SmallResNet
+from sk_mice.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 IMAGES = load_digits(n_class=4).images[:160]
 torch.manual_seed(0)
-BACKBONE = SmallResNet(1, width=8, blocks=(1, 1))
-OPTIONS = {"backbone": BACKBONE, "batch_size": 64, "flip": False, "random_state": 0}
+BACKBONE = SmallResNet(8, blocks=(1, 1)).build((1, 16, 16))
+OPTIONS = {"backbone": BACKBONE, "batch_size": 64, "random_state": 0}
 
 
 class Raise(Callback):

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo, load, save
-from sk_mice._engine.backbones import SmallResNet
+from sk_mice.backbones import SmallResNet
 from sk_mice._partition import partition
 from sk_mice._progress import Progress
 from sk_mice.metrics import clustering_accuracy_score
@@ -30,7 +30,7 @@ DIGITS = load_digits(n_class=4)
 IMAGES, CLASSES = DIGITS.images[:160], DIGITS.target[:160]
 # A module, as the same start is wanted for every fit.
 torch.manual_seed(0)
-BACKBONE = SmallResNet(1, width=8, blocks=(1, 1))
+BACKBONE = SmallResNet(8, blocks=(1, 1)).build((1, 16, 16))
 
 
 def tiny(n_clusters=4, **options):
@@ -40,7 +40,6 @@ def tiny(n_clusters=4, **options):
         "embedding_dim": 16,
         "max_epochs": 8,
         "batch_size": 32,
-        "flip": False,
         "random_state": 0,
     }
     return MiCEClustering(n_clusters, **(defaults | options))
@@ -73,7 +72,7 @@ def test_scikit_learns_checks(estimator, check):
 
 
 def test_clone_and_fit_leave_the_users_backbone_alone():
-    mine = SmallResNet(1, width=4, blocks=(1, 1)).train()
+    mine = SmallResNet(4, blocks=(1, 1)).build((1, 16, 16)).train()
     before = copy.deepcopy(mine.state_dict())
     estimator = tiny(backbone=mine)
     clone(estimator).fit(IMAGES)
@@ -88,7 +87,7 @@ def test_clone_and_fit_leave_the_users_backbone_alone():
 
 
 def test_backbone_can_be_passed_on(fitted):
-    moco = MoCo(backbone=fitted.backbone_, max_epochs=1, random_state=0, flip=False)
+    moco = MoCo(backbone=fitted.backbone_, max_epochs=1, random_state=0)
     moco.fit(IMAGES)
     assert type(moco.backbone_) is type(fitted.backbone_)
     again = clone(tiny(backbone=moco.backbone_, init="random", max_epochs=1))
@@ -671,7 +670,7 @@ def test_shapes_of_the_same_values_in_the_same_order(shape, layout, others):
     X = RNG.random(shape)
     image_shape = (8, 7, 3) if len(shape) == 2 else None
     options = {"layout": layout, "image_shape": image_shape, "max_epochs": 1}
-    estimator = tiny(2, backbone="resnet-small-4", **options).fit(X)
+    estimator = tiny(2, backbone=SmallResNet(4), **options).fit(X)
     for other in others:
         np.testing.assert_array_equal(
             estimator.transform(X.reshape(other)), estimator.transform(X)

@@ -12,13 +12,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sk_mice import MoCo, SphericalKMeans
 from sk_mice._engine import objective
-from sk_mice._engine.backbones import SmallResNet
+from sk_mice.backbones import SmallResNet
 from sk_mice._engine.trainer import Trainer
 
 IMAGES = load_digits(n_class=4).images[:160]
 # A module, as the same start is wanted for every fit.
 torch.manual_seed(0)
-BACKBONE = SmallResNet(1, width=8, blocks=(1, 1))
+BACKBONE = SmallResNet(8, blocks=(1, 1)).build((1, 16, 16))
 
 
 def tiny(**options):
@@ -27,7 +27,6 @@ def tiny(**options):
         "embedding_dim": 16,
         "max_epochs": 3,
         "batch_size": 64,
-        "flip": False,
         "random_state": 0,
     }
     return MoCo(**(defaults | options))

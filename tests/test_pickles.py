@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -42,11 +43,10 @@ np.savez(f"{folder}/read.npz", **read)
 
 def tiny(**options):
     defaults = {
-        "backbone": "resnet-small-4",
+        "backbone": SmallResNet(4),
         "embedding_dim": 16,
         "max_epochs": 2,
         "batch_size": 32,
-        "flip": False,
         "random_state": 0,
     }
     return MiCEClustering(4, **(defaults | options))
@@ -142,7 +142,7 @@ def size_for_prediction(model):
 def test_a_dump_is_as_large_as_what_prediction_needs(cls):
     # The default network, so that weights, kept twice or with their gradients, would
     # show beside what pickle itself adds: some hundred bytes a tensor.
-    model = cls(max_epochs=1, flip=False, random_state=0).fit(IMAGES)
+    model = cls(max_epochs=1, random_state=0).fit(IMAGES)
     needed = size_for_prediction(model)
     assert needed > 2_000_000
     extra = len(pickle.dumps(model)) - needed
@@ -161,7 +161,7 @@ def test_labels_alone_grow_with_the_samples():
 
 def test_the_baseline_pipeline():
     baseline = make_pipeline(
-        MoCo(backbone="resnet-small-4", max_epochs=1, flip=False, random_state=0),
+        MoCo(backbone=SmallResNet(4), max_epochs=1, random_state=0),
         SphericalKMeans(4, random_state=0),
     ).fit(IMAGES)
     read = pickle.loads(pickle.dumps(baseline))

@@ -7,6 +7,7 @@ import pytest
 
 from sk_mice import MiCEClustering, MoCo, recipes
 from sk_mice._engine.schedule import check_schedule, learning_rate
+from sk_mice.backbones import SmallResNet
 
 PAPER = ("CIFAR10", "CIFAR100_20", "STL10", "IMAGENET_DOG")
 # All, and those after which the rate is multiplied by 0.1 (appendix).
@@ -74,7 +75,7 @@ def test_the_queue_of_stl10_is_shorter():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_fit_and_another_from_its_networks():
     X = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
-    small = {"backbone": "resnet-small-4", "max_epochs": 1, "n_clusters": 3}
+    small = {"backbone": SmallResNet(4), "max_epochs": 1, "n_clusters": 3}
     mice = MiCEClustering(**(recipes.CIFAR10 | small), random_state=0).fit(X)
     first = mice.expert_prototypes_
     mice.set_params(**recipes.FINETUNE).fit(X)

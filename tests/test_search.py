@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_info
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
 from sk_mice.metrics import SCORERS, silhouette_scorer, stability_scorer
+from sk_mice.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -30,11 +31,10 @@ LABEL_FREE = {"silhouette": silhouette_scorer, "stability": stability_scorer}
 
 def tiny(n_clusters=3, **options):
     defaults = {
-        "backbone": "resnet-small-4",
+        "backbone": SmallResNet(4),
         "embedding_dim": 8,
         "max_epochs": 2,
         "batch_size": 32,
-        "flip": False,
         "random_state": 0,
     }
     return MiCEClustering(n_clusters, **(defaults | options))
@@ -163,7 +163,7 @@ def test_pandas_frames_between_the_steps_of_a_searched_pipeline():
 
 def test_the_two_stage_baseline_is_searched_like_any_pipeline():
     baseline = make_pipeline(
-        MoCo(backbone="resnet-small-4", max_epochs=1, flip=False, random_state=0),
+        MoCo(backbone=SmallResNet(4), max_epochs=1, random_state=0),
         SphericalKMeans(3, random_state=0),
     )
     search = search_over(

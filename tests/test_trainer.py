@@ -7,13 +7,18 @@ import pytest
 import torch
 from skorch.callbacks import Callback
 
-import sk_mice._engine.trainer
 from sk_mice._engine import objective
-from sk_mice._engine.backbones import MLP
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 from sk_mice._engine.samples import Samples, infer_format
-from sk_mice._engine.trainer import EpochStatistics, Trainer
+from sk_mice._engine.trainer import (
+    EpochStatistics,
+    Trainer,
+    cosine,
+    teacher_momentum,
+)
 from sk_mice._engine.views import make_views
+from sk_mice.augmentation import VectorAugmentation
+from sk_mice.backbones import MLP
 
 N, K, D, F = 40, 3, 8, 6
 
@@ -24,25 +29,30 @@ def samples():
     return Samples(X, infer_format(X), torch.device("cpu"))
 
 
-def make_trainer(samples, **options):
+def constant(progress):
+    return 1.0
+
+
+def make_trainer(samples, cls=Trainer, **options):
     torch.manual_seed(0)
     model = ContrastiveMixture(
-        MLP(F, width=16),
-        (F,),
+        MLP(16).build((F,)),
+        16,
         n_experts=K,
         embedding_dim=D,
         queue_size=32,
-        omega=gating_prototypes("auto", K, D),
+        omega=gating_prototypes(K, D),
         tau=1.0,
         kappa=1.0,
     )
-    options = {"rate": lambda progress: 0.1, "n_epochs": 2, "batch_size": 16} | options
-    return Trainer(
+    defaults = {"lr": 0.1, "course": constant, "n_epochs": 2, "batch_size": 16}
+    augmentation = VectorAugmentation()
+    return cls(
         model,
-        views=make_views((F,), mean=[0.0] * F, std=[1.0] * F),
+        views=make_views((F,), mean=[0] * F, std=[1] * F, augmentation=augmentation),
         generator=torch.Generator().manual_seed(0),
         order_generator=torch.Generator().manual_seed(0),
-        **options,
+        **(defaults | options),
     )
 
 
@@ -101,76 +111,6 @@ def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset
     assert seen == [0.0, 0.0]
 
 
-class EveryStep(Callback):
-    """Keeps copies of both sets of prototypes."""
-
-    def __init__(self):
-        self.mu, self.omega = [], []
-
-    def on_batch_end(self, net, **kwargs):
-        self.mu.append(net.module_.expert_prototypes.detach().clone())
-        self.omega.append(net.module_.gating_prototypes.detach().clone())
-
-
-def test_analytical_update_alone_leaves_prototypes_to_the_epochs_end(samples):
-    steps = EveryStep()  # three an epoch
-    trainer = (
-        make_trainer(samples, prototype_update="analytical", callbacks=[steps])
-        .begin(samples)
-        .train()
-    )
-    assert torch.equal(steps.mu[0], steps.mu[2])
-    assert not torch.equal(steps.mu[2], steps.mu[3])
-    assert torch.equal(steps.mu[3], steps.mu[5])
-    mu = trainer.module_.expert_prototypes.detach()
-    sums = trainer.statistics_.class_sums
-    torch.testing.assert_close(mu, objective.prototype_update(sums, mu))
-
-
-def test_gradient_alone_goes_on_over_the_epochs_end(samples):
-    steps, at_end = EveryStep(), []
-
-    class Watch(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            mu = net.module_.expert_prototypes
-            at_end.append(mu.detach().clone())
-            assert net.optimizer_.state[mu]["momentum_buffer"].abs().sum() > 0
-
-    callbacks = [steps, Watch()]
-    options = {"prototype_update": "gradient", "callbacks": callbacks}
-    make_trainer(samples, **options).begin(samples).train()
-    assert torch.equal(at_end[0], steps.mu[2])
-    assert torch.equal(at_end[1], steps.mu[5])
-    assert not torch.equal(steps.mu[0], steps.mu[1])
-
-
-def test_passes_train_the_prototypes_and_nothing_else(samples, monkeypatch):
-    before, elbos = [], []
-
-    class Watch(EveryStep):
-        def on_batch_end(self, net, **kwargs):
-            if net.step_ == net.n_steps_:
-                before.append(
-                    {k: v.clone() for k, v in net.module_.state_dict().items()}
-                )
-
-    def watched(mu, batches, loss, **sgd):
-        elbos.append(-torch.stack([loss(batch) for batch in batches]).mean().item())
-        n_passes = until_settled(mu, batches, loss, **sgd)
-        elbos.append(-torch.stack([loss(batch) for batch in batches]).mean().item())
-        return n_passes
-
-    until_settled = sk_mice._engine.trainer.until_settled
-    monkeypatch.setattr("sk_mice._engine.trainer.until_settled", watched)
-    options = {"n_epochs": 1, "prototype_update": "passes", "callbacks": [Watch()]}
-    trainer = make_trainer(samples, **options).begin(samples).train()
-    for name, value in trainer.module_.state_dict().items():
-        assert torch.equal(value, before[0][name]) == (name != "expert_prototypes")
-    assert elbos[1] > elbos[0]
-    assert 1 <= trainer.history_rows()[0]["prototype_passes"] <= 20
-    assert all(p.grad is None for p in trainer.module_.teacher.parameters())
-
-
 def test_counts_go_beyond_what_float32_can_count():
     n_samples, n_experts = 4096, 4097
     statistics = EpochStatistics(n_samples, n_experts, 1, "cpu")
@@ -182,40 +122,29 @@ def test_counts_go_beyond_what_float32_can_count():
     assert statistics.summary()["posterior_counts"][0] == 2 * n_samples * n_experts
 
 
-def test_gating_prototypes_are_fixed_unless_they_are_to_be_trained(samples):
-    for trained in (False, True):
-        steps = EveryStep()
-        options = {"train_gating_prototypes": trained, "callbacks": [steps]}
-        make_trainer(samples, **options).begin(samples).train()
-        assert torch.equal(steps.omega[0], steps.omega[-1]) != trained
-        for omega in steps.omega:
-            torch.testing.assert_close(omega.norm(dim=1), torch.ones(K))
-
-
-def test_teacher_is_not_in_the_optimizer(samples):
-    trainer = make_trainer(samples).begin(samples).train()
-    module = trainer.module_
-    held = {id(p) for group in trainer.optimizer_.param_groups for p in group["params"]}
-    student = {id(p) for p in module.student.parameters()}
-    assert held == student | {id(module.expert_prototypes)}
+def test_the_teacher_and_fixed_prototypes_do_not_learn_by_gradient(samples):
+    trainer = make_trainer(samples, teacher_momentum=1.0 - 1e-12)
+    omega = trainer.module.gating_prototypes.clone()
+    before = [p.clone() for p in trainer.module.teacher.parameters()]
+    module = trainer.begin(samples).train().module_
+    for parameter, was in zip(module.teacher.parameters(), before, strict=True):
+        torch.testing.assert_close(parameter, was)
+        assert parameter.grad is None
+    assert torch.equal(module.gating_prototypes, omega)
 
 
 def test_responsibilities_are_held_at_first(samples):
     held = torch.arange(N) % K
-    trainer = make_trainer(samples, held_labels=held, held_epochs=2, n_epochs=3)
     used = []
-    loss = trainer.get_loss
 
-    def spy(y_pred, y_true, **kwargs):
-        joint = y_pred[0].detach()
-        value = loss(y_pred, y_true, **kwargs)
-        one_hot = torch.nn.functional.one_hot(held[y_true], K).float()
-        bound = -objective.elbo(joint, one_hot).mean()
-        used.append(torch.isclose(value.detach(), bound).item())
-        return value
+    class Watched(Trainer):
+        def responsibilities(self, joint, indices):
+            q = super().responsibilities(joint, indices)
+            used.append(q is not None and torch.equal(q.argmax(1), held[indices]))
+            return q
 
-    trainer.get_loss = spy
-    trainer.begin(samples).train()
+    options = {"held_labels": held, "held_epochs": 2, "n_epochs": 3}
+    make_trainer(samples, Watched, **options).begin(samples).train()
     assert used == [True] * 6 + [False] * 3
 
 
@@ -226,11 +155,25 @@ def test_learning_rate_follows_progress(samples):
         def on_batch_end(self, net, **kwargs):
             rates.append(net.optimizer_.param_groups[0]["lr"])
 
-    def rate(progress):
-        return 1e-3 * (1 + progress)
+    def rising(progress):
+        return 1 + progress
 
-    make_trainer(samples, rate=rate, callbacks=[Watch()]).begin(samples).train()
-    np.testing.assert_allclose(rates, [rate(step / 6) for step in range(6)])
+    options = {"lr": 1e-3, "course": rising, "callbacks": [Watch()]}
+    make_trainer(samples, **options).begin(samples).train()
+    np.testing.assert_allclose(rates, [1e-3 * (1 + step / 6) for step in range(6)])
+
+
+def test_the_cosine_rises_never_rests_at_zero_and_falls_to_zero():
+    rises = [cosine(p) for p in (0, 0.01, 0.03, 0.044)]
+    assert rises == sorted(rises)
+    assert 0 < rises[0] < 0.11
+    assert cosine(0.5) == pytest.approx(0.5)
+    assert cosine(1) == pytest.approx(0)
+
+
+def test_the_teacher_averages_over_a_hundredth_of_the_steps():
+    for n_steps, length in ((10, 100), (10_000, 100), (50_000, 500), (10**7, 1000)):
+        assert 1 / (1 - teacher_momentum(n_steps)) == pytest.approx(length)
 
 
 def test_training_is_a_function_of_the_generators(samples):
@@ -249,7 +192,7 @@ def test_training_is_a_function_of_the_generators(samples):
 
 
 def test_a_loss_that_is_not_finite_stops_training(samples):
-    trainer = make_trainer(samples, rate=lambda progress: 1e30)
+    trainer = make_trainer(samples, lr=1e30)
     with pytest.raises(FloatingPointError, match=r"epoch 1 .* lower `lr`"):
         trainer.begin(samples).train()
 
@@ -268,10 +211,10 @@ def test_a_model_that_diverges_goes_back_to_the_last_whole_epoch(samples, sick):
             if sick == "weight" and (len(net.history), net.step_) == (3, net.n_steps_):
                 net.module_.student.gate.bias.data[0] = float("nan")
 
-    def rate(progress):
-        return 0.1 if sick == "weight" or progress < 0.5 else 1e30
+    def course(progress):
+        return 1.0 if sick == "weight" or progress < 0.5 else 1e31
 
-    trainer = make_trainer(samples, n_epochs=4, rate=rate, callbacks=[Watch()])
+    trainer = make_trainer(samples, n_epochs=4, course=course, callbacks=[Watch()])
     with pytest.raises(FloatingPointError, match="in epoch 3 of this stage"):
         trainer.begin(samples).train()
     trainer.rewind()
@@ -316,17 +259,15 @@ def same(first, second):
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("update", ["both", "analytical", "gradient", "passes"])
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_a_run_goes_on_from_its_state_as_if_never_left(samples, epoch, update):
+def test_a_run_goes_on_from_its_state_as_if_never_left(samples, epoch):
     class Keep(Callback):
         def on_epoch_end(self, net, **kwargs):
             if len(net.history) == epoch:
                 self.state = copy.deepcopy(net.state())
 
     keep = Keep()
-    options = {"n_epochs": 3, "fill_queue": True, "rate": lambda p: 0.1 * (1 - p)}
-    options |= {"prototype_update": update, "train_gating_prototypes": True}
+    options = {"n_epochs": 3, "fill_queue": True, "course": cosine}
     whole = make_trainer(samples, callbacks=[keep], **options).begin(samples).train()
     rest = make_trainer(samples, **options).begin(samples, keep.state).train()
     assert same(whole.module_.state_dict(), rest.module_.state_dict())

@@ -27,6 +27,7 @@ from skorch.callbacks import Callback
 import sk_mice
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans, _partition
 from sk_mice._engine import trainer
+from sk_mice.backbones import SmallResNet
 
 IMAGES = np.random.default_rng(0).random((80, 12, 12))
 ROWS = IMAGES.reshape(80, -1)
@@ -35,10 +36,9 @@ PROC = Path("/proc/self")
 
 def tiny(cls=MiCEClustering, **options):
     defaults = {
-        "backbone": "resnet-small-4",
+        "backbone": SmallResNet(4),
         "max_epochs": 2,
         "embedding_dim": 8,
-        "flip": False,
         "random_state": 0,
     }
     if cls is MiCEClustering:
