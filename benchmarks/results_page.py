@@ -531,8 +531,9 @@ def page():
         "# Results",
         "Written by `python benchmarks/results_page.py` from the JSON files of this "
         "folder. `python benchmarks/reproduce.py` runs every row again. "
-        f"The newest rows are of {date}, commit {' and '.join(commits)}. A row of "
-        "another commit is older: its code, and sometimes its defaults, were others.",
+        f"The newest rows are of {date[:10]}, commit {' and '.join(commits)}. A row of "
+        "another commit is older: its code, and sometimes its defaults, were others. "
+        "Rows of November 2026 have the commit that added them.",
         "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
         "accuracy under the best matching of clusters with classes; labels are used "
         "for scores alone. Seconds (s) are the median of a fit on one thread of a "
