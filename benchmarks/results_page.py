@@ -533,7 +533,8 @@ def page():
         "folder. `python benchmarks/reproduce.py` runs every row again. "
         f"The newest rows are of {date[:10]}, commit {' and '.join(commits)}. A row of "
         "another commit is older: its code, and sometimes its defaults, were others. "
-        "Rows of November 2026 have the commit that added them.",
+        "Up to c420039 the commit is the one that added the row; since then it is the "
+        "one that was measured.",
         "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
         "accuracy under the best matching of clusters with classes; labels are used "
         "for scores alone. Seconds (s) are the median of a fit on one thread of a "
