@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _commit import commit
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
@@ -153,7 +154,8 @@ def write_json(path: Path, script: str, argv, results: dict, **more) -> None:
     script = Path(script).resolve().relative_to(Path(__file__).resolve().parents[1])
     kept = {
         "command": shlex.join(["python", script.as_posix(), *words]),
-        "date": datetime.date.today().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
+        "commit": commit(),
         "machine": machine(),
         "versions": versions(),
         **more,

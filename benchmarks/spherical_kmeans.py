@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 import sklearn
+from _commit import commit
 from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
@@ -185,7 +186,8 @@ def cpu_name():
 
 def environment(n_threads):
     return {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
+        "commit": commit(),
         "command": " ".join(
             ["python", "benchmarks/spherical_kmeans.py", *sys.argv[1:]]
         ),

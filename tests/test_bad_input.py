@@ -1,16 +1,11 @@
-"""Every bad input that was tried, and what it gets: the rows of docs/bad_input.md.
+"""Bad input is refused before training, with a sentence that says why."""
 
-`python tests/test_bad_input.py` writes the tables after a change of the rows.
-"""
-
-import ast
 import math
 import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +19,6 @@ from sk_mice import MiCEClustering, MoCo, SphericalKMeans
 from sk_mice._constraints import Count, Number
 from sk_mice._contrastive import ContrastiveEstimator
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "bad_input.md"
-MARK = "<!-- tables: tests/test_bad_input.py -->"
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 8, 8))
 VECTORS = RNG.random((12, 6))
@@ -37,26 +29,12 @@ MASKED = np.ma.masked_greater(VECTORS, 0.9)
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table, and how it is shown."""
+    """A call that must be refused, and how."""
 
-    heading: str
-    given: str  # in Markdown
-    gets: str
-    shown_by: str
-    call: Callable | None = None  # must be refused
+    given: str
+    call: Callable
+    message: str  # a part of the error's
     error: type = ValueError
-    message: str = ""  # a part of the error's
-
-
-def refused(heading, given, call, message, error=ValueError):
-    key = re.sub(r"\W+", "-", given).strip("-")
-    gets = f"`{error.__name__}`: {message}"
-    test = f"test_bad_input.py::test_refused[{key}]"
-    return Row(heading, given, gets, test, call, error, message)
-
-
-def seen(heading, given, gets, shown_by):
-    return Row(heading, given, gets, shown_by)
 
 
 # ------------------------------------------------------------------ parameters of MiCE
@@ -105,11 +83,8 @@ def fails_in_training(x, training):
     return x
 
 
-PARAMETERS = "Parameters of MiCEClustering and MoCo"
-
-
 def wrong(given, message, error=ValueError, X=IMAGES, **parameters):
-    return refused(PARAMETERS, given, fit(X, **parameters), message, error)
+    return Row(given, fit(X, **parameters), message, error)
 
 
 def out_of_range(name, value, rule):
@@ -231,24 +206,6 @@ OF_MICE = [
         "`embedding_dim` that has no room in memory",
         "3 heads from 128 features to `embedding_dim`=1000000000.",
         embedding_dim=10**9,
-    ),
-    seen(
-        PARAMETERS,
-        "X of so many features, or a queue, that the model has no room in memory",
-        "`ValueError`: The model must fit into the memory of the cpu device",
-        "test_bad_input.py::test_models_without_room",
-    ),
-    seen(
-        PARAMETERS,
-        "`True` for a number",
-        "`ValueError`: The parameter must be ...",
-        "test_bad_input.py::test_a_boolean_is_no_number",
-    ),
-    seen(
-        PARAMETERS,
-        "10^400 for a number",
-        "`ValueError` that names the parameter",
-        "test_bad_input.py::test_numbers_that_no_float_can_hold",
     ),
     out_of_range("embedding_dim", 0, "an int in the range [1, 2147483647]"),
     wrong(
@@ -419,40 +376,13 @@ OF_MICE = [
     out_of_range("warm_start", "yes", "an instance of 'bool'"),
     out_of_range("verbose", -1, "an int in the range [0, inf)"),
     out_of_range("random_state", -1, "an int in the range [0, 4294967295]"),
-    seen(
-        PARAMETERS,
-        "`warm_start` with another `n_clusters` or `embedding_dim`",
-        "`ValueError`: must be those of the fitted model",
-        "test_mice.py::test_a_warm_start_keeps_the_shape_of_the_model",
-    ),
-    seen(
-        PARAMETERS,
-        "`warm_start` with other `expert_heads`, or prototypes that are not there",
-        "`ValueError`: must be as in the fit that `warm_start` goes on from",
-        "test_ablations.py::test_a_warm_start_keeps_the_parts_that_there_are",
-    ),
-    seen(
-        PARAMETERS,
-        "a learning rate at which training diverges",
-        "`FloatingPointError` with the epoch and what to try; the estimator is fitted "
-        "as at the end of the last whole epoch",
-        "test_mice.py::test_a_fit_that_diverges_leaves_the_last_finite_state",
-    ),
-    seen(
-        PARAMETERS,
-        "any of these, drawn at random",
-        "fits without a NaN, or `ValueError` or `TypeError` before training",
-        "test_any_input.py::test_mice",
-    ),
 ]
 
 # ---------------------------------------------------------------------------------- X
 
-OF_X = "X of MiCEClustering and MoCo"
-
 
 def bad_X(given, X, message, error=ValueError, **parameters):
-    return refused(OF_X, given, fit(X, **parameters), message, error)
+    return Row(given, fit(X, **parameters), message, error)
 
 
 X_ROWS = [
@@ -579,112 +509,18 @@ X_ROWS = [
         [Image.new("P", (8, 8))] * 3,
         'got an image of mode "P". image.convert("RGB") is one of RGB.',
     ),
-    seen(
-        OF_X,
-        "images of Pillow of one size, tensors in a list or of bfloat16, or that need "
-        "their gradient, masked arrays without a masked value",
-        "fits; the tensors are left alone",
-        "test_bad_input.py::test_what_holds_plain_numbers_fits",
-    ),
-    seen(
-        OF_X,
-        "a constant",
-        "fits, with one warning of empty clusters",
-        "test_mice.py::test_a_constant_gets_one_warning_which_is_ours",
-    ),
-    seen(
-        OF_X,
-        "another scale at prediction than in `fit`",
-        "`UserWarning`: X has values from ... to ..., and `fit` saw values from ...",
-        "test_mice.py::test_images_at_another_scale_are_warned_of",
-    ),
-    seen(
-        OF_X,
-        "values at prediction that cannot be computed with",
-        "`ValueError`: X must hold values within 1e+12 times the range",
-        "test_mice.py::test_values_that_cannot_be_computed_with",
-    ),
-    seen(
-        OF_X,
-        "NaN at prediction",
-        "`ValueError`: Input X contains NaN in sample 3; 2 of 160 samples",
-        "test_mice.py::test_a_sample_with_nan_at_prediction",
-    ),
-    seen(
-        OF_X,
-        "one image at prediction",
-        "`ValueError`: ... got one. X[None] is an array of one sample.",
-        "test_mice.py::test_one_image_at_prediction",
-    ),
-    seen(
-        OF_X,
-        "the shape of `fit` with or without a channel, or flattened, at prediction",
-        "the same predictions",
-        "test_mice.py::test_shapes_of_the_same_values_in_the_same_order",
-    ),
-    seen(
-        OF_X,
-        "constant or duplicate images, images of one colour each, float16, values of "
-        "1e30, at temperatures of 0.01 and 100",
-        "fits without a NaN, perhaps with a warning of empty clusters",
-        "test_any_input.py::test_no_nan_at_extreme_temperatures",
-    ),
-    seen(
-        OF_X,
-        "an odd number of vectors with `batch_size=2`",
-        "fits; one batch holds three",
-        "test_mice.py::test_no_batch_holds_one_sample",
-    ),
-    seen(
-        OF_X,
-        "another shape at prediction than in `fit`",
-        "`ValueError`: X must hold samples of shape (8, 8), as in `fit`",
-        "test_mice.py::test_another_shape_at_prediction",
-    ),
-    seen(
-        OF_X,
-        "other column names at prediction",
-        "`ValueError`: feature names should match",
-        "test_mice.py::test_set_output_and_feature_names",
-    ),
-    seen(
-        OF_X,
-        "anything before `fit`",
-        "`NotFittedError`",
-        "test_mice.py::test_not_fitted",
-    ),
-    seen(
-        OF_X,
-        "bad X for an estimator that is fitted",
-        "the error above, and the earlier fit stays",
-        "test_mice.py::test_a_fit_that_fails_leaves_the_estimator_as_it_was",
-    ),
-    seen(
-        OF_X,
-        "any shape, type and layout in memory, drawn at random",
-        "fits without a NaN, or `ValueError` or `TypeError` before training",
-        "test_any_input.py::test_mice",
-    ),
 ]
 
 # --------------------------------------------------------------------------- y, labels
 
-OF_Y = "y and labels"
-
 
 def bad_labels(given, labels, message):
     call = fit(VECTORS, fit_params={"init_labels": labels})
-    return refused(OF_Y, f"`init_labels`: {given}", call, message)
+    return Row(f"`init_labels`: {given}", call, message)
 
 
 NEEDED = "`init_labels` must be 12 integers from 0 to n_clusters - 1 = 1; got "
 Y_ROWS = [
-    seen(
-        OF_Y,
-        "any `y` at all for `fit`",
-        "ignored",
-        "test_bad_input.py::test_y_is_ignored",
-    ),
     bad_labels("too few", [0, 1], NEEDED + "2 of int64."),
     bad_labels("none", [], NEEDED + "0 of float64."),
     bad_labels("too large", [2] * 12, NEEDED + "12 of int64 from 2 to 2."),
@@ -694,24 +530,10 @@ Y_ROWS = [
     bad_labels(
         "masked", np.ma.masked_equal([0] * 6 + [1] * 6, 1), "6 of them are mask"
     ),
-    seen(
-        OF_Y,
-        "`init_labels`: durations",
-        "`TypeError`: must hold numbers, not dates",
-        "test_bad_input.py::test_durations_are_no_labels",
-    ),
     bad_labels("two dimensions", np.zeros((12, 2)), "should be a 1d array"),
-    seen(
-        OF_Y,
-        "classes and labels of different lengths, for a score",
-        "`ValueError`",
-        "test_metrics.py::test_errors",
-    ),
 ]
 
 # ------------------------------------------------------------------- spherical k-means
-
-OF_KMEANS = "SphericalKMeans"
 
 
 def bad_kmeans(given, message, X=VECTORS, weight=None, error=ValueError, **parameters):
@@ -721,7 +543,7 @@ def bad_kmeans(given, message, X=VECTORS, weight=None, error=ValueError, **param
         fit_params={"sample_weight": weight},
         **parameters,
     )
-    return refused(OF_KMEANS, given, call, message, error)
+    return Row(given, call, message, error)
 
 
 KMEANS_ROWS = [
@@ -797,378 +619,27 @@ KMEANS_ROWS = [
         weight=[0] * 12,
     ),
     bad_kmeans("k-means: weights of another number", "sample_weight", weight=[1, 2]),
-    seen(
-        OF_KMEANS,
-        "k-means: first centres of a wrong shape, or with a zero row",
-        "`ValueError`",
-        "test_spherical_kmeans.py::test_wrong_parameters",
-    ),
-    seen(
-        OF_KMEANS,
-        "k-means: rows of zeros",
-        "label 0, cost 1, and one warning that counts them",
-        "test_spherical_kmeans.py::test_zero_rows_cost_one_and_warn_once",
-    ),
-    seen(
-        OF_KMEANS,
-        "k-means: fewer directions than clusters",
-        "`ConvergenceWarning`",
-        "test_spherical_kmeans.py::test_more_clusters_than_directions",
-    ),
-    seen(
-        OF_KMEANS,
-        "k-means: rows whose squares overflow or underflow",
-        "the same clusters as for rows of unit length",
-        "test_spherical_kmeans.py::test_rows_whose_squares_over_or_underflow",
-    ),
-]
-
-# ----------------------------------------------------------------------- image folders
-
-OF_FOLDERS = "Image folders"
-LISTED = 'listed: `ValueError`, or one warning with `on_error="warn"`'
-
-
-def file(given, gets, test):
-    return seen(OF_FOLDERS, given, gets, f"test_image_folder.py::{test}")
-
-
-FOLDER_ROWS = [
-    file("an empty file", f"{LISTED}; is empty", "test_bad_files[empty]"),
-    file("text", f"{LISTED}; is no image", "test_bad_files[text]"),
-    file("an archive", f"{LISTED}; is no image", "test_bad_files[zip]"),
-    file(
-        "PNG, JPEG, GIF, BMP, TIFF, WebP and PPM files truncated at any length",
-        f"{LISTED}, unless all pixels are there",
-        "test_no_truncation_goes_unnoticed",
-    ),
-    file(
-        "files with any bytes changed",
-        "decoded, or listed; never another exception",
-        "test_no_damage_crashes",
-    ),
-    file("an image without pixels", f"{LISTED}", "test_bad_files[zero-pixel]"),
-    file(
-        "a decompression bomb",
-        f"{LISTED}; has more pixels than PIL.Image.MAX_IMAGE_PIXELS",
-        "test_bad_files[bomb]",
-    ),
-    file(
-        "an image that takes more than 1 GiB to decode",
-        f"{LISTED}; takes ... bytes to decode",
-        "test_without_pillows_limit_that_of_bytes_stays",
-    ),
-    file(
-        "a header of gigabytes",
-        f"{LISTED}; has a header of more than ... bytes",
-        "test_a_header_of_gigabytes_is_not_read",
-    ),
-    file(
-        "large images in several threads",
-        "decoded one after the other, in 1 GiB",
-        "test_bombs_in_four_threads_stay_in_the_bound",
-    ),
-    file(
-        "EPS, in a file of its own or inside another",
-        f"{LISTED}; no program is started",
-        "test_postscript_is_listed_and_no_program_started",
-    ),
-    file(
-        "ICO, PCX, PDF and other formats that are not read",
-        f"{LISTED}; is no image of a format that is read",
-        "test_other_formats_are_listed",
-    ),
-    file(
-        "broken metadata",
-        "decoded, without a warning, whatever the filters of warnings",
-        "test_broken_metadata_warn_of_nothing_whatever_the_filters",
-    ),
-    file(
-        "floats beyond [0, 1], or NaN",
-        f"{LISTED}; has values from ... where white is 1",
-        "test_bad_files[HDR]",
-    ),
-    file("an animation", "its first frame", "test_first_frame_of_an_animation"),
-    file("CMYK", "converted to RGB", "test_cmyk"),
-    file("16 bits", "scaled to 8", "test_sixteen_bits_are_scaled"),
-    file("a palette", "converted to RGB", "test_palette"),
-    file(
-        "a palette with a transparent colour",
-        "shows `background`",
-        "test_palette_with_transparency",
-    ),
-    file("an alpha channel", "shows `background`", "test_alpha_shows_the_background"),
-    file("a rotation in the EXIF data", "turned upright", "test_exif_rotation"),
-    file(
-        "broken EXIF data",
-        "decoded, not turned",
-        "test_broken_exif_leaves_the_image_as_it_is",
-    ),
-    file("one pixel by 3,000", "resized", "test_extreme_proportions"),
-    file(
-        "links to nothing, to each other, to the folder they lie in",
-        LISTED,
-        "test_dangling_and_circular_links",
-    ),
-    file(
-        "a file or folder that several links lead to",
-        "read once, by the path without links or the first",
-        "test_a_path_without_links_comes_first_and_then_the_first",
-    ),
-    file(
-        "hard links",
-        "each a file of its own",
-        "test_hard_links_are_files_of_their_own",
-    ),
-    file(
-        "more than 10,000,000 files and folders",
-        "`ValueError`: `path` must hold at most ...",
-        "test_more_entries_than_are_looked_at",
-    ),
-    file("a pipe", f"{LISTED}; not waited for", "test_a_pipe_is_not_waited_for"),
-    file(
-        "files and folders without permission",
-        LISTED,
-        "test_unreadable_files_and_folders",
-    ),
-    file(
-        "a file that vanishes meanwhile", LISTED, "test_a_file_that_vanishes_is_listed"
-    ),
-    file(
-        "names in any encoding, with line breaks or signs of formats",
-        "kept as they are, and shown escaped",
-        "test_names_in_any_encoding",
-    ),
-    file(
-        "an ending that belies the format",
-        "decoded by content",
-        "test_the_name_says_nothing_about_the_format",
-    ),
-    file("hidden files", "not looked at", "test_hidden_files_are_not_looked_at"),
-    file(
-        "hundreds of bad files",
-        "one warning that counts and lists all of them",
-        "test_all_are_counted_and_listed_in_one_warning",
-    ),
-    file(
-        "a folder without an image",
-        "`ValueError`: `path` must hold images",
-        "test_a_folder_without_images",
-    ),
-    file(
-        "a path that is not there, or a file",
-        "`FileNotFoundError`, `NotADirectoryError`",
-        "test_a_path_that_is_no_folder",
-    ),
-    file(
-        "an `image_size` of zero, more than 4,096, a float or three numbers",
-        "`ValueError` that names the parameter",
-        "test_parameters_are_checked",
-    ),
-    file(
-        "more images of `image_size` than the memory holds",
-        "`ValueError`: `image_size`=... needs ... bytes; nothing is allocated",
-        "test_an_array_larger_than_the_memory_is_an_error_at_once",
-    ),
-]
-
-# ------------------------------------------------------------------ the paper's data
-
-OF_DATA = "The paper's data sets"
-
-
-def data(given, gets, test):
-    return seen(OF_DATA, given, gets, f"test_paper_sets.py::{test}")
-
-
-DATA_ROWS = [
-    data(
-        "files that are not there",
-        "`FileNotFoundError` with the folder and the two ways to get them",
-        "test_missing_files_are_named",
-    ),
-    data(
-        "other files than the published",
-        "`ValueError`: ... must hold CIFAR10 as it was published",
-        "test_other_files_than_the_published_are_refused",
-    ),
-    data(
-        "fewer images or classes than the paper has",
-        "`ValueError`: ... must have 60,000 images in 10 classes",
-        "test_less_than_the_paper_has_is_an_error",
-    ),
-    data(
-        "ImageNet without some of the dogs",
-        "`FileNotFoundError` that names their synsets",
-        "test_missing_dogs_are_named_or_left_out",
-    ),
-]
-
-# ------------------------------------------------------------------------- saved files
-
-OF_FILES = "Saved files"
-CANNOT = "`ValueError`: ... cannot be loaded: "
-
-
-def saved(given, gets, test, module="test_files.py"):
-    return seen(OF_FILES, given, gets, f"{module}::{test}")
-
-
-FILE_ROWS = [
-    saved("a file cut short", CANNOT + "...", "test_truncated_at_500_lengths"),
-    saved("a changed byte anywhere", CANNOT + "...", "test_2000_flipped_bytes"),
-    saved(
-        "bytes before or after",
-        CANNOT + "...",
-        "test_bytes_at_the_end_or_the_beginning",
-    ),
-    saved(
-        "an empty file, text, zeros, another safetensors file",
-        CANNOT + "it was not written by sk_mice, or is no safetensors file",
-        "test_other_kinds_of_file",
-    ),
-    saved("a pickle", CANNOT + "it is no safetensors file", "test_a_pickle_is_not_run"),
-    saved(
-        "a later format version",
-        CANNOT + "it has format version 3",
-        "test_versions_to_come_and_other_kinds_of_ours",
-    ),
-    saved(
-        "a header that claims a terabyte",
-        CANNOT + "...; nothing is allocated",
-        "test_headers_that_claim_more_than_the_file_has",
-    ),
-    saved(
-        "a file of a terabyte",
-        CANNOT + "...; it is not read",
-        "test_nothing_is_read_before_a_header_that_cannot_be",
-    ),
-    saved("any header", CANNOT + "...", "test_any_header"),
-    saved("any document", CANNOT + "...", "test_any_document"),
-    saved(
-        "any change of the document, with a new checksum",
-        CANNOT + "..., or it does no harm",
-        "test_any_change_of_a_document_is_refused_or_does_no_harm",
-    ),
-    saved(
-        "tensors of wrong names, shapes or types, with a new checksum",
-        CANNOT + "its 'model.queue' is ..., where ... is needed",
-        "test_wrong_tensors",
-    ),
-    saved(
-        "labels outside the clusters, sizes that are not theirs",
-        CANNOT + "its labels must be integers from 0 to 2",
-        "test_wrong_tensors",
-    ),
-    saved(
-        "an unknown class, parameter, attribute or backbone",
-        CANNOT + "...",
-        "test_wrong_documents",
-    ),
-    saved(
-        "images of 10^18 pixels",
-        CANNOT + "..., or a model that takes no other images; nothing is allocated",
-        "test_claims_of_huge_images_take_no_memory",
-    ),
-    saved(
-        "a name that comes twice in the header",
-        CANNOT + "it was not written by sk_mice, or is damaged",
-        "test_a_name_that_comes_twice",
-    ),
-    saved(
-        "no `backbone`, where the file cannot name it, or one that does not fit",
-        CANNOT + "...",
-        "test_a_backbone_that_does_not_fit",
-    ),
-    saved(
-        "a path that is not there, or a folder",
-        "`FileNotFoundError`, `IsADirectoryError`",
-        "test_a_file_that_is_not_there",
-    ),
-    saved(
-        "to save: an estimator that is not fitted, or none of ours",
-        "`NotFittedError`, `TypeError`; no file is written",
-        "test_what_cannot_be_saved_leaves_no_file",
-    ),
-    saved(
-        "to save: callables, callbacks, a RandomState",
-        "one warning that names them; the file has their defaults",
-        "test_what_cannot_be_stored_is_named",
-    ),
-    saved(
-        "to save: on a full disk, or in a folder that vanished",
-        "`OSError` with the path; the earlier file stays",
-        "test_a_full_disk_is_an_error_with_the_path",
-        "test_atomic.py",
-    ),
 ]
 
 # ------------------------------------------------------------------------- checkpoints
 
-CHECKPOINTS = "Checkpoints"
-FITTED = "; the estimator is fitted as at the last whole epoch"
-
-
-def kept(given, gets, test, module="test_checkpoint.py"):
-    return seen(CHECKPOINTS, given, gets, f"{module}::{test}")
-
-
 CHECKPOINT_ROWS = [
-    refused(CHECKPOINTS, "`checkpoint=3`", fit(checkpoint=3), "'checkpoint' parameter"),
-    refused(
-        CHECKPOINTS,
+    Row("`checkpoint=3`", fit(checkpoint=3), "'checkpoint' parameter"),
+    Row(
         "`checkpoint_every=0`",
         fit(checkpoint_every=0),
         "'checkpoint_every' parameter",
     ),
-    kept(
-        "a folder that cannot be made",
-        "`OSError` that names it",
-        "test_a_folder_that_cannot_be_made",
-    ),
-    kept(
-        "a folder that vanishes",
-        "`OSError` that names the file" + FITTED,
-        "test_a_folder_that_vanishes_costs_nothing_but_the_rest",
-    ),
-    kept(
-        "a full disk",
-        "`OSError` that names the file" + FITTED,
-        "test_a_full_disk_costs_nothing_but_the_rest",
-    ),
-    kept(
-        "a damaged file",
-        "a warning, and the file before it; `ValueError` if that is damaged, too",
-        "test_a_damaged_file_is_passed_over_for_the_one_before",
-    ),
-    kept(
-        "no latest file, as after a crash between two renames",
-        "the file before it",
-        "test_a_crash_between_two_renames_costs_one_epoch",
-    ),
-    kept(
-        "SIGKILL at any moment",
-        "the next fit arrives at the same model, bit for bit",
-        "test_killed_at_twenty_moments",
-    ),
-    kept(
-        "Ctrl-C",
-        "`ConvergenceWarning`" + FITTED,
-        "test_ctrl_c_leaves_the_last_whole_epoch",
-        "test_interruption.py",
-    ),
 ]
 
-ROWS = [*OF_MICE, *X_ROWS, *Y_ROWS, *KMEANS_ROWS]
-ROWS += [*FOLDER_ROWS, *DATA_ROWS, *FILE_ROWS, *CHECKPOINT_ROWS]
-CALLS = [row for row in ROWS if row.call]
+ROWS = [*OF_MICE, *X_ROWS, *Y_ROWS, *KMEANS_ROWS, *CHECKPOINT_ROWS]
 
 
 def key(row):
-    return row.shown_by.split("[")[1].rstrip("]")
+    return re.sub(r"\W+", "-", row.given).strip("-")
 
 
-@pytest.mark.parametrize("row", CALLS, ids=key)
+@pytest.mark.parametrize("row", ROWS, ids=key)
 def test_refused(row, monkeypatch):
     monkeypatch.setattr(
         ContrastiveEstimator, "_train", lambda *a, **k: pytest.fail("training began")
@@ -1290,50 +761,5 @@ def test_y_is_ignored():
         assert estimator.labels_.shape == (12,)
 
 
-# ------------------------------------------------------------- the rows and their page
-
-
-def tables():
-    parts = []
-    for heading, rows in groupby(ROWS, key=lambda row: row.heading):
-        parts += [f"## {heading}", "", "| given | what it gets | shown by |"]
-        parts += ["|---|---|---|"]
-        for row in rows:
-            cells = (row.given, row.gets, f"`{row.shown_by}`")
-            parts.append("| " + " | ".join(c.replace("|", r"\|") for c in cells) + " |")
-        parts.append("")
-    return "\n".join(parts)
-
-
-def test_the_page_has_these_rows():
-    _, shown = PAGE.read_text(encoding="utf-8").split(MARK + "\n\n")
-    assert shown == tables(), "run `python tests/test_bad_input.py`"
-    assert len(ROWS) >= 60
-
-
 def test_no_row_comes_twice():
-    assert len({row.given for row in ROWS}) == len(ROWS)
-    assert len(set(map(key, CALLS))) == len(CALLS)
-
-
-def names_of_tests(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    for node in tree.body:  # tests that are assigned, as hypothesis allows
-        if isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if hasattr(target, "id")}
-    return found
-
-
-@pytest.mark.parametrize("path", sorted({row.shown_by.split("::")[0] for row in ROWS}))
-def test_what_shows_a_row_is_there(path):
-    known = names_of_tests(ROOT / "tests" / path)
-    for row in ROWS:
-        module, name = row.shown_by.split("::")
-        if module == path:
-            assert name.split("[")[0] in known, row.given
-
-
-if __name__ == "__main__":
-    text, _ = PAGE.read_text(encoding="utf-8").split(MARK)
-    PAGE.write_text(f"{text}{MARK}\n\n{tables()}", encoding="utf-8")
+    assert len(set(map(key, ROWS))) == len(ROWS)

@@ -66,6 +66,7 @@ def test_compare(benchmark, tmp_path, capsys):
     assert kept["n"] == 60
     assert kept["versions"].keys() >= {"python", "torch", "scikit-learn"}
     assert kept["machine"]
+    assert kept["commit"]
     # The folder of the results is this machine's own.
     assert kept["command"].endswith("--epochs 2 --json digits.json")
     last_table = capsys.readouterr().out.split("equal time")[-1]

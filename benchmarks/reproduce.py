@@ -1,0 +1,307 @@
+"""Run every row of results/README.md again, one command a row.
+
+Says first what it will run and for how long. What was run with the present code is not
+run again, so a run that was cut off goes on with the row that it was at; a script of
+benchmarks/paper goes on with the epoch. A row's files are replaced when its command has
+ended well. Afterwards benchmarks/results_page.py writes the page. Without ClustPy and
+faiss their figures are left out.
+
+    python benchmarks/reproduce.py --list
+    python benchmarks/reproduce.py --hours 8 --cifar10-jpeg cifar10-jpeg.tar.xz
+    python benchmarks/reproduce.py --only compare_digits 'train_step_*'
+"""
+
+import argparse
+import hashlib
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+WORK = ROOT / "benchmarks" / ".reproduce"  # git ignores it
+ARCHIVE = "cifar10-jpeg.tar.xz"  # stands in commands for the one that is given
+
+
+@dataclass(frozen=True)
+class Row:
+    """A file of results, the command that writes it, and how long that takes."""
+
+    file: str  # in results/
+    command: str  # without "python"
+    minutes: float  # on 2 cores, from the seconds that were recorded
+
+    @property
+    def name(self):
+        return Path(self.file).stem
+
+
+def compare(name, options, minutes):
+    return Row(f"compare_{name}.json", f"benchmarks/compare.py {options}", minutes)
+
+
+def step(case, options, minutes):
+    command = f"benchmarks/train_step.py {options}"
+    return Row(f"train_step_cpu_{case}.json", command, minutes)
+
+
+def paper(script, data, minutes, options="", tag=""):
+    file = f"paper/{script}_cpu_minutes_{data.replace('-', '_')}{tag}.json"
+    command = (
+        f"benchmarks/paper/{script}.py --scale cpu-minutes --data {data} {options}"
+    )
+    return Row(file, command, minutes)
+
+
+THREE = "--seeds 0 1 2"
+MOCO = f"{THREE} --cases moco"
+CIFAR = f"--path {ARCHIVE}"
+ROWS = (
+    compare("digits", "--data digits", 36),
+    compare("digits_710_unbalanced", f"--data digits --unbalanced {MOCO}", 5),
+    compare(
+        "fashion_mnist_10000_24_epochs", f"--data fashion-mnist --epochs 24 {MOCO}", 18
+    ),
+    compare("fashion_mnist_10000", f"--data fashion-mnist --epochs 60 {MOCO}", 42),
+    compare(
+        "fashion_mnist_70000",
+        f"--data fashion-mnist --n 70000 --epochs 16 {MOCO}",
+        155,
+    ),
+    compare(
+        "fashion_mnist_3850_unbalanced",
+        f"--data fashion-mnist --epochs 24 --unbalanced {MOCO}",
+        10,
+    ),
+    compare(
+        "cifar10_jpeg_10000",
+        f"--data cifar10-jpeg --epochs 24 {MOCO} k-means {CIFAR}",
+        28,
+    ),
+    compare(
+        "digits_1797_k0.5", "--data digits --seeds 0 --k-factor 0.5 --cases moco", 5
+    ),
+    compare(
+        "digits_1797_k1.5", "--data digits --seeds 0 --k-factor 1.5 --cases moco", 4
+    ),
+    Row("starts_digits.json", "benchmarks/starts.py --data digits", 90),
+    Row(
+        "starts_fashion_mnist.json",
+        "benchmarks/starts.py --data fashion-mnist --epochs 24",
+        210,
+    ),
+    Row("neighbors_digits_vectors.json", "benchmarks/neighbors.py --epochs 60", 2),
+    Row(
+        "neighbors_fashion_mnist_vectors.json",
+        "benchmarks/neighbors.py --data fashion-mnist --epochs 20 --n-neighbors 5 10",
+        15,
+    ),
+    Row(
+        "neighbors_digits_images.json",
+        "benchmarks/neighbors.py --images --epochs 60",
+        17,
+    ),
+    Row("choose_k_digits.json", "benchmarks/choose_k.py --seeds 0", 60),
+    step("resnet-small_10", "", 1),
+    step("resnet-small_10_float32", "--precision float32 --repeats 5", 1),
+    step(
+        "resnet-small-maxpool_10_float32",
+        "--backbone resnet-small-maxpool --precision float32 --repeats 5",
+        1,
+    ),
+    step(
+        "resnet18_10",
+        "--backbone resnet18 --image-size 32 --channels 3 --batch-size 64 --repeats 7",
+        1,
+    ),
+    step("resnet-small_1000", "--n-clusters 1000 --no-paper --repeats 2", 1),
+    Row("predict_cpu.json", "benchmarks/predict.py", 10),
+    Row(
+        "predict_cpu_maxpool.json",
+        "benchmarks/predict.py --backbone resnet-small-maxpool",
+        5,
+    ),
+    Row("spherical_kmeans.json", "benchmarks/spherical_kmeans.py", 5),
+    # These share fits: whichever comes first has the time of them.
+    paper("table1", "digits", 21),
+    paper("table1", "fashion-mnist", 24),
+    paper("table1", "cifar10-jpeg", 18, f"{THREE} {CIFAR}"),
+    paper("table3", "digits", 87, "--rows MiCE '('"),
+    paper("table3", "fashion-mnist", 114, "--rows MiCE '('"),
+    paper("table3", "cifar10-jpeg", 8, f"--seeds 0 --rows MiCE '(4)' '(a)' {CIFAR}"),
+    paper(
+        "table3", "digits", 17, "--seeds 0 --rows passes --tag passes", tag="_passes"
+    ),
+    paper(
+        "table3",
+        "fashion-mnist",
+        24,
+        "--seeds 0 --rows passes --tag passes",
+        tag="_passes",
+    ),
+    paper("scan", "digits", 11, "--seeds 0"),
+    paper("scan", "fashion-mnist", 13, "--seeds 0"),
+    paper("embeddings", "digits", 5, "--seeds 0"),
+    paper("embeddings", "fashion-mnist", 7, "--seeds 0"),
+    paper("posterior", "digits", 3, "--seeds 0"),
+    paper("posterior", "fashion-mnist", 4, "--seeds 0"),
+    paper("prototypes", "digits", 7, THREE),
+    paper("prototypes", "fashion-mnist", 10, THREE),
+    paper("training_time", "digits", 4, "--seeds 0"),
+    paper("training_time", "fashion-mnist", 5, "--seeds 0"),
+)
+
+
+def code():
+    """A hash of all that results depend on."""
+    digest = hashlib.sha256()
+    for folder in (ROOT / "sk_mice", ROOT / "benchmarks"):
+        for path in sorted(folder.rglob("*.py")):
+            if path.name not in (Path(__file__).name, "results_page.py"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Progress:
+    """Which rows have been run with the present code: a small file in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.file = folder / "done.json"
+        self.code = code()
+        kept = json.loads(self.file.read_text()) if self.file.is_file() else {}
+        self.done = kept.get("rows", {}) if kept.get("code") == self.code else {}
+
+    def has(self, row):
+        return self.done.get(row.name) == row.command
+
+    def add(self, row):
+        self.done[row.name] = row.command
+        kept = json.dumps({"code": self.code, "rows": self.done}, indent=1)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(f"{kept}\n")
+
+    def forget(self, rows):
+        for row in rows:
+            self.done.pop(row.name, None)
+
+    def output(self, row):
+        return self.folder / row.name
+
+    @property
+    def checkpoints(self):
+        # Fits of other code must not go on in these.
+        return self.folder / f"checkpoints-{self.code}"
+
+
+def run(row, progress, results, archive=None):
+    """None, or why the row failed. Its files are moved to the results at the end."""
+    output = progress.output(row)
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    words = shlex.split(row.command)
+    if archive is not None:
+        words = [str(archive) if word == ARCHIVE else word for word in words]
+    if row.file.startswith("paper/"):
+        words += ["--checkpoint", str(progress.checkpoints), "--out", str(output)]
+    else:
+        words += ["--json", str(output / Path(row.file).name)]
+    status = subprocess.run([sys.executable, *words], cwd=ROOT).returncode
+    if status != 0:
+        return f"exit code {status}"
+    if not (output / Path(row.file).name).is_file():
+        return f"it wrote no {Path(row.file).name}"
+    for path in output.iterdir():
+        target = (results / row.file).parent / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, target)
+    output.rmdir()
+    progress.add(row)
+    return None
+
+
+def chosen(rows, patterns, parser):
+    for pattern in patterns or []:
+        if not any(fnmatch(row.name, pattern) for row in rows):
+            parser.error(f"--only must name rows, as --list shows them; got {pattern}")
+    return [
+        row
+        for row in rows
+        if not patterns or any(fnmatch(row.name, pattern) for pattern in patterns)
+    ]
+
+
+def planned(rows, progress, minutes, archive):
+    """For each row None if it will be run, or why not."""
+    left = minutes
+    plan = {}
+    for row in rows:
+        if progress.has(row):
+            plan[row] = "done"
+        elif ARCHIVE in row.command and archive is None:
+            plan[row] = "needs --cifar10-jpeg"
+        elif row.minutes > left:
+            plan[row] = "no time"
+        else:
+            plan[row] = None
+            left -= row.minutes
+    return plan
+
+
+def duration(minutes):
+    return f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min"
+
+
+def show(plan):
+    for row, reason in plan.items():
+        print(f"{row.name:46} {duration(row.minutes):>8}  {reason or 'to run'}")
+        print(f"    python {row.command.strip()}")
+    to_run = [row for row, reason in plan.items() if reason is None]
+    total = duration(sum(row.minutes for row in to_run))
+    print(f"{len(to_run)} of {len(plan)} rows to run: about {total} on 2 cores")
+
+
+def main(argv=None, rows=ROWS, results=RESULTS, work=WORK):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="* stands for any")
+    parser.add_argument("--hours", type=float, help="begin no row that would take more")
+    parser.add_argument("--list", action="store_true", help="run nothing")
+    parser.add_argument("--again", action="store_true", help="rows that are done, too")
+    parser.add_argument("--cifar10-jpeg", type=Path, help="the archive of that set")
+    options = parser.parse_args(argv)
+    progress = Progress(Path(work).resolve())
+    rows = chosen(rows, options.only, parser)
+    if options.again:
+        progress.forget(rows)
+    limit = float("inf") if options.hours is None else 60 * options.hours
+    archive = options.cifar10_jpeg and options.cifar10_jpeg.resolve()
+    plan = planned(rows, progress, limit, archive)
+    show(plan)
+    if options.list:
+        return
+    start, failed, left = time.monotonic(), {}, []
+    for row in (row for row, reason in plan.items() if reason is None):
+        # Those before may have taken longer than expected.
+        if (time.monotonic() - start) / 60 + row.minutes > limit:
+            left.append(row.name)
+            continue
+        print(f"\n{row.name}: about {duration(row.minutes)}", flush=True)
+        reason = run(row, progress, Path(results), archive)
+        if reason:
+            failed[row.name] = reason
+    if left:
+        print(f"\nno time was left for {', '.join(left)}")
+    print("\n`python benchmarks/results_page.py` writes the page")
+    if failed:
+        lines = [f"  {name}: {reason}" for name, reason in failed.items()]
+        sys.exit("\n".join(["failed:", *lines]))
+
+
+if __name__ == "__main__":
+    main()

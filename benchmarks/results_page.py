@@ -1,0 +1,625 @@
+"""Write results/README.md, and the table of the project's README, from the JSON files.
+
+python benchmarks/results_page.py          # write
+python benchmarks/results_page.py --check  # exit 1 if they are not up to date
+"""
+
+import argparse
+import json
+import re
+import shlex
+import statistics
+import sys
+import textwrap
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent / "paper"))
+
+import literature
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = RESULTS / "README.md"
+README = ROOT / "README.md"
+MARKS = ("<!-- benchmarks/results_page.py -->", "<!-- end -->")
+
+DATA = {
+    "digits": "digits",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10-jpeg": "CIFAR-10 (JPEG)",
+}
+METRICS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
+MICE, BASELINE = "MiCE", "MoCo, k-means on embeddings"
+START = "MoCo, MiCE's start"
+LABELS = {BASELINE: f"{BASELINE} (the paper's baseline)"}
+WHERE_FILES_GO = ("--json", "--out", "--checkpoint")  # options, each with a value
+
+COMPARED = (
+    "compare_digits",
+    "compare_digits_710_unbalanced",
+    "compare_fashion_mnist_10000_24_epochs",
+    "compare_fashion_mnist_10000",
+    "compare_fashion_mnist_70000",
+    "compare_fashion_mnist_3850_unbalanced",
+    "compare_cifar10_jpeg_10000",
+)
+OTHER_K = ("compare_digits_1797_k0.5", "compare_digits_1797_k1.5")
+NEIGHBORS = {
+    "neighbors_digits_vectors": "digits, vectors",
+    "neighbors_fashion_mnist_vectors": "Fashion-MNIST, 64 components",
+    "neighbors_digits_images": "digits, images, 60 epochs",
+}
+STARTS = {"starts_digits": "digits", "starts_fashion_mnist": "Fashion-MNIST, 10,000"}
+STEPS = {
+    "train_step_cpu_resnet-small_10": "`resnet-small`, 28 x 28 grey, B = 256",
+    "train_step_cpu_resnet-small_10_float32": "`resnet-small`, 28 x 28 grey, B = 256",
+    "train_step_cpu_resnet-small-maxpool_10_float32": (
+        "`resnet-small-maxpool`, 28 x 28 grey, B = 256"
+    ),
+    "train_step_cpu_resnet18_10": "`resnet18`, 32 x 32 colour, B = 64",
+    "train_step_cpu_resnet-small_1000": "`resnet-small`, K = 1,000, B = 256",
+}
+PREDICTIONS = {
+    "predict_cpu": "`resnet-small`, 60,000 images",
+    "predict_cpu_maxpool": "`resnet-small-maxpool`, 60,000 images",
+}
+PAPER_SETS = ("digits", "fashion_mnist", "cifar10_jpeg")
+NOT_MEASURED = (
+    "Anything on a GPU: `benchmarks/train_step.py --device cuda` and the scale "
+    "`gpu-30min` of benchmarks/paper are ready for it.",
+    "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
+    "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
+    "learning rate of EM.",
+    "More than one seed of K = 5 and 15, of the comparison with SCAN, of the passes, "
+    "of the choice of K and of ClustPy's methods.",
+    "k-means on the pixels of Fashion-MNIST, except on principal components.",
+    "`benchmarks/log_partition.py` prints its figures and keeps none.",
+)
+
+
+# ------------------------------------------------------------------------ the files
+
+
+def read(name):
+    """A file of results by its name, in either folder."""
+    for folder in (RESULTS, RESULTS / "paper"):
+        path = folder / f"{name}.json"
+        if path.is_file():
+            return json.loads(path.read_text(encoding="utf-8"))
+    raise FileNotFoundError(f"{RESULTS} must have {name}.json")
+
+
+def about(kept):
+    """Where a file says how it was measured."""
+    return kept.get("environment", kept)
+
+
+def commit(kept, method=None):
+    return kept.get("commits", {}).get(method, about(kept)["commit"])
+
+
+def command(kept):
+    """As it was run, without the options that say where files go."""
+    words = iter(shlex.split(about(kept)["command"]))
+    shown = []
+    for word in words:
+        if word in WHERE_FILES_GO:
+            next(words, None)
+        elif word != "--verbose":
+            shown.append(word)
+    return f"`{shlex.join(shown)}`"
+
+
+def notes(files):
+    """What the files say of themselves, each sentence once, and of which if not all."""
+    said = {}
+    for label, kept in files.items():
+        for sentence in filter(None, re.split(r"(?<=\.) ", kept.get("note", ""))):
+            said.setdefault(sentence, []).append(label)
+    grouped = {}
+    for sentence, labels in said.items():
+        where = "" if len(labels) == len(files) else f"{', '.join(labels)}: "
+        grouped.setdefault(where, []).append(sentence)
+    return " ".join(where + " ".join(texts) for where, texts in grouped.items())
+
+
+def line(*parts):
+    """What stands under a table."""
+    return " ".join(filter(None, parts))
+
+
+# -------------------------------------------------------------------------- figures
+
+
+def over_seeds(rows, metric):
+    """Mean, standard deviation and worst, as a cell."""
+    if not rows:
+        return ""
+    values = [row[metric] for row in rows]
+    mean = f"{statistics.mean(values):.3f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {statistics.stdev(values):.3f} ({min(values):.3f})"
+
+
+def mean(rows, metric):
+    return f"{statistics.mean(row[metric] for row in rows):.3f}"
+
+
+def seconds(rows):
+    return f"{statistics.median(row['seconds'] for row in rows):,.0f}"
+
+
+def wins(rows, others, metric="acc"):
+    """On how many seeds the first are above the others, and of how many."""
+    ours = {row["seed"]: row[metric] for row in rows}
+    theirs = {row["seed"]: row[metric] for row in others}
+    both = ours.keys() & theirs.keys()
+    return sum(ours[seed] > theirs[seed] for seed in both), len(both)
+
+
+def table(*rows):
+    """Markdown, from rows of cells, the head first."""
+    head, *body = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join([head, "|" + " --- |" * len(rows[0]), *body])
+
+
+def title(kept):
+    parts = [DATA[kept["data"]][0].upper() + DATA[kept["data"]][1:]]
+    parts.append(f"{kept['n']:,} images")
+    if "--unbalanced" in kept["command"]:
+        parts.append("class sizes from 1 to 0.1")
+    return f"**{', '.join(parts)}, {kept['results'][MICE][0]['epochs']} epochs**"
+
+
+# --------------------------------------------------------------------------- tables
+
+
+def compared(name):
+    """A table of methods at equal time, and a line on it."""
+    kept = read(name)
+    results = kept["results"]
+    rows = [
+        (
+            LABELS.get(method, method),
+            *(over_seeds(runs, metric) for metric in METRICS),
+            seconds(runs),
+            len(runs),
+            commit(kept, method),
+        )
+        for method, runs in results.items()
+    ]
+    head = (title(kept), *METRICS.values(), "s", "seeds", "commit")
+    acc, n = wins(results[MICE], results[BASELINE])
+    nmi, _ = wins(results[MICE], results[BASELINE], "nmi")
+    text = f"MiCE is above the paper's baseline on {acc} of {n} seeds by ACC, {nmi} by "
+    text += "NMI"
+    if START in results:
+        acc, _ = wins(results[MICE], results[START])
+        text += f", and above its own start on {acc} by ACC"
+    return table(head, *rows), line(f"{text}.", notes({"": kept}), command(kept))
+
+
+def other_k():
+    files = [read(name) for name in OTHER_K]
+    methods = [m for m in files[0]["results"] if all(m in k["results"] for k in files)]
+    rows = []
+    for kept in files:
+        runs = [kept["results"][method] for method in methods]
+        cells = [f"{mean(rows_, 'acc')}, {mean(rows_, 'nmi')}" for rows_ in runs]
+        where = (seconds(runs[0]), len(runs[0]), commit(kept))
+        rows.append((f"K = {kept['n_clusters']}", *cells, *where))
+    head = ("**Digits, 200 epochs, another K**", *methods, "s", "seeds", "commit")
+    text = "ACC and NMI; of 10 classes, at most 0.5 of ACC can be had with K = 5."
+    commands = ", ".join(map(command, files))
+    return table(head, *rows), line(text, notes(dict(enumerate(files))), commands)
+
+
+def beside(what, names, text):
+    """Cells of several files side by side, and a line on them."""
+    files = {label: read(name) for name, label in names.items()}
+    metrics = ("acc", "nmi")
+    head = [what, *(f"{METRICS[m]}, {label}" for label in files for m in metrics)]
+    rows = []
+    for method in dict.fromkeys(m for kept in files.values() for m in kept["results"]):
+        runs = [kept["results"].get(method, []) for kept in files.values()]
+        there = [rows_ for rows_ in runs if rows_]
+        rows.append(
+            (
+                method,
+                *(over_seeds(rows_, metric) for rows_ in runs for metric in metrics),
+                ", ".join(map(seconds, there)),
+                ", ".join(str(len(rows_)) for rows_ in there),
+                ", ".join(
+                    commit(kept, method)
+                    for kept in files.values()
+                    if method in kept["results"]
+                ),
+            )
+        )
+    commands = ", ".join(map(command, files.values()))
+    shown = table([*head, "s", "seeds", "commit"], *rows)
+    return shown, line(text, notes(files), commands)
+
+
+def starts():
+    text = "Every case has the seconds of the first row, in as many epochs as that is."
+    return beside("**Starts of EM, equal time**", STARTS, text)
+
+
+def neighbors():
+    text = "MiCE without neighbours has noise for augmentation where X holds vectors."
+    return beside("**Positives from neighbours**", NEIGHBORS, text)
+
+
+def steps():
+    rows = []
+    for name, label in STEPS.items():
+        kept = read(name)
+        result = kept["results"]
+        paper = result["throughput_to_paper"]
+        rows.append(
+            (
+                f"{label}, {result['precision']}",
+                f"{1000 * result['seconds']['whole step']:,.0f} ms",
+                f"{result['ratio_to_networks']:.2f}",
+                f"{paper:.2f}" if paper else "",
+                f"{result['images_per_second']:,.0f}",
+                commit(kept),
+            )
+        )
+    head = ("**A training step**", "time", "time to that of its bare networks")
+    head += ("throughput to the paper's pseudocode", "images a second", "commit")
+    text = "One whole step, 2 threads, V = 4,096, K = 10 where no other is named."
+    text += " `float32`: on a machine without bfloat16."
+    return table(head, *rows), line(text, command(read(next(iter(STEPS)))))
+
+
+def predictions():
+    rows = []
+    for name, label in PREDICTIONS.items():
+        kept = read(name)
+        result = kept["results"]
+        rows.append(
+            (
+                label,
+                f"{result['seconds']['predict']:.1f} s",
+                f"{result['throughput_to_networks']:.2f}",
+                f"{result['seconds']['predict_proba']:.1f} s",
+                f"{result['predict_proba_to_networks']:.2f}",
+                commit(kept),
+            )
+        )
+    share = "throughput to its bare networks"
+    head = ("**Prediction**", "`predict`", share, "`predict_proba`", share, "commit")
+    files = {name: read(name) for name in PREDICTIONS}
+    text = "K = 10, V = 4,096, 2 threads."
+    return table(head, *rows), line(text, notes(files), command(files["predict_cpu"]))
+
+
+def spherical_kmeans():
+    kept = read("spherical_kmeans")
+    cases = {}
+    for result in kept["results"]:
+        rows, features = result["shape"]
+        case = f"{result['data']}, {rows:,} x {features:,}"
+        ratio = f"{result['ratio_to_kmeans']:.2f}"
+        if result["ratio_to_faiss"] is not None:
+            ratio += f" (faiss {result['ratio_to_faiss']:.2f})"
+        cases.setdefault(case, {})[result["n_clusters"]] = ratio
+    many = sorted({k for case in cases.values() for k in case})
+    rows = [
+        (case, *(ratios.get(k, "") for k in many)) for case, ratios in cases.items()
+    ]
+    head = ("**SphericalKMeans**", *(f"K = {k:,}" for k in many))
+    text = "Its time to that of scikit-learn's KMeans (and of faiss), same centres and "
+    text += f"iterations, 2 threads; commit {commit(kept)}."
+    return table(head, *rows), line(text, command(kept))
+
+
+# ------------------------------------------------------------------------ the paper
+
+
+def of_paper(script, data, tag=""):
+    name = f"{script}_cpu_minutes_{data}{tag}"
+    try:
+        return read(name)
+    except FileNotFoundError:
+        return {"results": {}}
+
+
+def paper_rows():
+    """Rows of Tables 1 and 3 and of the comparison with SCAN: runs by data set."""
+    rows = {}
+    for part, script, tag in (
+        ("Table 1", "table1", ""),
+        ("Table 3", "table3", ""),
+        ("Table 3", "table3", "_passes"),
+        ("SCAN", "scan", ""),
+    ):
+        for data in PAPER_SETS:
+            kept = of_paper(script, data, tag)
+            for method, runs in kept["results"].items():
+                row = rows.setdefault((part, method), {})
+                row[data] = (runs, commit(kept, method))
+    return rows
+
+
+def papers_figure(part, method):
+    """ACC that the paper prints: CIFAR-10, of Table 3 CIFAR-100's 20 classes."""
+    if part == "Table 1":
+        name = {"MoCo, spherical k-means": "MoCo(mean)", MICE: "MiCE(mean)"}.get(method)
+        return literature.TABLE_1["cifar10"][name]["acc"] if name else None
+    return {"Table 3": literature.TABLE_3, "SCAN": literature.SCAN}[part].get(method)
+
+
+def paper_tables():
+    rows = paper_rows()
+    shown = []
+    for (part, method), sets in rows.items():
+        if (part, method) == ("SCAN", MICE):
+            continue  # the same fits as above
+        there = list(sets.values())
+        accs = [over_seeds(sets[d][0] if d in sets else [], "acc") for d in PAPER_SETS]
+        nmis = ", ".join(mean(runs, "nmi") for runs, _ in there)
+        above = ""
+        if part == "Table 3" and method != MICE:
+            full = rows[part, MICE]
+            counts = [wins(full[d][0], sets[d][0]) for d in sets]
+            above = ", ".join(f"{won} of {n}" for won, n in counts)
+        figure = papers_figure(part, method)
+        shown.append(
+            (
+                f"{part}: {method}",
+                *accs,
+                nmis,
+                above,
+                "" if figure is None else f"{figure / 100:.3f}",
+                ", ".join(seconds(runs) for runs, _ in there),
+                ", ".join(str(len(runs)) for runs, _ in there),
+                ", ".join(name for _, name in there),
+            )
+        )
+    head = ["**Tables 1, 3 and SCAN**"]
+    head += [f"ACC, {DATA[d.replace('_', '-')]}" for d in PAPER_SETS]
+    head += ["NMI", "seeds with full MiCE above", "the paper's ACC", "s", "seeds"]
+    files = {
+        f"{part}, {DATA[d.replace('_', '-')]}": of_paper(script, d)
+        for part, script in (("Table 1", "table1"), ("Table 3", "table3"))
+        for d in PAPER_SETS
+    }
+    text = "Cells of several sets are in their order. The paper's ACC: CIFAR-10, of "
+    text += "Table 3 CIFAR-100 with 20 classes."
+    one = command(files["Table 1, digits"])
+    more = f"{one}, and likewise table3.py and scan.py"
+    return table([*head, "commit"], *shown), line(text, notes(files), more)
+
+
+def verdict(pairs):
+    """What the seeds of all sets say of a claim that the first are above the others."""
+    counts = [wins(ours, others) for ours, others in pairs]
+    won, n = sum(won for won, _ in counts), sum(n for _, n in counts)
+    word = "yes" if won == n else "no" if 2 * won <= n else "not clearly"
+    return word, f"above on {won} of {n} seeds"
+
+
+def claims():
+    """What the paper says, and whether it is borne out at this scale."""
+    rows = paper_rows()
+    full = rows["Table 3", MICE]
+
+    def over(ours, *others):
+        pairs = [(ours[d][0], sets[d][0]) for sets in others for d in sets]
+        return verdict(pairs)
+
+    baseline = rows["Table 1", "MoCo, spherical k-means"]
+    yield (
+        "Table 1: MiCE from a random start is above the baseline",
+        *over(rows["Table 1", MICE], baseline),
+    )
+    yield (
+        "the same with our start, which is not the paper's",
+        *over(rows["Table 1", "MiCE, two-stage start (ours)"], baseline),
+    )
+    for parts in (("(4)",), ("(a)",), ("(b)",), ("(1)", "(2)", "(3)"), ("(c)", "(d)")):
+        chosen = [method for method in literature.TABLE_3 if method.startswith(parts)]
+        yield (
+            f"Table 3: MiCE is above {', '.join(chosen)}",
+            *over(full, *(rows["Table 3", method] for method in chosen)),
+        )
+    second = rows["SCAN", "MiCE pre-training + MiCE"]
+    yield "SCAN: a second fit gains", *over(second, rows["SCAN", MICE])
+    yield figure_of_embeddings()
+    yield figure_of_posterior()
+    yield prototypes()
+    yield training_time()
+    yield choice_of_k()
+
+
+def links(script):
+    names = {"digits": "digits", "fashion_mnist": "Fashion-MNIST"}
+    return ", ".join(
+        f"[{label}](paper/{script}_cpu_minutes_{data}_seed0.png)"
+        for data, label in names.items()
+    )
+
+
+def figure_of_embeddings():
+    gains = []
+    for data in PAPER_SETS[:2]:
+        rows = of_paper("embeddings", data)["results"][MICE]
+        gains.append(", ".join(f"{row['acc']:.3f}" for row in rows))
+    rising = all(cell == ", ".join(sorted(cell.split(", "))) for cell in gains)
+    return (
+        f"Clusters part as training goes on: figures of {links('embeddings')}",
+        "yes" if rising else "no",
+        f"ACC after the first, middle and last epoch: {'; '.join(gains)}",
+    )
+
+
+def figure_of_posterior():
+    cells = []
+    for data in PAPER_SETS[:2]:
+        (row,) = of_paper("posterior", data)["results"][MICE]
+        cells.append((row["first"][0], row["last"][0]))
+    text = "; ".join(f"{first:.0%} to {final:.0%}" for first, final in cells)
+    return (
+        f"The posterior becomes sharp: figures of {links('posterior')}",
+        "yes" if all(first < final for first, final in cells) else "no",
+        f"values below 0.1, first to last epoch (at most 90%): {text}",
+    )
+
+
+def prototypes():
+    largest = [
+        max(row["largest_cosine"] for row in kept["results"][MICE])
+        for kept in (of_paper("prototypes", data) for data in PAPER_SETS[:2])
+    ]
+    met = max(largest) < literature.LARGEST_COSINE
+    return (
+        "Gating and expert prototypes differ: largest cosine below "
+        f"{literature.LARGEST_COSINE}",
+        "yes" if met else "not on all sets",
+        ", ".join(f"{value:.2f}" for value in largest),
+    )
+
+
+def training_time():
+    ratios = []
+    for data in PAPER_SETS[:2]:
+        results = of_paper("training_time", data)["results"]
+        (mice,), (moco,) = results[MICE], results["MoCo"]
+        ratios.append(mice["epoch_seconds"] / moco["epoch_seconds"])
+    paper = literature.HOURS["MiCE"] / literature.HOURS["MoCo"]
+    near = all(abs(ratio / paper - 1) < 0.2 for ratio in ratios)
+    return (
+        f"An epoch of MiCE costs {paper:.1f} of MoCo",
+        "yes" if near else "no",
+        ", ".join(f"{ratio:.1f}" for ratio in ratios),
+    )
+
+
+def choice_of_k():
+    kept = read("choose_k_digits")
+    chosen = {"elbo": [], "stability": []}
+    classes = sorted({row["classes"] for row in kept["results"]})
+    for n in classes:
+        rows = [row for row in kept["results"] if row["classes"] == n]
+        for figure, found in chosen.items():
+            found.append(max(rows, key=lambda row: row[figure])["K"])
+    elbo, stability = (", ".join(map(str, found)) for found in chosen.values())
+    return (
+        f"The ELBO chooses K (digits of {', '.join(map(str, classes))} classes)",
+        "yes" if chosen["elbo"] == classes else "no",
+        f"it chooses {elbo}; stability chooses {stability} (commit {commit(kept)})",
+    )
+
+
+# ----------------------------------------------------------------------- whole pages
+
+
+def newest():
+    """Date of the newest file, and the commits of that day."""
+    files = [about(json.loads(path.read_text())) for path in RESULTS.rglob("*.json")]
+    date = max(kept["date"] for kept in files)
+    return date, sorted({kept["commit"] for kept in files if kept["date"] == date})
+
+
+def page():
+    date, commits = newest()
+    parts = [
+        "# Results",
+        "Written by `python benchmarks/results_page.py` from the JSON files of this "
+        "folder. `python benchmarks/reproduce.py` runs every row again. "
+        f"The newest rows are of {date[:10]}, commit {' and '.join(commits)}. A row of "
+        "another commit is older: its code, and sometimes its defaults, were others. "
+        "Up to c420039 the commit is the one that added the row; since then it is the "
+        "one that was measured.",
+        "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
+        "accuracy under the best matching of clusters with classes; labels are used "
+        "for scores alone. Seconds (s) are the median of a fit on one thread of a "
+        "virtual 2-core AMD EPYC with bfloat16, unless the line below a table says "
+        "otherwise. Other work ran beside: compare seconds within a table only.",
+        "## Clusterings at equal time",
+        "MiCE runs first, with defaults. MoCo then gets the epochs that fit into the "
+        "same seconds, and is clustered in four ways, the last of them as MiCE starts.",
+    ]
+    for name in COMPARED:
+        parts += compared(name)
+    parts += other_k()
+    parts += [*starts(), *neighbors()]
+    parts += ["## Speed", *steps(), *predictions(), *spherical_kmeans()]
+    parts += [
+        "## The paper's tables and figures",
+        "Everything here is at `cpu-minutes`: 1,797 digits in 1,500 steps, 10,000 "
+        "images of the other sets in 800, small networks, random starts. The paper "
+        "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says what of "
+        "the paper is borne out: yes, if it holds on every seed of every set; no, if "
+        "it fails on half of them.",
+        *paper_tables(),
+        table(("**In the paper**", "borne out here", ""), *claims()),
+        "## Not measured",
+        "\n".join(f"- {line}" for line in NOT_MEASURED),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+IN_README = {  # rows, and their names in a sentence
+    "compare_digits": ("digits, 1,797 of 8 x 8", "the digits"),
+    "compare_digits_710_unbalanced": (
+        "710 digits, class sizes from 1 to 0.1",
+        "the unequal digits",
+    ),
+    "compare_fashion_mnist_10000_24_epochs": (
+        "Fashion-MNIST, 10,000 images",
+        "10,000 images of Fashion-MNIST",
+    ),
+    "compare_fashion_mnist_70000": ("Fashion-MNIST, all 70,000", "all 70,000"),
+    "compare_cifar10_jpeg_10000": ("CIFAR-10 (JPEG), 10,000 images", "CIFAR-10"),
+}
+
+
+def readme_table():
+    """Five rows for the README, and a sentence on what the start alone reaches."""
+    rows, reached, gains = [], [], []
+    for name, (label, short) in IN_README.items():
+        results = read(name)["results"]
+        cells = []
+        for method in (MICE, BASELINE):
+            worst = min(row["acc"] for row in results[method])
+            cells.append(f"{mean(results[method], 'acc')} ({worst:.3f})")
+        rows.append((label, *cells, len(results[MICE]), seconds(results[MICE])))
+        if START in results:
+            start, mice = (mean(results[method], "acc") for method in (START, MICE))
+            reached.append(f"{start} on {short}")
+            gains.append(f"{100 * (float(mice) - float(start)):+.1f}")
+    head = ("data", "MiCE", "MoCo + k-means", "seeds", "seconds of a fit")
+    text = (
+        "MiCE's start alone, a partition of MoCo's features, reaches in the same time "
+        f"{', '.join(reached[:-1])} and {reached[-1]}: MiCE adds {', '.join(gains)} "
+        "points to that."
+    )
+    return f"{table(head, *rows)}\n\n{textwrap.fill(text, 96)}"
+
+
+def readme():
+    before, rest = README.read_text(encoding="utf-8").split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    return f"{before}{MARKS[0]}\n{readme_table()}\n{MARKS[1]}{after}"
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args(argv).check
+    for path, text in ((PAGE, page()), (README, readme())):
+        if path.read_text(encoding="utf-8") == text:
+            continue
+        if check:
+            sys.exit(f"{path} must hold the JSON files' figures: run {__file__}")
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
