@@ -18,6 +18,7 @@ from scipy import sparse
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
 from sk_mice._constraints import Count, Number
 from sk_mice._contrastive import ContrastiveEstimator
+from sk_mice.backbones import SmallResNet
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 8, 8))
@@ -195,7 +196,7 @@ OF_MICE = [
     wrong(
         "`backbone` that has no room in memory",
         "are for `backbone`='resnet-small-100000'.",
-        backbone="resnet-small-100000",
+        backbone=SmallResNet(100000),
     ),
     wrong(
         "`backbone` of a width that no tensor can have",
