@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from .backbones import build_backbone
+from ..backbones import build_backbone
 from .model import ContrastiveMixture
 
 __all__ = ["put_together", "take_apart"]
