@@ -1,68 +1,77 @@
 """Encoders by name, and the user's own."""
 
+import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import GridSearchCV
 from torch import nn
 
-from sk_mice._engine.backbones import (
-from sk_mice.backbones import SmallResNet
-    BACKBONES,
+from sk_mice import MoCo
+from sk_mice.backbones import (
     MLP,
+    NAMED,
+    ResNet,
     SmallResNet,
     _Subsample,
-    backbone_name,
     build_backbone,
     feature_count,
+    resolve_backbone,
 )
 
 CPU = torch.device("cpu")
 
 
+def build(backbone, shape):
+    return build_backbone(resolve_backbone(backbone, shape, CPU), shape)
+
+
 @pytest.mark.parametrize(
-    ("name", "shape", "features"),
+    ("backbone", "shape", "features"),
     [
         ("mlp", (7,), 256),
         ("mlp", (1, 16, 16), 256),
+        (MLP(8, n_layers=3), (5,), 8),
         ("resnet-small", (1, 28, 28), 128),
         ("resnet-small", (4, 20, 33), 128),
         (SmallResNet(8), (1, 20, 20), 64),
-        ("resnet-small-maxpool", (1, 28, 28), 128),
+        (SmallResNet(max_pool=True), (1, 28, 28), 128),
         (SmallResNet(8, max_pool=True), (3, 96, 96), 64),
-        ("resnet34-maxpool", (3, 32, 32), 512),
+        (SmallResNet(8, blocks=(1, 2)), (1, 20, 20), 16),
+        (ResNet(34, max_pool=True), (3, 32, 32), 512),
         ("resnet18", (3, 32, 32), 512),
         ("resnet34", (1, 32, 32), 512),
         ("resnet50", (3, 32, 32), 2048),
         ("resnet18", (4, 96, 96), 512),
     ],
 )
-def test_named_backbones_map_samples_to_features(name, shape, features):
-    assert feature_count(build_backbone(name, shape, device=CPU), shape) == features
+def test_backbones_map_samples_to_features(backbone, shape, features):
+    assert feature_count(build(backbone, shape), shape) == features
 
 
 def test_stem_follows_the_image_size():
-    small = build_backbone("resnet18", (3, 64, 64), device=CPU)
+    small = build("resnet18", (3, 64, 64))
     assert (small.conv1.kernel_size, small.conv1.stride) == ((3, 3), (1, 1))
     assert isinstance(small.maxpool, nn.Identity)
-    kept = build_backbone("resnet18-maxpool", (3, 64, 64), device=CPU)
+    kept = build(ResNet(18, max_pool=True), (3, 64, 64))
     assert isinstance(kept.maxpool, nn.MaxPool2d)
-    large = build_backbone("resnet18", (3, 96, 96), device=CPU)
+    large = build("resnet18", (3, 96, 96))
     assert (large.conv1.kernel_size, large.conv1.stride) == ((7, 7), (2, 2))
     assert isinstance(large.maxpool, nn.MaxPool2d)
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "first_stage"),
+    ("max_pool", "size", "first_stage"),
     [
-        ("resnet-small", 96, 96),
-        ("resnet-small-maxpool", 28, 14),
-        ("resnet-small-maxpool", 64, 32),
-        ("resnet-small-maxpool", 96, 24),
+        (False, 96, 96),
+        (True, 28, 14),
+        (True, 64, 32),
+        (True, 96, 24),
     ],
 )
 def test_max_pooling_makes_images_smaller_before_the_first_stage(
-    name, size, first_stage
+    max_pool, size, first_stage
 ):
-    net = build_backbone(name, (1, size, size), device=CPU)
+    net = build(SmallResNet(max_pool=max_pool), (1, size, size))
     blocks = [module for module in net.layers if type(module) is type(net.layers[-1])]
     seen = []
     blocks[0].register_forward_hook(lambda module, args, out: seen.append(out.shape))
@@ -70,22 +79,19 @@ def test_max_pooling_makes_images_smaller_before_the_first_stage(
     assert seen[0][2:] == (first_stage, first_stage)
 
 
-@pytest.mark.parametrize(
-    ("shape", "device", "kind"),
-    [
-        ((5,), "cpu", "Sequential"),
-        ((1, 16, 16), "cpu", "SmallResNet"),
-        ((3, 32, 32), "cuda", "ResNet"),
-    ],
-)
-def test_auto_follows_input_and_device(shape, device, kind):
-    backbone = build_backbone("auto", shape, device=torch.device(device))
-    assert type(backbone).__name__ == kind
+def test_auto_follows_input_and_device():
+    for shape, device, name in (
+        ((5,), "cpu", "mlp"),
+        ((5,), "cuda", "mlp"),
+        ((1, 16, 16), "cpu", "resnet-small"),
+        ((3, 32, 32), "cuda", "resnet18"),
+    ):
+        assert resolve_backbone("auto", shape, torch.device(device)) is NAMED[name]
 
 
 def test_a_module_is_copied_with_its_weights():
-    mine = SmallResNet(1, width=4)
-    copied = build_backbone(mine, (1, 16, 16), device=CPU)
+    mine = SmallResNet(4).build((1, 16, 16))
+    copied = build(mine, (1, 16, 16))
     assert copied is not mine
     for a, b in zip(mine.parameters(), copied.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -93,10 +99,19 @@ def test_a_module_is_copied_with_its_weights():
 
 
 def test_a_factory_is_called():
-    assert isinstance(
-        build_backbone(lambda: SmallResNet(1, width=4), (1, 16, 16), device=CPU),
-        SmallResNet,
-    )
+    assert isinstance(build(nn.Flatten, (1, 16, 16)), nn.Flatten)
+
+
+def test_a_search_can_set_the_parts_of_a_network():
+    grid = {"backbone__width": [2, 4], "backbone__max_pool": [True]}
+    moco = MoCo(backbone="resnet-small", max_epochs=1)
+    search = GridSearchCV(moco, grid, cv=2)
+    X = np.random.default_rng(0).random((20, 16, 16))
+    found = search.fit(X).best_estimator_
+    assert found.backbone.max_pool is True
+    assert found.backbone_.layers[0].out_channels == found.backbone.width
+    assert moco.backbone == "resnet-small"
+    assert NAMED["resnet-small"].width == 16
 
 
 def test_a_backbone_without_parameters_is_probed():
@@ -115,11 +130,16 @@ def test_a_backbone_without_parameters_is_probed():
         ("resnet18", (12,), ValueError, r"takes images, but X holds vectors of 12"),
         (7, (12,), TypeError, r"`backbone` must be a name.*got int"),
         (lambda: "x", (12,), TypeError, r"`backbone` must be a name.*got str"),
+        (SmallResNet(0), (1, 16, 16), ValueError, r"'width' parameter of SmallResNet"),
+        (SmallResNet(blocks=()), (1, 16, 16), ValueError, r"`blocks` of SmallResNet"),
+        (SmallResNet(blocks=(1, 0)), (1, 9, 9), ValueError, r"got \(1, 0\)"),
+        (ResNet(19), (1, 16, 16), ValueError, r"'depth' parameter of ResNet"),
+        (MLP(True), (5,), ValueError, r"'width' parameter of MLP"),
     ],
 )
 def test_refusals(backbone, shape, error, message):
     with pytest.raises(error, match=message):
-        build_backbone(backbone, shape, device=CPU)
+        build(backbone, shape)
 
 
 @pytest.mark.parametrize(
@@ -146,36 +166,16 @@ def test_narrow_networks_train_on_several_threads():
     n_threads = torch.get_num_threads()
     torch.set_num_threads(max(2, n_threads))
     try:
-        net = SmallResNet(1, width=4).to(memory_format=torch.channels_last)
+        net = SmallResNet(4).build((1, 16, 16)).to(memory_format=torch.channels_last)
         for _ in range(20):
             net(torch.rand(27, 1, 16, 16)).square().mean().backward()
     finally:
         torch.set_num_threads(n_threads)
 
 
-def test_every_listed_name_is_built():
-    for name in BACKBONES:
-        assert isinstance(build_backbone(name, (3, 32, 32), device=CPU), nn.Module)
-
-
-@pytest.mark.parametrize(
-    ("backbone", "shape", "device", "name"),
-    [
-        ("auto", (5,), "cuda", "mlp"),
-        ("auto", (1, 16, 16), "cpu", "resnet-small"),
-        ("auto", (1, 16, 16), "cuda", "resnet18"),
-        ("resnet34-maxpool", (1, 16, 16), "cpu", "resnet34-maxpool"),
-        (nn.Linear(1, 1), (1,), "cpu", None),
-        (MLP, (1,), "cpu", None),
-    ],
-)
-def test_the_name_says_what_was_built(backbone, shape, device, name):
-    assert backbone_name(backbone, shape, device=torch.device(device)) == name
-
-
 def test_a_module_is_probed_where_it_lies():
     # On "meta" there are shapes and no values.
-    module = MLP(5).to("meta")
+    module = MLP().build((5,)).to("meta")
     with torch.device("cpu"):
         assert feature_count(module, (5,)) == 256
     with torch.device("meta"):

@@ -9,9 +9,13 @@ import torch
 from torch import nn
 
 from sk_mice._engine import objective
-from sk_mice._engine.backbones import MLP
 from sk_mice._engine.inference import Inference
-from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
+from sk_mice._engine.model import (
+    ContrastiveMixture,
+    gating_prototypes,
+    repelled_directions,
+)
+from sk_mice.backbones import MLP, feature_count
 
 K, D, V, N_FEATURES = 3, 8, 10, 5
 
@@ -20,10 +24,11 @@ def make_model(
     n_experts=K, *, gated=True, kappa=1.0, queue_size=V, backbone=None, **more
 ):
     torch.manual_seed(0)
-    omega = gating_prototypes("auto", n_experts, D) if gated else None
+    omega = gating_prototypes(n_experts, D) if gated else None
+    network = MLP(16).build((N_FEATURES,)) if backbone is None else backbone
     return ContrastiveMixture(
-        MLP(N_FEATURES, width=16) if backbone is None else backbone,
-        (N_FEATURES,),
+        network,
+        feature_count(network, (N_FEATURES,)),
         n_experts=n_experts,
         embedding_dim=D,
         queue_size=queue_size,
@@ -236,7 +241,7 @@ def test_backbone_must_map_to_features():
 
 
 def test_probing_a_backbone_leaves_it_alone():
-    backbone = MLP(N_FEATURES).train()
+    backbone = MLP().build((N_FEATURES,)).train()
     before = copy.deepcopy(backbone.state_dict())
     make_model(backbone=backbone)
     assert backbone.training
@@ -262,20 +267,34 @@ def test_pickles_hold_the_queue_in_16_bits_and_give_its_type_back(dtype):
     assert_same_state(read, state_of(model))
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("auto", True), ("repelled", False)])
-def test_gating_prototypes_by_name(kind, expected):
-    omega = gating_prototypes(kind, 4, 6)
-    cosines = (omega @ omega.T)[~torch.eye(4, dtype=torch.bool)]
-    simplex = torch.allclose(cosines, torch.full_like(cosines, -1 / 3), atol=1e-6)
-    assert simplex or not expected
-    assert gating_prototypes("auto", 9, 6).shape == (9, 6)
-    with pytest.raises(ValueError, match="simplex"):
-        gating_prototypes("simplex", 9, 6)
+def test_gating_prototypes_are_a_simplex_where_there_is_room():
+    for n_clusters, dim in ((1, 6), (4, 6), (7, 6), (9, 6)):
+        omega = gating_prototypes(n_clusters, dim)
+        assert omega.shape == (n_clusters, dim)
+        torch.testing.assert_close(omega.norm(dim=1), torch.ones(n_clusters))
+        cosines = (omega @ omega.T)[~torch.eye(n_clusters, dtype=torch.bool)]
+        if 1 < n_clusters <= dim + 1:
+            expected = torch.full_like(cosines, -1 / (n_clusters - 1))
+            torch.testing.assert_close(cosines, expected)
 
 
-def test_uniform_gating_prototypes_are_unit_vectors_of_the_seed():
-    first, again, other = (gating_prototypes("uniform", 9, 6, s) for s in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    torch.testing.assert_close(first.norm(dim=1), torch.ones(9))
-    assert first.min() < 0 < first.max()
+@pytest.mark.parametrize(
+    ("n_clusters", "dim", "worst"),
+    # Up to 2 D vectors can have no positive cosine at all (the orthoplex); beyond,
+    # the Welch bound sqrt((K - D) / (D (K - 1))) is for lines, so vectors do better.
+    [
+        (5, 2, 0.32),
+        (20, 10, 0.03),
+        (200, 128, 0.03),
+        (400, 64, 0.15),
+    ],
+)
+def test_repelled_directions_are_far_apart(n_clusters, dim, worst):
+    omega = repelled_directions(n_clusters, dim, torch.float64)
+    cosines = omega @ omega.T
+    torch.testing.assert_close(cosines.diag(), torch.ones(n_clusters).double())
+    assert cosines.fill_diagonal_(-1).max() < worst
+
+
+def test_repelled_directions_are_the_same_at_every_call():
+    assert torch.equal(repelled_directions(7, 3), repelled_directions(7, 3))

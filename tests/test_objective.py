@@ -16,6 +16,7 @@ from sk_mice._engine.attention import (
     log_sum_exp_in_pieces,
     split_attention,
 )
+from sk_mice._engine.inference import log_partition_bounds, queue_moments
 from sk_mice._engine.objective import (
     elbo,
     expert_log_prob,
@@ -24,12 +25,9 @@ from sk_mice._engine.objective import (
     log_evidence,
     log_joint,
     log_partition,
-    log_partition_bounds,
     plain_log_partition,
     posterior,
     prototype_update,
-    queue_moments,
-    repelled_directions,
     simplex_centres,
 )
 
@@ -78,28 +76,6 @@ def test_simplex_centres_have_unit_norm_and_equal_angles(dim):
 def test_simplex_centres_refuse_more_than_fit():
     with pytest.raises(ValueError, match=r"at least n_clusters - 1 = 199.*got 128"):
         simplex_centres(200, 128)
-
-
-@pytest.mark.parametrize(
-    ("n_clusters", "dim", "worst"),
-    # Up to 2 D vectors can have no positive cosine at all (the orthoplex); beyond,
-    # the Welch bound sqrt((K - D) / (D (K - 1))) is for lines, so vectors do better.
-    [
-        (5, 2, 0.32),
-        (20, 10, 0.03),
-        (200, 128, 0.03),
-        (400, 64, 0.15),
-    ],
-)
-def test_repelled_directions_are_far_apart(n_clusters, dim, worst):
-    omega = repelled_directions(n_clusters, dim, torch.float64)
-    cosines = omega @ omega.T
-    torch.testing.assert_close(cosines.diag(), torch.ones(n_clusters).double())
-    assert cosines.fill_diagonal_(-1).max() < worst
-
-
-def test_repelled_directions_are_the_same_at_every_call():
-    assert torch.equal(repelled_directions(7, 3), repelled_directions(7, 3))
 
 
 def test_uniform_gate_at_infinite_temperature(parts):
