@@ -2,9 +2,11 @@
 
 For subsets of 3, 5 and 10 classes and a range of K, two models are fitted to the two
 halves of the images from different seeds. Each is scored on the other's half: by the
-ELBO (`score`), by `silhouette_scorer`, by the models' agreement there, which is what
-`stability_scorer` measures, and, to be compared with, by accuracy and NMI. Beside the
-ELBO stands what it would be for perfect balanced clusters, whatever the data.
+ELBO (`score`), by `silhouette_scorer`, by the models' agreement there, and, to be
+compared with, by accuracy and NMI. Silhouette and agreement are what
+`choose_n_clusters` measures; the ELBO and the scores by classes need the models
+themselves. Beside the ELBO stands what it would be for perfect balanced clusters,
+whatever the data.
 
     python benchmarks/choose_k.py
     python benchmarks/choose_k.py --classes 3 --clusters 2 3 5 --epochs 40 --seeds 0

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import datasets, metrics, recipes
+    from . import datasets, metrics, model_selection, recipes
     from ._files import load, save
     from ._mice import MiCEClustering
     from ._moco import MoCo
@@ -24,6 +24,7 @@ __all__ = [
     "datasets",
     "load",
     "metrics",
+    "model_selection",
     "recipes",
     "save",
 ]
@@ -36,7 +37,7 @@ _OBJECTS = {
     "load": "._files",
     "save": "._files",
 }
-_MODULES = ("datasets", "metrics", "recipes")
+_MODULES = ("datasets", "metrics", "model_selection", "recipes")
 
 
 def __getattr__(name):

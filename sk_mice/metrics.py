@@ -2,11 +2,12 @@
 
 The scorers ``acc_scorer``, ``nmi_scorer`` and ``ari_scorer`` are called as
 ``scorer(estimator, X, y)`` and compare ``estimator.predict(X)``, on the held-out fold
-of a search, with the classes ``y``. `silhouette_scorer` and `stability_scorer` are
-called alike and need no classes. `SCORERS` holds the former three by name:
+of a search, with the classes ``y``. `silhouette_scorer` is called alike and needs no
+classes. `SCORERS` holds the former three by name; the folds are shuffled, as many data
+sets are sorted by class:
 
 >>> from sklearn.datasets import load_iris
->>> from sklearn.model_selection import GridSearchCV
+>>> from sklearn.model_selection import GridSearchCV, KFold
 >>> from sk_mice import SphericalKMeans
 >>> from sk_mice.metrics import SCORERS
 >>> X, y = load_iris(return_X_y=True)
@@ -15,6 +16,7 @@ called alike and need no classes. `SCORERS` holds the former three by name:
 ...     {"n_clusters": [2, 3, 4]},
 ...     scoring=SCORERS,
 ...     refit="acc",
+...     cv=KFold(5, shuffle=True, random_state=0),
 ... )
 >>> search.fit(X, y).best_params_
 {'n_clusters': 3}
@@ -25,7 +27,6 @@ from contextlib import suppress
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
-from sklearn.base import clone
 from sklearn.metrics import (
     adjusted_rand_score,
     make_scorer,
@@ -45,7 +46,6 @@ __all__ = [
     "match_labels",
     "nmi_scorer",
     "silhouette_scorer",
-    "stability_scorer",
 ]
 
 
@@ -252,7 +252,8 @@ def silhouette_scorer(estimator, X, y=None):
 
     See Also
     --------
-    stability_scorer : Whether the clusters are found again.
+    sk_mice.model_selection.stability : Whether the clusters are found again.
+    sk_mice.model_selection.choose_n_clusters : Both, for several numbers of clusters.
 
     Notes
     -----
@@ -287,80 +288,6 @@ def silhouette_scorer(estimator, X, y=None):
     if len(clusters) < 2:
         return -1.0
     return float(_cosine_silhouettes(_space_of(estimator, X), codes).mean())
-
-
-def stability_scorer(estimator, X, y=None):
-    """Whether an estimator's clusters are found again: agreement with a refit on X.
-
-    Called like any scorer; no classes are needed. The estimator is fitted anew on X
-    from another seed, and both models' clusters of X are compared: the one transfers
-    its clusters to X, the other finds them there [1]_. With two folds, as in
-    ``GridSearchCV(..., scoring=stability_scorer, cv=2)``, these are models of two
-    halves of the data.
-
-    Parameters
-    ----------
-    estimator : object
-        Fitted; `predict` gives the clusters.
-    X : array-like
-        Samples, as `fit` takes them. On those that the estimator was fitted on, two
-        restarts are compared, which is a weaker test: a split that chance has put into
-        the sample is found again, too.
-    y : Ignored
-        Present for the API's sake.
-
-    Returns
-    -------
-    score : float
-        The adjusted Rand index of both partitions: 1 if they are the same, about 0 if
-        they agree as by chance. 0, too, if either has one cluster only, on which any
-        two models agree.
-
-    See Also
-    --------
-    silhouette_scorer : Whether the clusters are dense and apart; needs no fit.
-
-    Notes
-    -----
-    A call takes one more fit, on X: a search with two folds takes twice its time. One
-    call compares two fits. For a mean over more, repeat the folds
-    (``cv=RepeatedKFold(n_splits=2, n_repeats=5)``); all parameters named
-    `random_state` are set for the refit, so that the score itself is repeatable.
-
-    What is stable need not be what is looked for: few large clusters are often more
-    stable than the classes.
-
-    References
-    ----------
-    .. [1] Lange, Roth, Braun and Buhmann, "Stability-Based Validation of Clustering
-       Solutions", Neural Computation 16, 2004.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sk_mice import SphericalKMeans
-    >>> from sk_mice.metrics import stability_scorer
-    >>> X = load_iris().data
-    >>> for n_clusters in 2, 3, 8:
-    ...     skm = SphericalKMeans(n_clusters, random_state=0).fit(X[::2])
-    ...     print(f"{stability_scorer(skm, X[1::2]):.2f}")
-    1.00
-    1.00
-    0.70
-    """
-    refit = clone(estimator)
-    seeds = np.random.RandomState(0)
-    refit.set_params(
-        **{
-            name: seeds.randint(2**31 - 1)
-            for name in sorted(refit.get_params())
-            if name.split("__")[-1] == "random_state"
-        }
-    )
-    partitions = estimator.predict(X), refit.fit(X).predict(X)
-    if min(len(np.unique(labels)) for labels in partitions) < 2:
-        return 0.0
-    return float(adjusted_rand_score(*partitions))
 
 
 def _space_of(estimator, X):

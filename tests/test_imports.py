@@ -36,6 +36,7 @@ def run(code, **environment):
         "from sk_mice import SphericalKMeans",
         "from sk_mice import metrics",
         "import sk_mice.metrics",
+        "from sk_mice import model_selection",
     ],
 )
 def test_torch_is_not_imported(statement):
@@ -83,6 +84,7 @@ def test_eager_import_loads_everything():
 # within the rules below the table. Names are module paths without `sk_mice.`.
 MAY_IMPORT = {
     "metrics": set(),
+    "model_selection": {"_bars", "_constraints", "metrics"},
     "datasets": {"_image_folder", "_paper_sets"},
     "_bars": set(),
     "_identity": set(),
@@ -149,6 +151,7 @@ NO_TORCH = {
     "_bars",
     "_interrupt",
     "metrics",
+    "model_selection",
     "recipes",
     "_image_folder",
     "_image_decoding",

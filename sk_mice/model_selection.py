@@ -1,0 +1,430 @@
+"""How many clusters: whether they are found again in other samples, for each number.
+
+>>> from sklearn.cluster import KMeans
+>>> from sklearn.datasets import load_wine
+>>> from sklearn.pipeline import make_pipeline
+>>> from sklearn.preprocessing import StandardScaler
+>>> from sk_mice.model_selection import choose_n_clusters
+>>> X = load_wine().data
+>>> kmeans = make_pipeline(StandardScaler(), KMeans(n_init=5))
+>>> choose_n_clusters(kmeans, X, range(2, 7), random_state=0).n_clusters
+3
+"""
+
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, validate_params
+from sklearn.utils.validation import _num_samples
+
+from ._bars import tqdm
+from ._constraints import Count
+from .metrics import silhouette_scorer
+
+__all__ = ["NClustersChoice", "choose_n_clusters", "stability"]
+
+LEAST_SAMPLES = 4  # two for each half
+
+
+@validate_params(
+    {
+        "estimator": [HasMethods(["fit", "predict"])],
+        "n_repeats": [Count(1)],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=False,
+)
+def stability(estimator, X, *, n_repeats=20, random_state=None):
+    """Whether an estimator's clusters are found again in other samples.
+
+    The samples are split into two halves at random, and a clone of the estimator is
+    fitted to each. Both models then cluster both halves: on each half, one model has
+    found its clusters and the other transfers its own [1]_. The stability is the
+    adjusted Rand index of the two partitions, averaged over the two halves.
+
+    Parameters
+    ----------
+    estimator : object
+        Clusterer with `fit` and `predict`, or a Pipeline that ends in one. It is
+        cloned, and itself neither fitted nor changed.
+    X : array-like of shape (n_samples, ...)
+        Samples, as `fit` takes them; at least 4.
+    n_repeats : int, default=20
+        Number of random splits. Each costs two fits to half of the samples.
+    random_state : int, RandomState instance or None, default=None
+        Decides the splits and every parameter of the estimator whose name ends in
+        `random_state`, also in the steps of a Pipeline. Pass an int for repeatable
+        results.
+
+    Returns
+    -------
+    values : ndarray of shape (n_repeats,)
+        The stability in each split: 1 if both models find the same clusters, about 0
+        if they agree as by chance. A half where either model has only one cluster
+        counts 0, as any two models agree on that.
+
+    Raises
+    ------
+    ValueError
+        If X has too few samples or a parameter is out of its range.
+
+    See Also
+    --------
+    choose_n_clusters : Stability for each of several numbers of clusters.
+    sk_mice.metrics.silhouette_scorer : Whether clusters are dense and apart.
+
+    Notes
+    -----
+    Lange et al. [1]_ count the samples on which the partitions differ under the best
+    matching of their clusters, and divide by the same figure for random labels. The
+    adjusted Rand index is corrected for chance by itself and needs no matching.
+
+    Stable clusters need not be the classes that one looks for: a few large clusters are
+    often more stable than these.
+
+    References
+    ----------
+    .. [1] Lange, Roth, Braun and Buhmann, "Stability-Based Validation of Clustering
+       Solutions", Neural Computation 16, 2004.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sk_mice import SphericalKMeans
+    >>> from sk_mice.model_selection import stability
+    >>> X = load_iris().data
+    >>> for n_clusters in 2, 3, 8:
+    ...     values = stability(SphericalKMeans(n_clusters), X, random_state=0)
+    ...     print(f"{values.mean():.1f}")
+    1.0
+    0.9
+    0.5
+    """
+    _check_n_samples(X)
+    values = [
+        _agreement(_fit_halves(estimator, halves, seeds), halves)
+        for halves, seeds in _random_halves(X, n_repeats, random_state)
+    ]
+    return np.array(values)
+
+
+@validate_params(
+    {
+        "estimator": [HasMethods(["fit", "predict"])],
+        "n_repeats": [Count(2)],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    },
+    prefer_skip_nested_validation=False,
+)
+def choose_n_clusters(
+    estimator, X, candidates, *, n_repeats=20, random_state=None, verbose=0
+):
+    """Choose the number of clusters by stability, without classes.
+
+    For each candidate, the `stability` of the estimator's clusters is measured over
+    several random splits of the samples into halves. The choice is the largest
+    candidate whose mean stability is within one standard error of the best one.
+
+    Parameters
+    ----------
+    estimator : object
+        Clusterer with `fit`, `predict` and a parameter `n_clusters`, such as
+        `MiCEClustering`, `SphericalKMeans` or scikit-learn's `KMeans`, or a Pipeline
+        that ends in one. It is cloned, and itself neither fitted nor changed.
+    X : array-like of shape (n_samples, ...)
+        Samples, as `fit` takes them, in any order.
+    candidates : iterable of int
+        Numbers of clusters to compare, from 2 to half the number of samples.
+    n_repeats : int, default=20
+        Number of random splits, at least 2; all candidates have the same ones. The
+        cost is ``2 * n_repeats * len(candidates)`` fits to half of the samples.
+    random_state : int, RandomState instance or None, default=None
+        Decides the splits and every parameter of the estimator whose name ends in
+        `random_state`, also in the steps of a Pipeline. Pass an int for repeatable
+        results.
+    verbose : int, default=0
+        1 shows a progress bar over all fits: their number and, after the first, the
+        time left.
+
+    Returns
+    -------
+    choice : NClustersChoice
+        The choice as `n_clusters`, all measurements as `table`, and `plot` to draw
+        them; printed, it shows the table. The final model is still to be fitted, with
+        that number and to all samples.
+
+    Raises
+    ------
+    ValueError
+        If `estimator` has no parameter `n_clusters`, a candidate is no integer or out
+        of range, X has too few samples or another parameter is out of its range; all
+        before the first fit.
+
+    See Also
+    --------
+    stability : The measure, for one estimator.
+    sk_mice.metrics.silhouette_scorer : The silhouette in the table.
+
+    Notes
+    -----
+    The largest number of clusters that is found again with hardly any loss is the rule
+    of Tibshirani and Walther [1]_. They draw the line at a fixed value of their own
+    measure; here it is one standard error below the best, as in the selection of a
+    model by cross-validation [2]_. Where clusters are clearly apart, several numbers
+    are stable, since whole clusters merge in the same way in each half, and the largest
+    of these says the most.
+
+    The silhouette is that of each model's clusters of the half that it was not fitted
+    to. It takes no part in the choice: it leans towards few clusters.
+
+    The function compares the candidates with each other. It does not tell whether there
+    are any clusters: k-means finds the same four quarters of a uniform square again and
+    again. A single cluster cannot be compared. The repeats share samples, so that the
+    standard error is rather too small.
+
+    References
+    ----------
+    .. [1] Tibshirani and Walther, "Cluster Validation by Prediction Strength", Journal
+       of Computational and Graphical Statistics 14, 2005.
+    .. [2] Breiman, Friedman, Olshen and Stone, "Classification and Regression Trees",
+       1984, section 3.4.3.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_blobs
+    >>> from sk_mice import SphericalKMeans
+    >>> from sk_mice.model_selection import choose_n_clusters
+    >>> centers = [[9, 0, 0], [0, 9, 0], [0, 0, 9]]
+    >>> X, _ = make_blobs(200, centers=centers, random_state=0)
+    >>> choose_n_clusters(SphericalKMeans(), X, [2, 3, 4, 5], random_state=0)
+    3 clusters: the largest candidate whose stability is within one standard
+    error of the best (1.00 at 3 clusters). Mean ± standard deviation over 20 splits:
+    n_clusters    stability     silhouette
+             2    0.21 ± 0.29    0.63 ± 0.02
+             3    1.00 ± 0.00    0.97 ± 0.00   <- choice
+             4    0.81 ± 0.08    0.78 ± 0.02
+             5    0.62 ± 0.10    0.61 ± 0.05
+    """
+    name = _name_of_n_clusters(estimator)
+    candidates = _check_candidates(candidates, _check_n_samples(X))
+    measured = np.empty((2, len(candidates), n_repeats))  # stability, silhouette
+    with tqdm(
+        total=2 * n_repeats * len(candidates),
+        disable=not verbose,
+        smoothing=0,
+        bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} fits "
+        "[{elapsed}, {remaining} left]",
+    ) as bar:
+        splits = _random_halves(X, n_repeats, random_state)
+        # Splits outside: the mean time of a fit is soon that over all candidates.
+        for repeat, (halves, seeds) in enumerate(splits):
+            for row, n_clusters in enumerate(candidates):
+                bar.set_description_str(f"{n_clusters} clusters")
+                candidate = clone(estimator).set_params(**{name: n_clusters})
+                models = _fit_halves(candidate, halves, seeds, after_each=bar.update)
+                unseen = zip(models, halves[::-1], strict=True)
+                measured[:, row, repeat] = (
+                    _agreement(models, halves),
+                    np.mean([silhouette_scorer(model, half) for model, half in unseen]),
+                )
+    return _choose(candidates, *measured)
+
+
+@dataclass(frozen=True, repr=False)
+class NClustersChoice:
+    """What `choose_n_clusters` has measured, and its choice.
+
+    Attributes
+    ----------
+    n_clusters : int
+        The largest candidate whose mean stability is at least `threshold`.
+    table : list of dict
+        A row for each candidate, by size: `n_clusters`, and of each of `stability` and
+        `silhouette` the mean and the standard deviation over the repeats, as in
+        `stability_mean` and `stability_std`. ``pandas.DataFrame(choice.table)`` makes a
+        data frame of it.
+    threshold : float
+        The best mean stability less its standard error.
+    n_repeats : int
+        Number of random splits.
+
+    See Also
+    --------
+    choose_n_clusters : Makes it, and has the rule of the choice.
+    """
+
+    n_clusters: int
+    table: list
+    threshold: float
+    n_repeats: int
+
+    def plot(self, ax=None):
+        """Draw stability and silhouette over the number of clusters.
+
+        Error bars are standard errors of the mean. The dashed line is the threshold
+        that the choice, in a ring, is the last to reach.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        ax : matplotlib Axes
+        """
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            _, ax = plt.subplots(layout="constrained")
+        numbers = [row["n_clusters"] for row in self.table]
+        for measure, style in {
+            "silhouette": {"color": "0.6", "marker": "s", "markersize": 4},
+            "stability": {"color": "C0", "marker": "o"},
+        }.items():
+            means = [row[f"{measure}_mean"] for row in self.table]
+            errors = [row[f"{measure}_std"] for row in self.table]
+            errors = np.array(errors) / np.sqrt(self.n_repeats)
+            ax.errorbar(numbers, means, errors, label=measure, capsize=3, **style)
+        ring = {"s": 200, "facecolors": "none", "edgecolors": "C3", "linewidths": 2}
+        ax.scatter(
+            self.n_clusters,
+            means[numbers.index(self.n_clusters)],
+            label=f"choice: {self.n_clusters} clusters",
+            zorder=3,
+            **ring,
+        )
+        ax.axhline(
+            self.threshold,
+            color="C0",
+            linestyle="--",
+            linewidth=1,
+            label="best stability less its standard error",
+        )
+        ax.set(
+            xlabel="number of clusters",
+            ylabel=f"mean over {self.n_repeats} random splits",
+        )
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.grid(alpha=0.3)
+        ax.legend()
+        return ax
+
+    def __repr__(self):
+        best = max(self.table, key=lambda row: row["stability_mean"])
+        lines = [
+            f"{self.n_clusters} clusters: the largest candidate whose stability is "
+            "within one standard",
+            f"error of the best ({best['stability_mean']:.2f} at "
+            f"{best['n_clusters']} clusters). Mean ± standard deviation over "
+            f"{self.n_repeats} splits:",
+            "n_clusters    stability     silhouette",
+        ]
+        for row in self.table:
+            chosen = "<- choice" if row["n_clusters"] == self.n_clusters else ""
+            cells = (
+                f"{row[f'{name}_mean']:5.2f} ± {row[f'{name}_std']:.2f}"
+                for name in ("stability", "silhouette")
+            )
+            line = "   ".join([f"{row['n_clusters']:10}", *cells, chosen])
+            lines.append(line.rstrip())
+        if self.n_clusters == self.table[-1]["n_clusters"]:
+            lines.append("This is the largest candidate: try larger ones.")
+        return "\n".join(lines)
+
+
+def _choose(candidates, stabilities, silhouettes):
+    """Apply the rule to measurements of shape (n_candidates, n_repeats)."""
+    columns = {"n_clusters": candidates}
+    for name, values in {"stability": stabilities, "silhouette": silhouettes}.items():
+        columns[f"{name}_mean"] = values.mean(axis=1).tolist()
+        columns[f"{name}_std"] = values.std(axis=1, ddof=1).tolist()
+    rows = zip(*columns.values(), strict=True)
+    table = [dict(zip(columns, row, strict=True)) for row in rows]
+    n_repeats = stabilities.shape[1]
+    best = max(table, key=lambda row: row["stability_mean"])
+    threshold = best["stability_mean"] - best["stability_std"] / np.sqrt(n_repeats)
+    n_clusters = max(
+        row["n_clusters"] for row in table if row["stability_mean"] >= threshold
+    )
+    return NClustersChoice(n_clusters, table, float(threshold), n_repeats)
+
+
+def _random_halves(X, n_repeats, random_state):
+    """Two halves of X and two seeds for each repeat."""
+    rng = check_random_state(random_state)
+    for _ in range(n_repeats):
+        split, *seeds = rng.randint(2**31 - 1, size=3).tolist()
+        yield train_test_split(X, train_size=0.5, random_state=split), seeds
+
+
+def _fit_halves(estimator, halves, seeds, after_each=lambda: None):
+    """Fit a clone to each half, with seeds of its own."""
+    models = []
+    for half, seed in zip(halves, seeds, strict=True):
+        model, rng = clone(estimator), np.random.RandomState(seed)
+        names = sorted(n for n in model.get_params() if n.endswith("random_state"))
+        model.set_params(**{name: rng.randint(2**31 - 1) for name in names})
+        models.append(model.fit(half))
+        after_each()
+    return models
+
+
+def _agreement(models, halves):
+    """Adjusted Rand index of two models' clusters, mean over two halves."""
+    values = []
+    for half in halves:
+        partitions = [model.predict(half) for model in models]
+        trivial = any(len(np.unique(labels)) < 2 for labels in partitions)
+        values.append(0.0 if trivial else adjusted_rand_score(*partitions))
+    return np.mean(values)
+
+
+def _name_of_n_clusters(estimator):
+    """Name of the parameter `n_clusters` of an estimator, or of its last step's."""
+    name, last = "n_clusters", estimator
+    prefix = ""
+    while isinstance(last, Pipeline):
+        step, last = last.steps[-1]
+        prefix += f"{step}__"
+    if prefix + name not in clone(estimator).get_params():
+        raise ValueError(
+            "`estimator`, or the last step of a Pipeline, must have a parameter "
+            f"`n_clusters`; got {last!r}."
+        )
+    return prefix + name
+
+
+def _check_n_samples(X):
+    """Return the number of samples; refuse fewer than two for each half."""
+    n_samples = _num_samples(X)
+    if n_samples < LEAST_SAMPLES:
+        raise ValueError(
+            f"`X` must have at least {LEAST_SAMPLES} samples, two for each half; got "
+            f"{n_samples}."
+        )
+    return n_samples
+
+
+def _check_candidates(candidates, n_samples):
+    """Return the candidates as sorted ints, each once."""
+    most = n_samples // 2
+    rule = f"`candidates` must be integers from 2 to n_samples / 2 = {most}"
+    try:
+        values = list(candidates)
+    except TypeError:
+        raise ValueError(f"{rule}, in a list; got {candidates!r}.") from None
+    if not values:
+        raise ValueError(f"{rule}; got none.")
+    for value in values:
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not (whole and 2 <= value <= most):
+            raise ValueError(f"{rule}; got {value!r}.")
+    return sorted({int(value) for value in values})

@@ -1,0 +1,228 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator, ClusterMixin, clone
+from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.datasets import load_digits, load_wine, make_blobs
+from sklearn.decomposition import PCA
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import sk_mice.model_selection
+from sk_mice import MiCEClustering, SphericalKMeans
+from sk_mice.model_selection import choose_n_clusters, stability
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """Four directions that are far apart, sorted by cluster."""
+    X, y = make_blobs(120, 5, centers=9 * np.eye(5)[:4], random_state=0)
+    return X[np.argsort(y)]
+
+
+class Lottery(ClusterMixin, BaseEstimator):
+    """Clusters drawn anew at each fit: nothing is found again."""
+
+    def __init__(self, n_clusters=3, random_state=None):
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+
+    def fit(self, X, y=None):
+        rng = np.random.default_rng(self.random_state)
+        self.cluster_of_ = rng.integers(self.n_clusters, size=1000)
+        return self
+
+    def predict(self, X):
+        return self.cluster_of_[(abs(X[:, 0]) * 1e6).astype(int) % 1000]
+
+
+class Recorder(KMeans):
+    """Keeps what each fit is given."""
+
+    fits = []
+
+    def fit(self, X, y=None):
+        self.fits.append((len(X), self.n_clusters, self.random_state))
+        return super().fit(X)
+
+
+class Refuses(KMeans):
+    def fit(self, X, y=None):
+        raise AssertionError("a fit before all is checked")
+
+
+# ------------------------------------------------------------------ stability
+
+
+def test_stability_is_the_agreement_of_models_of_two_halves(blobs, monkeypatch):
+    seen = []
+
+    def agreement(first, second):
+        seen.append(len(first))
+        return adjusted_rand_score(first, second)
+
+    monkeypatch.setattr(sk_mice.model_selection, "adjusted_rand_score", agreement)
+    values = stability(KMeans(4, n_init=5), blobs[:-1], n_repeats=3, random_state=0)
+    np.testing.assert_array_equal(values, np.ones(3))
+    assert seen == [59, 60] * 3  # symmetric
+    assert stability(KMeans(9), blobs, n_repeats=3, random_state=0).mean() < 0.9
+
+
+def test_halves_are_fitted_from_seeds_of_their_own(blobs, monkeypatch):
+    monkeypatch.setattr(Recorder, "fits", [])
+    stability(Recorder(3, random_state=0), blobs, n_repeats=4, random_state=0)
+    assert [n for n, _, _ in Recorder.fits] == [60] * 8
+    assert len({seed for _, _, seed in Recorder.fits}) == 8
+    for given in (None, 0):  # with the same seed a lottery would agree
+        values = stability(Lottery(random_state=given), blobs, random_state=0)
+        assert abs(values.mean()) < 0.1
+
+
+def test_stability_is_repeatable_and_changes_nothing(blobs):
+    pipeline = make_pipeline(PCA(3, random_state=0), Lottery())
+    before = str(pipeline.get_params())
+    first, second, other = (
+        stability(pipeline, blobs, n_repeats=3, random_state=seed) for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, second)
+    assert (first != other).any()
+    assert str(pipeline.get_params()) == before
+    assert not hasattr(pipeline[0], "components_")
+
+
+def test_one_cluster_is_not_stable(blobs):
+    # Any two models agree on it.
+    np.testing.assert_array_equal(stability(KMeans(1), blobs, n_repeats=2), [0, 0])
+
+
+def test_containers(blobs):
+    options = {"n_repeats": 2, "random_state": 0}
+    expected = stability(KMeans(3, n_init=1), blobs, **options)
+    for X in (blobs.tolist(), pd.DataFrame(blobs), csr_array(blobs)):
+        values = stability(KMeans(3, n_init=1), X, **options)
+        np.testing.assert_allclose(values, expected)
+
+
+# ------------------------------------------------------------------ the choice
+
+
+@pytest.mark.parametrize("clusterer", [SphericalKMeans(), KMeans(n_init=5)])
+def test_wine_sorted_by_class_has_three_clusters(clusterer):
+    X, y = load_wine(return_X_y=True)
+    assert (np.diff(y) >= 0).all()
+    pipeline = make_pipeline(StandardScaler(), clusterer)
+    choice = choose_n_clusters(pipeline, X, range(2, 7), random_state=0)
+    assert choice.n_clusters == 3
+    assert choice.table[1]["stability_mean"] > 0.8
+
+
+def test_table_has_the_stability_of_each_candidate(blobs):
+    options = {"n_repeats": 3, "random_state": 0}
+    kmeans = KMeans(n_init=2)
+    choice = choose_n_clusters(kmeans, blobs, (k for k in (6, 4, 2, 4)), **options)
+    assert [row["n_clusters"] for row in choice.table] == [2, 4, 6]
+    for row in choice.table:
+        values = stability(
+            clone(kmeans).set_params(n_clusters=row["n_clusters"]), blobs, **options
+        )
+        assert row["stability_mean"] == pytest.approx(values.mean())
+        assert row["stability_std"] == pytest.approx(values.std(ddof=1))
+        assert -1 <= row["silhouette_mean"] <= 1
+    assert choice.n_clusters == 4
+    frame = pd.DataFrame(choice.table)
+    assert frame.loc[frame["silhouette_mean"].idxmax(), "n_clusters"] == 4
+    assert kmeans.n_clusters == 8
+    assert not hasattr(kmeans, "labels_")
+
+
+def test_rule_is_the_largest_within_a_standard_error_of_the_best():
+    # The best mean is 0.9, its standard error 0.1 / sqrt(2) / sqrt(2) = 0.05.
+    values = np.array([[0.5, 0.5], [0.85, 0.95], [0.86, 0.86], [0.84, 0.84]])
+    choice = sk_mice.model_selection._choose([2, 3, 4, 5], values, values)
+    assert choice.threshold == pytest.approx(0.85)
+    assert choice.n_clusters == 4
+
+
+# An epoch is too short to fill every cluster.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_mice_on_images_shows_every_fit_and_the_time_left(capsys):
+    X = load_digits(n_class=2).images[:64, ..., None]
+    mice = MiCEClustering(
+        backbone="resnet-small-4", embedding_dim=8, max_epochs=1, batch_size=32
+    )
+    choice = choose_n_clusters(mice, X, [2, 3], n_repeats=2, random_state=0, verbose=1)
+    assert choice.n_clusters in (2, 3)
+    bar = capsys.readouterr().err
+    assert "| 0/8 fits [00:00, ? left]" in bar
+    assert "| 8/8 fits" in bar
+    assert "3 clusters: " in bar
+    choose_n_clusters(KMeans(), X[:, :, 0, 0], [2], n_repeats=2)
+    assert capsys.readouterr().err == ""
+
+
+def test_words_and_plot(blobs):
+    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+    choice = choose_n_clusters(
+        KMeans(n_init=5), blobs, [3, 4, 6], n_repeats=3, random_state=0
+    )
+    text = repr(choice)
+    assert text.startswith(
+        "4 clusters: the largest candidate whose stability is within"
+    )
+    assert [line.split()[0] for line in text.splitlines()[-3:]] == ["3", "4", "6"]
+    assert text.count("<- choice") == 1
+    _, ax = plt.subplots()
+    try:
+        assert choice.plot(ax) is ax
+        labels = ax.get_legend_handles_labels()[1]
+        assert {"stability", "silhouette", "choice: 4 clusters"} <= set(labels)
+        assert choice.plot() is not ax
+    finally:
+        plt.close("all")
+    at_the_edge = choose_n_clusters(
+        KMeans(n_init=5), blobs, [3, 4], n_repeats=3, random_state=0
+    )
+    assert repr(at_the_edge).endswith("This is the largest candidate: try larger ones.")
+
+
+# ------------------------------------------------------------------ refusals
+
+
+def test_what_is_refused_before_the_first_fit(blobs):
+    refusing = make_pipeline(PCA(2), Refuses())
+    for candidates in (5, [], [1, 3], [3, 61], [2.0], [True, 3], ["3"], [None]):
+        with pytest.raises(
+            ValueError, match=r"candidates.*from 2 to n_samples / 2 = 60"
+        ):
+            choose_n_clusters(refusing, blobs, candidates)
+    for options in ({"n_repeats": 1}, {"n_repeats": True}, {"random_state": "0"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            choose_n_clusters(refusing, blobs, [3], **options)
+    for n_samples in (0, 3):
+        with pytest.raises(ValueError, match=f"at least 4 samples.*got {n_samples}"):
+            choose_n_clusters(refusing, blobs[:n_samples], [2])
+        with pytest.raises(ValueError, match=f"at least 4 samples.*got {n_samples}"):
+            stability(refusing, blobs[:n_samples])
+    with pytest.raises(ValueError, match="n_repeats"):
+        stability(refusing, blobs, n_repeats=0)
+
+
+def test_estimators_that_are_refused(blobs):
+    for estimator in (GaussianMixture(), make_pipeline(KMeans(), GaussianMixture())):
+        with pytest.raises(ValueError, match=r"`n_clusters`; got GaussianMixture\("):
+            choose_n_clusters(estimator, blobs, [3])
+    for function in (stability, choose_n_clusters):
+        more = ([3],) if function is choose_n_clusters else ()
+        with pytest.raises(ValueError, match="'fit' and 'predict'"):
+            function(AgglomerativeClustering(), blobs, *more)
+        with pytest.raises(TypeError, match="instance"):
+            function(KMeans, blobs, *more)
+
+
+def test_pipelines_may_be_nested(blobs):
+    nested = make_pipeline(PCA(4), make_pipeline(StandardScaler(), KMeans(n_init=5)))
+    choice = choose_n_clusters(nested, blobs, [3, 4, 6], n_repeats=3, random_state=0)
+    assert choice.n_clusters == 4
