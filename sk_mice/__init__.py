@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import datasets, metrics, recipes
+    from ._classification_em import ClassificationEM
     from ._files import load, save
     from ._mice import MiCEClustering
     from ._moco import MoCo
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "ClassificationEM",
     "MiCEClustering",
     "MoCo",
     "SphericalKMeans",
@@ -30,6 +32,7 @@ __all__ = [
 
 # Each class and function, and the module that it is loaded from.
 _OBJECTS = {
+    "ClassificationEM": "._classification_em",
     "MiCEClustering": "._mice",
     "MoCo": "._moco",
     "SphericalKMeans": "._spherical_kmeans",
