@@ -22,14 +22,16 @@ from _common import (
     print_table,
     scores,
     timed,
+    whitened,
     write_json,
 )
 from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
 from sk_mice._contrastive import infer
-from sk_mice._partition import RESTARTS, whitened
 from sk_mice.metrics import clustering_accuracy_score
+
+RESTARTS = 100  # of k-means
 
 
 class Anneal(Callback):

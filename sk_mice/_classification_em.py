@@ -1,6 +1,8 @@
 """Classification EM: Gaussian clusters with one covariance, on directions."""
 
+import math
 from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -13,8 +15,9 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._constraints import Count
+from ._cosine_kmeans import first_centers, lloyd
+from ._cosine_rows import unit_rows
 from ._engine.arrays import plain_array
-from ._spherical_kmeans import SphericalKMeans
 
 # Share of the variance that the principal components keep, and how many they are at
 # most for each cluster.
@@ -24,14 +27,25 @@ COMPONENTS_PER_CLUSTER = 3
 # as this number of products (rows x clusters x components) allows.
 MOST_RUNS = 100
 ROWS_PER_RUN = 5
-PRODUCTS = 4e9
+PRODUCTS = 2.5e9
 RUNS_PER_PROPOSAL = 5
 # A proposal's inertia, at most, to that of the optimum next to the whitened one's.
 BETTER = 0.999
 # Rows that a restart sees of a large set, and how many draws share the restarts.
 ROWS_OF_RUN = 20_000
 DRAWS = 5
+# Iterations after which this share of the runs, those with the least inertia, go on.
+FIRST_ITERATIONS = 8
+PROMISING = 0.25
 BLOCK = 4096  # rows that are projected and assigned at a time
+
+
+class Run(NamedTuple):
+    """Where a run of k-means ends."""
+
+    labels: np.ndarray  # (N,)
+    inertia: float
+    centers: np.ndarray  # (K, D)
 
 
 class ClassificationEM(ClusterMixin, BaseEstimator):
@@ -47,7 +61,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         Number of clusters, K.
     n_init : "auto" or int, default="auto"
         Number of runs of k-means on the whitened components, and as many on the plain
-        ones. "auto" is ``min(100, N // 5, 4e9 // (n K D))``, and at least 2, where D is
+        ones. "auto" is ``min(100, N // 5, 2.5e9 // (n K D))``, and at least 2, where D is
         the number of components and n that of the rows which a run sees: all N, or a
         random choice of ``max(20_000, 20 K)``.
     n_components : "auto" or int, default="auto"
@@ -268,7 +282,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         most = COMPONENTS_PER_CLUSTER * self.n_clusters
         if isinstance(self.n_components, Integral):
             most = self.n_components
-        pca = PCA(min(most, *X.shape), copy=False, random_state=random_state).fit(rows)
+        pca = PCA(min(most, *X.shape), svd_solver="covariance_eigh").fit(rows)
         shares = pca.explained_variance_ratio_
         if isinstance(self.n_components, Integral):
             n_kept = np.count_nonzero(shares > 10 * eps * shares[0])
@@ -292,22 +306,24 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         n_clusters = self.n_clusters
         draws = _draws(len(white), n_clusters, random_state)
         n_runs = self._n_runs(white[draws[0]])
-        labels = _best_of_runs(white, n_clusters, n_runs, draws, random_state)
+        labels = _best_of_runs(white, n_clusters, n_runs, draws, random_state).labels
 
-        some_white, some_plain = white[draws[0]], plain[draws[0]]
-        level = _continued(some_plain, labels[draws[0]], n_clusters).inertia_
-        least = _criterion(some_white, labels[draws[0]])
-        kept = None
+        white, some = white[draws[0]], plain[draws[0]]
+        level = _continued(some, labels[draws[0]], n_clusters)
+        proposals = [level]
         while n_runs > 0:
             n_of_proposal = min(n_runs, RUNS_PER_PROPOSAL)
             n_runs -= n_of_proposal
-            kmeans = _kmeans(some_plain, n_clusters, n_of_proposal, random_state)
-            value = _criterion(some_white, kmeans.labels_)
-            if kmeans.inertia_ < BETTER * level and value < least:
-                least, kept = value, kmeans
-        if kept is None:
+            run = _kmeans(some, n_clusters, n_of_proposal, random_state)
+            if run.inertia < BETTER * level.inertia:
+                proposals.append(run)
+        values = [_criterion(white, run.labels) for run in proposals]
+        if min(values) >= _criterion(white, labels[draws[0]]):
             return labels
-        return _from_centers(plain, kept.cluster_centers_).labels_
+        best = proposals[np.argmin(values)]
+        if len(draws) > 1:
+            best = _from_centers(plain, best.centers)
+        return best.labels
 
     def _n_runs(self, rows):
         if self.n_init != "auto":
@@ -374,40 +390,51 @@ def _draws(n, n_clusters, random_state):
 
 
 def _best_of_runs(rows, n_clusters, n_runs, draws, random_state):
-    """Labels of the run with the least inertia.
+    """The run with the least inertia.
 
     Of a large set the runs see random choices of rows: the best centres for each of
     these start k-means on all, and the least inertia on all decides.
     """
-    runs = []
+    found = []
     for some in draws:
         n_of_draw = max(1, n_runs // len(draws))
-        kmeans = _kmeans(rows[some], n_clusters, n_of_draw, random_state)
-        if len(draws) > 1:
-            kmeans = _from_centers(rows, kmeans.cluster_centers_)
-        runs.append(kmeans)
-    return min(runs, key=lambda kmeans: kmeans.inertia_).labels_
+        run = _kmeans(rows[some], n_clusters, n_of_draw, random_state)
+        found.append(_from_centers(rows, run.centers) if len(draws) > 1 else run)
+    return min(found, key=lambda run: run.inertia)
 
 
 def _kmeans(rows, n_clusters, n_runs, random_state):
-    kmeans = SphericalKMeans(n_clusters, n_init=n_runs, random_state=random_state)
-    return _quietly(kmeans, rows)
+    """The best of many runs, of which the promising ones alone go on to the end."""
+    weight = np.ones(len(rows))
+    with unit_rows(rows, n_clusters) as units:
+        runs = []
+        for _ in range(n_runs):
+            centers = first_centers(
+                units, weight, "k-means++", n_clusters, random_state
+            )
+            runs.append(_lloyd(units, weight, centers, FIRST_ITERATIONS))
+        runs.sort(key=lambda run: run.inertia)
+        promising = runs[: math.ceil(PROMISING * n_runs)]
+        runs = [_lloyd(units, weight, run.centers) for run in promising]
+    return min(runs, key=lambda run: run.inertia)
 
 
 def _from_centers(rows, centers):
-    return _quietly(SphericalKMeans(len(centers), init=centers, n_init=1), rows)
+    weight = np.ones(len(rows))
+    with unit_rows(rows, len(centers)) as units:
+        return _lloyd(units, weight, centers)
 
 
 def _continued(rows, labels, n_clusters):
     """k-means from the centres of clusters."""
     sums = _sums(rows, labels, n_clusters)
-    return _from_centers(rows, sums[np.bincount(labels, minlength=n_clusters) > 0])
+    filled = np.bincount(labels, minlength=n_clusters) > 0
+    return _from_centers(rows, _directions(sums[filled]))
 
 
-def _quietly(kmeans, rows):
-    """Without warnings: who fits the whole knows nothing of these clusters."""
-    kmeans._cluster(rows, np.ones(len(rows)))
-    return kmeans
+def _lloyd(units, weight, centers, max_iter=300):
+    labels, inertia, centers, _, _ = lloyd(units, weight, centers, max_iter, 1e-4, 0)
+    return Run(labels, inertia, centers)
 
 
 # -------------------------------------------------------------------------- Gaussians

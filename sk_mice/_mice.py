@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from ._classification_em import ClassificationEM
 from ._constraints import Count, Number
 from ._contrastive import (
     SMALLEST_TEMPERATURE,
@@ -25,7 +26,6 @@ from ._engine.ambient import OwnDraws, spawn_seed
 from ._engine.arrays import plain_array
 from ._engine.inference import Inference
 from ._engine.model import gating_prototypes
-from ._partition import partition
 from ._progress import Run
 
 SETTLING_STEPS = 30  # of an average that takes in a tenth of every batch
@@ -560,7 +560,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         They hold the classes better than the embeddings, whose objective has no use
         for most of what tells classes apart.
         """
-        return partition(features, self.n_clusters, seed)
+        cem = ClassificationEM(self.n_clusters, random_state=seed)
+        return cem.fit_predict(features)
 
     @torch.no_grad()
     def _settle(self, model, setup, seed):

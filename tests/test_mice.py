@@ -19,7 +19,6 @@ from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, MoCo, load, save
 from sk_mice._engine.backbones import SmallResNet
-from sk_mice._partition import partition
 from sk_mice._progress import Progress
 from sk_mice.metrics import clustering_accuracy_score
 
@@ -195,11 +194,12 @@ def test_the_start_does_not_depend_on_what_a_batch_holds(monkeypatch):
     """Images sorted by class come in batches of one class."""
     seen = []
 
-    def recorded(features, *args):
+    def recorded(self, features, seed):
         seen.append(features)
-        return partition(features, *args)
+        return partition(self, features, seed)
 
-    monkeypatch.setattr("sk_mice._mice.partition", recorded)
+    partition = MiCEClustering._partition
+    monkeypatch.setattr(MiCEClustering, "_partition", recorded)
     tiny().fit(IMAGES)
     n_rounds = len(seen)
     monkeypatch.setattr("sk_mice._engine.inference.LARGEST_BATCH", 7)
