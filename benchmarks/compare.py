@@ -31,14 +31,15 @@ from _common import (
     print_table,
     scores,
     timed,
+    whitened,
     write_json,
 )
 from sklearn.cluster import KMeans
 
-from sk_mice import MiCEClustering, MoCo
-from sk_mice._partition import best_of_restarts, partition, whitened
+from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans
 from sk_mice.metrics import clustering_accuracy_score
 
+RESTARTS = 100  # of k-means
 SMALLEST_CLASS = 0.1  # beside the largest, with --unbalanced
 # Epochs of pretraining and clustering, in ClustPy's own proportion: they give the
 # seconds of an epoch and those that a fit takes besides.
@@ -59,8 +60,11 @@ class Task:
         return rows / rows.max()
 
     def kmeans(self, rows):
-        """As MiCE clusters its features at the start of EM."""
-        return best_of_restarts(rows, self.n_clusters, self.seed)
+        """By spherical k-means, as MiCE does at the start of EM."""
+        kmeans = SphericalKMeans(
+            self.n_clusters, n_init=RESTARTS, random_state=self.seed
+        )
+        return kmeans.fit_predict(rows)
 
 
 # Each method yields, one or more times, a name, labels, seconds and further figures.
@@ -108,7 +112,8 @@ def on_whitened_features(model, task):
 
 def as_mice_starts(model, task):
     (features,) = model._infer(task.X, "features")
-    return partition(features, task.n_clusters, task.seed)
+    cem = ClassificationEM(task.n_clusters, random_state=task.seed)
+    return cem.fit_predict(features)
 
 
 SECOND_STAGES = {

@@ -9,7 +9,16 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import datasets, metrics, model_selection, recipes
+    from . import (
+        ablations,
+        augmentation,
+        backbones,
+        datasets,
+        metrics,
+        model_selection,
+        recipes,
+    )
+    from ._classification_em import ClassificationEM
     from ._files import load, save
     from ._mice import MiCEClustering
     from ._moco import MoCo
@@ -17,10 +26,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "ClassificationEM",
     "MiCEClustering",
     "MoCo",
     "SphericalKMeans",
     "__version__",
+    "ablations",
+    "augmentation",
+    "backbones",
     "datasets",
     "load",
     "metrics",
@@ -31,13 +44,17 @@ __all__ = [
 
 # Each class and function, and the module that it is loaded from.
 _OBJECTS = {
+    "ClassificationEM": "._classification_em",
     "MiCEClustering": "._mice",
     "MoCo": "._moco",
     "SphericalKMeans": "._spherical_kmeans",
     "load": "._files",
     "save": "._files",
 }
-_MODULES = ("datasets", "metrics", "model_selection", "recipes")
+_MODULES = (
+    *("ablations", "augmentation", "backbones", "datasets"),
+    *("metrics", "model_selection", "recipes"),
+)
 
 
 def __getattr__(name):

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from . import __version__
+from ._classification_em import ClassificationEM
 from ._engine.ambient import OwnDraws, own_settings
 from ._engine.atomic import as_path
 from ._engine.container import read_container, write_container
@@ -26,7 +27,8 @@ from ._plain import NotPlainError, from_plain, to_plain
 from ._spherical_kmeans import SphericalKMeans
 
 FORMAT_VERSION = 2  # of 1 lists of any length are JSON
-_CLASSES = {cls.__name__: cls for cls in (MiCEClustering, MoCo, SphericalKMeans)}
+_WITHOUT_NETWORK = (SphericalKMeans, ClassificationEM)
+_CLASSES = {cls.__name__: cls for cls in (MiCEClustering, MoCo, *_WITHOUT_NETWORK)}
 # Attributes that are kept as they are, and what each must be in a file.
 _KEPT = {
     "n_features_in_": int,
@@ -43,6 +45,11 @@ _KEPT = {
     "cluster_sizes_": np.ndarray,
     "cluster_centers_": np.ndarray,
     "_sums": np.ndarray,
+    "means_": np.ndarray,
+    "covariance_": np.ndarray,
+    "weights_": np.ndarray,
+    "mean_": np.ndarray,
+    "components_": np.ndarray,
     "_fitted_with": dict,
     "feature_names_in_": np.ndarray,
     "_sklearn_output_config": dict,  # of set_output
@@ -56,6 +63,10 @@ _REQUIRED = {
     SphericalKMeans: {
         *("n_features_in_", "inertia_", "labels_"),
         *("cluster_centers_", "_sums"),
+    },
+    ClassificationEM: {
+        *("n_features_in_", "n_iter_", "labels_", "means_", "covariance_"),
+        *("weights_", "mean_", "components_"),
     },
 }
 _IN_PARTS = ("_model", "_format")
@@ -78,7 +89,7 @@ def save(model, path):
 
     Parameters
     ----------
-    model : MiCEClustering, MoCo or SphericalKMeans
+    model : MiCEClustering, MoCo, SphericalKMeans or ClassificationEM
         Fitted. It is stored on the CPU, wherever it is.
     path : str or path-like
         ``.safetensors`` is the usual ending.
@@ -159,7 +170,7 @@ def load(path, backbone=None):
 
     Returns
     -------
-    MiCEClustering, MoCo or SphericalKMeans
+    MiCEClustering, MoCo, SphericalKMeans or ClassificationEM
         On the CPU.
 
     Raises
@@ -224,7 +235,7 @@ def _to_parts(model):
         "format": {},
         "network": {},
     }
-    if not isinstance(model, SphericalKMeans):
+    if not isinstance(model, _WITHOUT_NETWORK):
         weights, network = take_apart(model._model)
         tensors |= {_WEIGHTS + name: tensor for name, tensor in weights.items()}
         parts = {"format": asdict(model._format), "network": network}
@@ -297,10 +308,10 @@ def _restore(document, tensors, backbone):
     model = cls(**parameters)
     model._validate_params()
     vars(model).update(attributes)
-    if cls is not SphericalKMeans:
+    if cls not in _WITHOUT_NETWORK:
         model._format = SampleFormat(**fmt)
     _check_facts(model)  # before anything is built of the size that they claim
-    if cls is not SphericalKMeans:
+    if cls not in _WITHOUT_NETWORK:
         shape = model._make_views().out_shape
         model._model = put_together(weights, network, shape, backbone=backbone)
     _check_values(model)
@@ -351,7 +362,7 @@ def _check_facts(model) -> None:
     right = names is None or names.shape == (model.n_features_in_,)
     right = right and (names is None or all(isinstance(name, str) for name in names))
     _expect(right, "`feature_names_in_`", "be one for each feature")
-    if not isinstance(model, SphericalKMeans):
+    if not isinstance(model, _WITHOUT_NETWORK):
         _check_format(model._format, model.n_features_in_)
 
 
@@ -386,6 +397,9 @@ def _check_values(model) -> None:
     if isinstance(model, SphericalKMeans):
         _check_centers(model)
         return
+    if isinstance(model, ClassificationEM):
+        _check_gaussians(model)
+        return
     _check_network(model._model)
     mixture = isinstance(model, MiCEClustering)
     n_clusters = model._model.queue.shape[1]
@@ -410,6 +424,29 @@ def _check_centers(model) -> None:
         right = right and np.isfinite(value).all()
         _expect(right, f"`{name}`", "be a finite float for each cluster and feature")
     _check_units(torch.from_numpy(model.cluster_centers_), "`cluster_centers_`")
+    _check_labels(model.labels_, n_clusters)
+
+
+def _check_gaussians(model) -> None:
+    n_clusters, n_components = len(model.means_), len(model.components_)
+    shapes = {
+        "means_": (n_clusters, n_components),
+        "covariance_": (n_components, n_components),
+        "weights_": (n_clusters,),
+        "mean_": (model.n_features_in_,),
+        "components_": (n_components, model.n_features_in_),
+    }
+    for name, shape in shapes.items():
+        value = getattr(model, name)
+        right = value.shape == shape and value.dtype in (np.float32, np.float64)
+        right = right and np.isfinite(value).all()
+        _expect(right, f"`{name}`", f"be finite floats of shape {shape}")
+    covariance = model.covariance_
+    right = np.allclose(covariance, covariance.T)
+    right = right and np.linalg.eigvalsh(covariance).min() > 0
+    _expect(right, "`covariance_`", "be symmetric and positive definite")
+    right = min(model.weights_) >= 0 and abs(model.weights_.sum() - 1) <= _ROUNDING
+    _expect(right, "`weights_`", "be shares that sum to 1")
     _check_labels(model.labels_, n_clusters)
 
 

@@ -27,7 +27,7 @@ from skorch.callbacks import Callback
 from torch import nn
 
 import sk_mice
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans, _files
+from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans, _files
 from sk_mice._engine.backbones import SmallResNet
 from sk_mice._engine.container import read_container, write_container
 
@@ -71,6 +71,10 @@ FITS = {
     "kmeans, float32": lambda: SphericalKMeans(3).fit(ROWS.astype(np.float32)),
     "kmeans, array": lambda: SphericalKMeans(3, init=ROWS[:3]).fit(ROWS),
     "kmeans, batches": lambda: SphericalKMeans(3).partial_fit(ROWS).partial_fit(ROWS),
+    "classification EM": lambda: ClassificationEM(3, random_state=0).fit(ROWS),
+    "classification EM, float32": lambda: ClassificationEM(3).fit(
+        ROWS.astype(np.float32)
+    ),
 }
 
 
@@ -325,9 +329,9 @@ def test_what_cannot_be_saved_leaves_no_file(mice, path):
             pass
 
     for model in (Sub().fit(ROWS[:20]), object(), nn.Linear(1, 1)):
-        with pytest.raises(TypeError, match=r"`model` must be a MiCE.* or SphericalKM"):
+        with pytest.raises(TypeError, match=r"`model` must be a MiCE.* or Classific"):
             sk_mice.save(model, path)
-    for cls in (MiCEClustering, MoCo, SphericalKMeans):
+    for cls in (ClassificationEM, MiCEClustering, MoCo, SphericalKMeans):
         with pytest.raises(NotFittedError):
             sk_mice.save(cls(), path)
     with pytest.raises(ValueError, match="'tau' parameter"):
@@ -752,6 +756,27 @@ def test_figures_that_no_fit_arrives_at(path, valid, place, value):
         changed(document, "format/high", 1e308)
     made(path, tensors, changed(document, place, value))
     refused(path, path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("means_", np.zeros((3, 2))),
+        ("covariance_", -np.eye(9)),
+        ("covariance_", np.triu(np.ones((9, 9)))),
+        ("weights_", np.array([1.0, 1.0, -1.0])),
+        ("weights_", np.ones(3)),
+        ("mean_", np.full(64, np.nan)),
+        ("components_", np.zeros((9, 64), dtype=np.int64)),
+        ("labels_", np.full(len(ROWS), 3)),
+    ],
+)
+def test_gaussians_that_no_fit_arrives_at(path, name, value):
+    model = FITS["classification EM"]()
+    assert model.components_.shape == (9, 64)
+    setattr(model, name, value)
+    with pytest.raises(ValueError, match="`model` cannot be saved: its"):
+        sk_mice.save(model, path)
 
 
 @pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf])

@@ -33,7 +33,7 @@ def run(code, **environment):
     "statement",
     [
         "import sk_mice; dir(sk_mice)",
-        "from sk_mice import SphericalKMeans",
+        "from sk_mice import ClassificationEM, SphericalKMeans",
         "from sk_mice import metrics",
         "import sk_mice.metrics",
         "from sk_mice import model_selection",
@@ -63,7 +63,9 @@ def test_star_import_brings_every_public_name():
     assert set(sk_mice.__all__) <= set(names)
 
 
-@pytest.mark.parametrize("name", ["MiCEClustering", "MoCo", "SphericalKMeans"])
+@pytest.mark.parametrize(
+    "name", ["ClassificationEM", "MiCEClustering", "MoCo", "SphericalKMeans"]
+)
 def test_estimator_is_pickled_by_reference(name):
     cls = getattr(sk_mice, name)
     assert pickle.loads(pickle.dumps(cls)) is cls
@@ -105,7 +107,12 @@ MAY_IMPORT = {
     },
     "_cosine_kmeans": {"_cosine_rows", "_engine.arrays"},
     "_cosine_rows": set(),
-    "_partition": {"_spherical_kmeans"},
+    "_classification_em": {
+        "_constraints",
+        "_cosine_kmeans",
+        "_cosine_rows",
+        "_engine.arrays",
+    },
     "_resolve": {"_engine.samples"},
     "_engine.ambient": set(),
     "_engine.attention": set(),
@@ -159,7 +166,7 @@ NO_TORCH = {
     "_spherical_kmeans",
     "_cosine_kmeans",
     "_cosine_rows",
-    "_partition",
+    "_classification_em",
 }
 
 

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch.callbacks import Callback, EarlyStopping
 
-from sk_mice import MiCEClustering, MoCo, _mice
+from sk_mice import ClassificationEM, MiCEClustering, MoCo
 from sk_mice._engine import trainer
 from sk_mice.backbones import SmallResNet
 
@@ -160,15 +160,15 @@ class PressIn(Raise):
             ctrl_c()
 
 
-def calling(function, before, monkeypatch):
-    """Have something called each time before a function of the partition's is."""
-    original = getattr(_mice, function)
+def before_the_partition(function, monkeypatch):
+    """Have something called each time before features are clustered."""
+    fit = ClassificationEM.fit
 
     def called(*args, **kwargs):
-        before()
-        return original(*args, **kwargs)
+        function()
+        return fit(*args, **kwargs)
 
-    monkeypatch.setattr(_mice, function, called)
+    monkeypatch.setattr(ClassificationEM, "fit", called)
 
 
 @pytest.mark.parametrize("epoch", [1, 3, 4, 5])  # of MoCo, its last, of EM, its last
@@ -208,7 +208,7 @@ def test_a_fit_that_ctrl_c_cut_off_goes_on_from_its_checkpoint(press, tmp_path):
 
 def test_ctrl_c_while_the_start_is_computed_leaves_a_model_with_a_start(monkeypatch):
     whole = mice().fit(IMAGES)
-    calling("partition", ctrl_c, monkeypatch)
+    before_the_partition(ctrl_c, monkeypatch)
     with pytest.warns(ConvergenceWarning, match="3 whole epochs"):
         estimator = mice().fit(IMAGES)
     assert_usable(estimator, 3)
@@ -223,7 +223,7 @@ def test_an_error_while_the_start_is_computed_leaves_the_estimator_as_it_was(
     def fail():
         raise FloatingPointError("not finite")
 
-    calling("partition", fail, monkeypatch)
+    before_the_partition(fail, monkeypatch)
     estimator = mice()
     with pytest.raises(FloatingPointError, match="not finite"):
         estimator.fit(IMAGES)
@@ -234,7 +234,7 @@ def test_an_error_while_the_start_is_computed_leaves_the_estimator_as_it_was(
 @pytest.mark.parametrize("when", ["start", "epoch"])
 def test_a_second_ctrl_c_ends_the_fit_at_once(monkeypatch, when, capsys):
     if when == "start":
-        calling("partition", lambda: [ctrl_c(), ctrl_c()], monkeypatch)
+        before_the_partition(lambda: [ctrl_c(), ctrl_c()], monkeypatch)
         estimator = mice()
     else:
 

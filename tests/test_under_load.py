@@ -25,7 +25,7 @@ import torch
 from skorch.callbacks import Callback
 
 import sk_mice
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans, _partition
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans
 from sk_mice._engine import trainer
 from sk_mice.backbones import SmallResNet
 
@@ -359,7 +359,7 @@ def resident_bytes():
 
 def growth(n_fits):
     """Bytes that the process has grown by in these fits, after the first ones."""
-    _partition.RESTARTS, _partition.PROPOSALS, before = 4, 2, None
+    before = None
     for fit in range(10 + int(n_fits)):
         if fit == 10:  # by now all libraries are loaded and all pools are made
             before = resident_bytes()
@@ -381,7 +381,6 @@ def test_fits_do_not_grow_memory(n_fits):
 
 def leftovers(folder):
     """Threads, open files and files that one round of everything leaves behind."""
-    _partition.RESTARTS, _partition.PROPOSALS = 4, 2
     os.chdir(folder)
     torch.optim.SGD([torch.zeros(1)])  # imports torch's compiler, which makes a folder
     tempfile.tempdir = folder
