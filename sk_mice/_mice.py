@@ -10,7 +10,7 @@ from sklearn.base import ClusterMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils._param_validation import HasMethods, StrOptions
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from ._base import (
     SMALLEST_TEMPERATURE,
@@ -72,7 +72,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     init : {"two-stage", "random"}, clusterer or array-like, default="two-stage"
         Where EM starts. "two-stage" first trains as the special case that MoCo is
         (Theorem 3) and starts EM at a partition of its features by `ClassificationEM`;
-        a clusterer takes the place of that. "random" starts from random weights and
+        a clusterer whose labels go from 0 to K - 1 takes the place of that, and is
+        tried on untrained features first. "random" starts from random weights and
         prototypes, as the paper does. An array of N labels from 0 to K - 1 is a
         partition to start from.
     n_init : int, default=1
@@ -264,7 +265,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     # ------------------------------------------------------------------------- fit
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @_fit_context(prefer_skip_nested_validation=False)  # `init` may be of a user
     def fit(self, X, y=None):
         """Cluster the samples by EM.
 
@@ -315,6 +316,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 f"`n_clusters` must be at most n_samples = {len(X)}; got "
                 f"{self.n_clusters}."
             )
+        if isinstance(self.init, type):
+            raise TypeError(
+                f"`init` must be a clusterer, not its class; got {self.init!r}."
+            )
         if not self._continues and self._starts_at_labels:
             self._checked_labels(self.init, len(X), "`init`")
         return X
@@ -334,15 +339,17 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _checked_labels(self, labels, n_samples, name):
         """Labels of a partition as int64, or ValueError."""
-        labels = column_or_1d(plain_array(labels, name))
-        right = len(labels) == n_samples and np.issubdtype(labels.dtype, np.integer)
+        labels = np.asarray(plain_array(labels, name))
+        right = labels.shape in {(n_samples,), (n_samples, 1)}
+        right = right and np.issubdtype(labels.dtype, np.integer)
         if not (right and labels.min() >= 0 and labels.max() < self.n_clusters):
             span = f" from {labels.min()} to {labels.max()}" if right else ""
             raise ValueError(
                 f"{name} must be {n_samples} integers from 0 to n_clusters - 1 "
-                f"= {self.n_clusters - 1}; got {len(labels)} of {labels.dtype}{span}."
+                f"= {self.n_clusters - 1}; got {labels.dtype} of shape "
+                f"{labels.shape}{span}."
             )
-        return labels.astype(np.int64)
+        return labels.ravel().astype(np.int64)
 
     def _n_epochs(self) -> dict[str, int]:
         """Epochs of each stage of a restart."""
@@ -379,6 +386,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _start_from_moco(self, run, task) -> None:
         moco = self._build(task, run.seed, **moco_options())
         n_epochs = self._n_epochs()["moco"]
+        if not isinstance(self.init, str) and run.state is None:
+            self._partition(run, task)  # what it refuses, it refuses before training
         try:
             if n_epochs:
                 self._run_stage(run, moco, task, n_epochs, "moco", fill_queue=True)
@@ -403,6 +412,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         for most of what tells classes apart.
         """
         task.bar.say("clustering of the features")
+        run.labels, features = self._partition(run, task)
+        self._start_at(run, task, features)
+
+    def _partition(self, run, task):
+        """Labels of a clusterer, and the features that it has clustered."""
         features = task.infer(run.model, "features")
         seed = spawn_seed(run.seed, "partition", run.stage)
         by_default = isinstance(self.init, str)
@@ -414,8 +428,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         names = known.keys() & clusterer.get_params().keys()
         clusterer.set_params(**{name: known[name] for name in names})
         labels = clusterer.fit_predict(features)
-        run.labels = self._checked_labels(labels, len(features), "The labels of `init`")
-        self._start_at(run, task, features)
+        labels = self._checked_labels(labels, len(features), "The labels of `init`")
+        return labels, features
 
     @torch.no_grad()
     def _settle(self, run, task):

@@ -169,7 +169,8 @@ def resolve_augmentation(augmentation, samples):
         augmentation = NAMED[augmentation][0 if samples.format.is_image else 1]
     if isinstance(augmentation, ImageAugmentation | VectorAugmentation):
         return augmentation._decided(samples)
-    if augmentation is None or callable(augmentation):
+    a_class = isinstance(augmentation, type)  # in place of an object
+    if augmentation is None or (callable(augmentation) and not a_class):
         return augmentation
     error = ValueError if isinstance(augmentation, str) else TypeError
     raise error(

@@ -21,6 +21,7 @@ from ._constraints import LARGEST_COUNT, Count
 __all__ = ["MLP", "ResNet", "SmallResNet"]
 
 CIFAR_STEM_UP_TO = 64  # pixels; above, the stem halves images once more, as ImageNet's
+LARGEST_DEPTH = 1000  # layers, or blocks of a stage: more take minutes to count
 
 
 # ------------------------------------------------------------------------ descriptions
@@ -76,7 +77,7 @@ class MLP(Backbone):
 
     _parameter_constraints: dict = {
         "width": [Count(1, LARGEST_COUNT)],
-        "n_layers": [Count(1, LARGEST_COUNT)],
+        "n_layers": [Count(1, LARGEST_DEPTH)],
     }
 
     def __init__(self, width=256, *, n_layers=2):
@@ -134,10 +135,11 @@ class SmallResNet(Backbone):
 
     def _build(self, shape):
         self._refuse_vectors(shape)
-        if not self.blocks or not all(map(Count(1).is_satisfied_by, self.blocks)):
+        valid = Count(1, LARGEST_DEPTH).is_satisfied_by
+        if not self.blocks or not all(map(valid, self.blocks)):
             raise ValueError(
-                "`blocks` of SmallResNet must be positive integers, one for each "
-                f"stage; got {self.blocks!r}."
+                f"`blocks` of SmallResNet must be integers from 1 to {LARGEST_DEPTH}, "
+                f"one for each stage; got {self.blocks!r}."
             )
         reduction = 1
         if self.max_pool:
@@ -260,12 +262,13 @@ def weight_count(resolved, shape) -> tuple[int, int]:
     Raises
     ------
     ValueError
-        If there are too many weights for any tensor.
+        If a parameter is invalid, or there are too many weights for any tensor.
     """
     if isinstance(resolved, nn.Module):
         return sum(weight.numel() for weight in _weights(resolved)), 1
     if not isinstance(resolved, Backbone):
         return 0, 1
+    resolved._validate_params()  # whose error is a TypeError, too
     try:
         with torch.device("meta"):
             weights = list(_weights(resolved.build(shape)))

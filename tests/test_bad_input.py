@@ -14,11 +14,15 @@ import pytest
 import torch
 from PIL import Image
 from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.cluster import DBSCAN, KMeans
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice._base import ContrastiveEstimator
 from sk_mice._constraints import Count, Number
-from sk_mice._contrastive import ContrastiveEstimator
-from sk_mice.backbones import SmallResNet
+from sk_mice.ablations import PaperMiCE, PaperMoCo
+from sk_mice.augmentation import ImageAugmentation, VectorAugmentation
+from sk_mice.backbones import MLP, ResNet, SmallResNet
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 8, 8))
@@ -42,7 +46,7 @@ class Row:
 
 
 def fit(X=IMAGES, *, estimator=MiCEClustering, fit_params=None, **parameters):
-    clusters = {} if estimator is MoCo else {"n_clusters": 2}
+    clusters = {} if issubclass(estimator, MoCo) else {"n_clusters": 2}
     estimator = estimator(**(clusters | parameters))
     return lambda: estimator.fit(X, **(fit_params or {}))
 
@@ -88,10 +92,37 @@ def wrong(given, message, error=ValueError, X=IMAGES, **parameters):
     return Row(given, fit(X, **parameters), message, error)
 
 
-def out_of_range(name, value, rule):
+class Labels(BaseEstimator):
+    """A clusterer that always says the same."""
+
+    def __init__(self, labels):
+        self.labels = labels
+
+    def fit_predict(self, X):
+        return self.labels
+
+
+def out_of_range(name, value, rule, estimator=MiCEClustering):
     """scikit-learn's sentence for a value that the constraints exclude."""
-    message = f"The '{name}' parameter of MiCEClustering must be {rule}"
-    return wrong(f"`{name}={value!r}`", message, **{name: value})
+    message = f"The '{name}' parameter of {estimator.__name__} must be {rule}"
+    given = f"`{name}={value!r}`"
+    return wrong(given, message, estimator=estimator, **{name: value})
+
+
+def part_out_of_range(parameter, part, rule, *, X=IMAGES):
+    """The same of a parameter that is an object, whose own parameter is excluded."""
+    name, *_ = re.findall(r"(\w+)=", repr(part))
+    message = f"The '{name}' parameter of {type(part).__name__} must be {rule}"
+    return wrong(f"`{parameter}={part!r}`", message, X=X, **{parameter: part})
+
+
+def of_images(given, message, **parameters):
+    """Parameters of `ImageAugmentation` that it refuses."""
+    return wrong(given, message, augmentation=ImageAugmentation(**parameters))
+
+
+def of_paper(given, message, **parameters):
+    return wrong(given, message, estimator=PaperMiCE, **parameters)
 
 
 OF_MICE = [
@@ -109,17 +140,49 @@ OF_MICE = [
         backbone="vgg",
     ),
     wrong(
+        "`backbone` of a name that says a width",
+        "a factory of one; got 'resnet-small-32'.",
+        backbone="resnet-small-32",
+    ),
+    wrong(
         "`backbone` that is no module, as `5`",
-        "`backbone` must be a name, an nn.Module or a factory that returns one; got "
-        "int.",
+        "`backbone` must be a name, an object of `sk_mice.backbones`, an nn.Module or "
+        "a factory that returns one; got int.",
         TypeError,
         backbone=5,
     ),
     wrong(
         "`backbone` that is a factory of no module",
-        "`backbone` must be a name, an nn.Module or a factory that returns one",
+        "an nn.Module or a factory that returns one; got dict.",
         TypeError,
         backbone=dict,
+    ),
+    wrong(
+        "`backbone` that is a class of `sk_mice.backbones`",
+        "an nn.Module or a factory that returns one; got SmallResNet.",
+        TypeError,
+        backbone=SmallResNet,
+    ),
+    part_out_of_range(
+        "backbone", SmallResNet(0), "an int in the range [1, 2147483647]"
+    ),
+    part_out_of_range("backbone", SmallResNet(1.5), "an int in the range"),
+    part_out_of_range("backbone", SmallResNet(blocks="11"), "an instance of 'tuple'"),
+    part_out_of_range("backbone", SmallResNet(max_pool="no"), "an instance of 'bool'"),
+    part_out_of_range("backbone", ResNet(19), "a int among {18, 34, 50}"),
+    part_out_of_range("backbone", ResNet(max_pool=1), "an instance of 'bool'"),
+    part_out_of_range(
+        "backbone", MLP(0), "an int in the range [1, 2147483647]", X=VECTORS
+    ),
+    part_out_of_range("backbone", MLP(n_layers=0), "an int in the range [1, 1000]"),
+    part_out_of_range("backbone", MLP(n_layers=10**6), "an int in the range [1, 1000]"),
+    *(
+        wrong(
+            f"`backbone={SmallResNet(blocks=blocks)}`",
+            "`blocks` of SmallResNet must be integers from 1 to 1000, one for each",
+            backbone=SmallResNet(blocks=blocks),
+        )
+        for blocks in [(), (0,), (1.0,), [10**6], [HUGE]]
     ),
     wrong(
         "`backbone` that does not take the samples",
@@ -139,7 +202,7 @@ OF_MICE = [
     ),
     wrong(
         "`backbone` for images, and vectors",
-        "`backbone`='resnet18' takes images, but X holds vectors of 6 features",
+        "`backbone`=ResNet() takes images, but X holds vectors of 6 features",
         X=VECTORS,
         backbone="resnet18",
     ),
@@ -195,13 +258,18 @@ OF_MICE = [
     ),
     wrong(
         "`backbone` that has no room in memory",
-        "are for `backbone`='resnet-small-100000'.",
+        "are for `backbone`=SmallResNet(width=100000).",
         backbone=SmallResNet(100000),
     ),
     wrong(
         "`backbone` of a width that no tensor can have",
-        "`backbone` must have weights that can be counted; got 'resnet-small-9999",
-        backbone="resnet-small-" + "9" * 50,
+        "`backbone` must have weights that can be counted; got SmallResNet(width=2147",
+        backbone=SmallResNet(2**31 - 1),
+    ),
+    wrong(
+        "`backbone` of more stages than any tensor can have",
+        "`backbone` must have weights that can be counted; got SmallResNet(blocks=",
+        backbone=SmallResNet(blocks=(1,) * 60),
     ),
     wrong(
         "`embedding_dim` that has no room in memory",
@@ -209,7 +277,7 @@ OF_MICE = [
         embedding_dim=10**9,
     ),
     out_of_range("embedding_dim", 0, "an int in the range [1, 2147483647]"),
-    wrong(
+    of_paper(
         "`embedding_dim` too small for simplex centres",
         "`embedding_dim` must be at least n_clusters - 1 = 8",
         n_clusters=9,
@@ -221,35 +289,68 @@ OF_MICE = [
     out_of_range("tau", math.inf, "a float in the range [0.001, inf)"),
     out_of_range("tau", math.nan, "a float in the range [0.001, inf)"),
     out_of_range("kappa", -1, "a float in the range [0.001, inf]"),
-    out_of_range("gating_prototypes", "random", "a str among"),
-    out_of_range("train_gating_prototypes", "yes", "an instance of 'bool'"),
-    out_of_range("expert_prototypes", "none", "a str among"),
-    out_of_range("expert_heads", "one", "a str among"),
-    wrong(
+    out_of_range("gating_prototypes", "random", "a str among", PaperMiCE),
+    out_of_range("train_gating_prototypes", "yes", "an instance of 'bool'", PaperMiCE),
+    out_of_range("expert_prototypes", "none", "a str among", PaperMiCE),
+    out_of_range("expert_heads", "one", "a str among", PaperMiCE),
+    out_of_range("n_rounds", 0, "an int in the range [1, inf)", PaperMiCE),
+    of_paper(
         "`train_gating_prototypes` with an infinite `kappa`",
         "`train_gating_prototypes` must be False if `kappa` is infinite",
         train_gating_prototypes=True,
         kappa=math.inf,
     ),
-    wrong(
+    of_paper(
         '`expert_heads="shared"` without `expert_prototypes`',
         '`expert_heads` must be "own" if `expert_prototypes` is None',
         expert_heads="shared",
         expert_prototypes=None,
     ),
     out_of_range("queue_size", 0, "an int in the range [1, inf)"),
-    out_of_range("teacher_momentum", 1.0, "a float in the range [0.0, 1.0)"),
+    out_of_range("teacher_momentum", 1.0, "a float in the range [0.0, 1.0)", PaperMiCE),
     wrong(
         "`augmentation` of an unknown name",
-        "`augmentation` must be one of 'moco', 'simclr', 'randaugment', a callable or "
-        "None; got 'mixup'.",
+        "`augmentation` must be 'moco', 'simclr', an object of `sk_mice.augmentation`, "
+        "a callable or None; got 'mixup'.",
         augmentation="mixup",
     ),
     wrong(
-        '`augmentation="randaugment"` for vectors',
-        "'randaugment' is defined for images only",
+        "`augmentation` that is nothing of these, as `5`",
+        "`augmentation` must be 'moco', 'simclr', an object of `sk_mice.augmentation`, "
+        "a callable or None; got 5.",
+        TypeError,
+        augmentation=5,
+    ),
+    wrong(
+        "`augmentation` that is a class, not an object",
+        "a callable or None; got <class 'sk_mice.augmentation.ImageAugmentation'>.",
+        TypeError,
+        augmentation=ImageAugmentation,
+    ),
+    wrong(
+        "`augmentation` of images, for vectors",
+        "`augmentation` must be VectorAugmentation, a name, a callable or None for "
+        "vectors; got ImageAugmentation().",
         X=VECTORS,
-        augmentation="randaugment",
+        augmentation=ImageAugmentation(),
+    ),
+    wrong(
+        "`augmentation` of vectors, for images",
+        "`augmentation` must be ImageAugmentation, a name, a callable or None for "
+        "images; got VectorAugmentation().",
+        augmentation=VectorAugmentation(),
+    ),
+    part_out_of_range("augmentation", ImageAugmentation(colours="rgb"), "a str among"),
+    part_out_of_range(
+        "augmentation", ImageAugmentation(flip="yes"), "an instance of 'b"
+    ),
+    *(
+        part_out_of_range("augmentation", part, "a float in the range [0.0", X=VECTORS)
+        for part in [
+            VectorAugmentation(noise=-1),
+            VectorAugmentation(noise=math.nan),
+            VectorAugmentation(replacement=1.5),
+        ]
     ),
     wrong(
         "`augmentation` that returns no tensor",
@@ -268,94 +369,113 @@ OF_MICE = [
         augmentation=lambda stack, generator: stack * math.nan,
     ),
     out_of_range("n_neighbors", -1, "an int in the range [0, inf)"),
-    out_of_range("flip", "yes", "an instance of 'bool'"),
-    wrong(
+    of_images(
         "`crop_scale=(0, 2)`",
         "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1",
         crop_scale=(0, 2),
     ),
-    wrong(
+    of_images(
         "`crop_scale=(0.9, 0.1)`",
         "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1",
         crop_scale=(0.9, 0.1),
     ),
-    wrong(
+    of_images(
         "`affine` of a string",
         "`affine` must be 'auto' or (rotation, shear) in degrees",
         affine="12",
     ),
-    wrong(
+    of_images(
         "`crop_scale` that can be read but once",
         "`crop_scale` must be 'auto' or (low, high)",
         crop_scale=iter((0.2, 1)),
     ),
-    wrong(
+    of_paper(
         "`schedule` that can be read but once",
-        "`schedule` must be one of cosine, step, constant",
+        '`schedule` must be "cosine", "step", "constant", milestones',
         schedule=iter([0.5]),
     ),
-    wrong(
+    of_images(
         "`affine=(0, 60)`",
         "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to 180 and",
         affine=(0, 60),
     ),
     out_of_range("init", "k-means", "a str among"),
-    out_of_range("init_share", 1, "a float in the range (0.0, 1.0)"),
+    out_of_range("init", None, "a str among"),
+    wrong(
+        "`init` that is a clusterer's class",
+        "`init` must be a clusterer, not its class; got <class 'sklearn.cluster.",
+        TypeError,
+        init=KMeans,
+    ),
+    wrong(
+        "`init` that is a clusterer with a bad parameter",
+        "The 'max_iter' parameter of KMeans must be",
+        init=KMeans(max_iter=0),
+    ),
     out_of_range("n_init", 0, "an int in the range [1, 1000000]"),
     out_of_range("max_epochs", 0, "an int in the range [1, 2147483647]"),
     out_of_range("batch_size", 1, "an int in the range [2, inf)"),
     out_of_range("lr", 0, "a float in the range (0.0, 1000000.0]"),
     out_of_range("lr", 1e30, "a float in the range (0.0, 1000000.0]"),
     out_of_range("weight_decay", -1, "a float in the range [0.0, 1000000.0]"),
-    wrong(
+    of_paper(
         "`schedule` of an unknown name",
-        "`schedule` must be one of cosine, step, constant",
+        '`schedule` must be "cosine", "step", "constant", milestones',
         schedule="linear",
     ),
-    wrong(
+    of_paper(
         "`schedule=[2.0]`",
-        "milestones between 0 and 1 as shares of the run",
+        "milestones between 0 and 1 as shares of a stage",
         schedule=[2.0],
     ),
-    wrong(
+    of_paper(
         "`schedule` that maps to negative factors, NaN or no number",
-        "`schedule` must map progress from 0 to 1 to factors of 0 and more",
+        "`schedule` must map progress from 0 to 1 to factors of 0 and more; at 0, 0.5 "
+        "and 1 it gave [-1.0, -1.0, -1.0].",
         schedule=lambda progress: -1.0,
     ),
-    out_of_range("warmup", 1, "a float in the range [0.0, 1.0)"),
+    out_of_range("warmup", 1, "a float in the range [0.0, 1.0)", PaperMiCE),
     wrong(
         "`image_shape` that does not fit the rows",
-        "`image_shape`=(9, 9) needs rows of 81 values; got X of shape (12, 6).",
+        "`image_shape`=(9, 9) needs X of shape (12, 9, 9), or rows of 81 values; got X "
+        "of shape (12, 6).",
         X=VECTORS,
         image_shape=(9, 9),
     ),
     wrong(
         "`image_shape=(0, 6)`",
-        "`image_shape` must be (H, W) or (H, W, C) with C of 1, 3 or 4; got (0, 6).",
+        "`image_shape` must be (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4; got "
+        "(0, 6).",
         X=VECTORS,
         image_shape=(0, 6),
     ),
-    wrong(
-        "`image_shape` for images that have a shape",
-        "`image_shape` is for X of shape (N, features)",
-        image_shape=(8, 8),
+    *(
+        wrong(
+            f"`image_shape={shape}`",
+            "`image_shape` must be (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4",
+            X=VECTORS,
+            image_shape=shape,
+        )
+        for shape in [(), (6,), (2.0, 3), (-2, -3), ("6", "1"), (2, 3, 1, 1), (2, 3, 2)]
     ),
-    out_of_range("layout", "NCHW", "a str among"),
+    out_of_range("image_shape", "23", "an instance of 'tuple'"),
     wrong(
-        "`layout` that contradicts the shape",
-        'got shape (12, 8, 8, 3) with `layout`="channels_first"',
+        "`image_shape` that contradicts images' own",
+        "`image_shape`=(4, 16) needs X of shape (12, 4, 16), or rows of 64 values; got "
+        "X of shape (12, 8, 8).",
+        image_shape=(4, 16),
+    ),
+    wrong(
+        "`image_shape` with another place of the channels than in X",
+        "`image_shape`=(3, 8, 8) needs X of shape (12, 3, 8, 8), or rows of 192 values",
         X=RNG.random((12, 8, 8, 3)),
-        layout="channels_first",
+        image_shape=(3, 8, 8),
     ),
     wrong(
-        "`value_range=(1, 0)`",
-        "`value_range` must be (low, high) with low < high; got (1, 0).",
-        value_range=(1, 0),
-    ),
-    wrong(
-        "`value_range` that X leaves",
-        "X must lie within `value_range`=(0, 0.5); got values from",
-        value_range=(0, 0.5),
+        "`image_shape` that leaves the channels out",
+        "`image_shape`=(8, 8) needs X of shape (12, 8, 8), or rows of 64 values",
+        X=RNG.random((12, 8, 8, 3)),
+        image_shape=(8, 8),
     ),
     wrong(
         "`device` of an unknown name",
@@ -367,6 +487,12 @@ OF_MICE = [
         "`device` must be available on this machine (cpu",
         device="cuda:99",
     ),
+    wrong(
+        "`device` without float64",
+        '`device` must have float64, which Apple\'s "mps" has not; use "cpu".',
+        device="mps",
+    ),
+    out_of_range("device", 0, "an instance of 'str'"),
     out_of_range("precision", "float16", "a str among"),
     wrong(
         "`callbacks` that are none",
@@ -374,6 +500,8 @@ OF_MICE = [
         TypeError,
         callbacks=["lr"],
     ),
+    out_of_range("callbacks", 5, "an instance of 'list'"),
+    out_of_range("checkpoint", 3, "an instance of 'str'"),
     out_of_range("warm_start", "yes", "an instance of 'bool'"),
     out_of_range("verbose", -1, "an int in the range [0, inf)"),
     out_of_range("random_state", -1, "an int in the range [0, 4294967295]"),
@@ -421,7 +549,8 @@ X_ROWS = [
     bad_X(
         "channels that could be first and last",
         np.zeros((9, 3, 8, 3)),
-        "can be read as (N, H, W, C) and as (N, C, H, W); set `layout`",
+        "can be read as (N, H, W, C) and as (N, C, H, W). Set `image_shape`=(3, 8, 3) "
+        "for the former",
     ),
     bad_X(
         "rows of different lengths",
@@ -512,26 +641,38 @@ X_ROWS = [
     ),
 ]
 
-# --------------------------------------------------------------------------- y, labels
+# ------------------------------------------------------------------------------ labels
 
-
-def bad_labels(given, labels, message):
-    call = fit(VECTORS, fit_params={"init_labels": labels})
-    return Row(f"`init_labels`: {given}", call, message)
-
-
-NEEDED = "`init_labels` must be 12 integers from 0 to n_clusters - 1 = 1; got "
-Y_ROWS = [
-    bad_labels("too few", [0, 1], NEEDED + "2 of int64."),
-    bad_labels("none", [], NEEDED + "0 of float64."),
-    bad_labels("too large", [2] * 12, NEEDED + "12 of int64 from 2 to 2."),
-    bad_labels("negative", [-1] * 12, NEEDED + "12 of int64 from -1 to -1."),
-    bad_labels("floats", [0.5] * 12, NEEDED + "12 of float64."),
-    bad_labels("strings", ["a"] * 12, NEEDED + "12 of <U1."),
-    bad_labels(
-        "masked", np.ma.masked_equal([0] * 6 + [1] * 6, 1), "6 of them are mask"
+NEEDED = "`init` must be 12 integers from 0 to n_clusters - 1 = 1; got "
+BAD_LABELS = {
+    "too few": ([0, 1], NEEDED + "int64 of shape (2,)."),
+    "none": ([], NEEDED + "float64 of shape (0,)."),
+    "too large": ([2] * 12, NEEDED + "int64 of shape (12,) from 2 to 2."),
+    "negative": ([-1] * 12, NEEDED + "int64 of shape (12,) from -1 to -1."),
+    "floats": ([0.5] * 12, NEEDED + "float64 of shape (12,)."),
+    "booleans": ([True] * 12, NEEDED + "bool of shape (12,)."),
+    "strings": (["a"] * 12, NEEDED + "<U1 of shape (12,)."),
+    "objects": ([None] * 12, NEEDED + "object of shape (12,)."),
+    "beyond 64 bits": ([2**70] * 12, NEEDED + "object of shape (12,)."),
+    "a dict": ({}, NEEDED + "object of shape ()."),
+    "masked": (
+        np.ma.masked_equal([0] * 6 + [1] * 6, 1),
+        "`init` must have all its val",
     ),
-    bad_labels("two dimensions", np.zeros((12, 2)), "should be a 1d array"),
+    "two dimensions": (np.zeros((12, 2), int), NEEDED + "int64 of shape (12, 2)."),
+    "durations": (np.zeros(12, "m8[s]"), "`init` must hold numbers, not dates"),
+}
+LABEL_ROWS = [
+    Row(f"labels of `init`{of}, {given}", fit(VECTORS, init=init), message, error)
+    for given, (labels, message) in BAD_LABELS.items()
+    for of, init in (("", labels), ("'s clusterer", Labels(labels)))
+    for error in [TypeError if "dates" in message else ValueError]
+] + [
+    wrong(
+        "`init` that is a clusterer which takes all for noise",
+        f"The labels of {NEEDED}int64 of shape (12,) from -1 to -1.",
+        init=DBSCAN(eps=1e-9),
+    )
 ]
 
 # ------------------------------------------------------------------- spherical k-means
@@ -622,18 +763,7 @@ KMEANS_ROWS = [
     bad_kmeans("k-means: weights of another number", "sample_weight", weight=[1, 2]),
 ]
 
-# ------------------------------------------------------------------------- checkpoints
-
-CHECKPOINT_ROWS = [
-    Row("`checkpoint=3`", fit(checkpoint=3), "'checkpoint' parameter"),
-    Row(
-        "`checkpoint_every=0`",
-        fit(checkpoint_every=0),
-        "'checkpoint_every' parameter",
-    ),
-]
-
-ROWS = [*OF_MICE, *X_ROWS, *Y_ROWS, *KMEANS_ROWS, *CHECKPOINT_ROWS]
+ROWS = [*OF_MICE, *X_ROWS, *LABEL_ROWS, *KMEANS_ROWS]
 
 
 def key(row):
@@ -643,62 +773,81 @@ def key(row):
 @pytest.mark.parametrize("row", ROWS, ids=key)
 def test_refused(row, monkeypatch):
     monkeypatch.setattr(
-        ContrastiveEstimator, "_train", lambda *a, **k: pytest.fail("training began")
+        ContrastiveEstimator, "_run_stage", lambda *a, **k: pytest.fail("too late")
     )
     with pytest.raises(row.error) as caught:
         row.call()
     assert row.message in str(caught.value)
 
 
-NUMBERS = {
-    name: rules
-    for name, rules in MiCEClustering._parameter_constraints.items()
-    if isinstance(rules, list)
-    and any(isinstance(rule, Count | Number) for rule in rules)
+# --------------------------------------------------------------------- kinds of values
+
+
+def numbers_of(cls):
+    return [
+        name
+        for name, rules in cls._parameter_constraints.items()
+        if isinstance(rules, list)
+        and any(isinstance(rule, Count | Number) for rule in rules)
+    ]
+
+
+def refuses(message, X=IMAGES, **parameters):
+    with pytest.raises(ValueError, match=message):
+        fit(X, **parameters)()
+
+
+PARTS = {
+    SmallResNet: (IMAGES, "backbone"),
+    MLP: (VECTORS, "backbone"),
+    VectorAugmentation: (VECTORS, "augmentation"),
 }
-PAIRS = ["value_range", "affine", "crop_scale", "schedule"]
+PAIRS = ["crop_scale", "affine"]
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-def test_a_boolean_is_no_number(name):
-    with pytest.raises(ValueError, match=f"The '{name}' parameter"):
-        fit(**{name: True})()
-
-
-def test_a_boolean_is_no_number_in_a_pair():
+def test_a_boolean_is_no_number():
+    for name in numbers_of(PaperMiCE):
+        refuses(f"The '{name}' parameter", estimator=PaperMiCE, **{name: True})
+    for cls, (X, parameter) in PARTS.items():
+        for name in numbers_of(cls):
+            part = cls(**{name: True})
+            refuses(f"The '{name}' parameter of {cls.__name__}", X, **{parameter: part})
     for name in PAIRS:
-        with pytest.raises(ValueError, match=f"`{name}`"):
-            fit(**{name: (False, True)})()
-    with pytest.raises(ValueError, match="`image_shape` must be"):
-        fit(VECTORS, image_shape=(True, 6))()
+        augmentation = ImageAugmentation(**{name: (False, True)})
+        refuses(f"`{name}` must", augmentation=augmentation)
+    refuses("`schedule` must be", estimator=PaperMiCE, schedule=(False, True))
+    refuses("`blocks` of SmallResNet must be", backbone=SmallResNet(blocks=(True,)))
+    refuses("`image_shape` must be", VECTORS, image_shape=(True, 6))
 
 
-@pytest.mark.parametrize(
-    "name", ["tau", "kappa", "teacher_momentum", "lr", "weight_decay", "warmup"]
-)
-def test_numbers_that_no_float_can_hold(name):
-    for value in (HUGE, -HUGE, Fraction(HUGE)):
-        with pytest.raises(ValueError, match=f"The '{name}' parameter"):
-            fit(**{name: value})()
+def test_numbers_that_no_float_can_hold():
+    names = ["tau", "kappa", "teacher_momentum", "lr", "weight_decay", "warmup"]
+    for name in names:
+        for value in (HUGE, -HUGE, Fraction(HUGE)):
+            wanted = f"The '{name}' parameter"
+            refuses(wanted, estimator=PaperMiCE, **{name: value})
+    for name in numbers_of(VectorAugmentation):
+        augmentation = VectorAugmentation(**{name: HUGE})
+        refuses(f"The '{name}' parameter", VECTORS, augmentation=augmentation)
+    for name in PAIRS:
+        refuses(f"`{name}` must", augmentation=ImageAugmentation(**{name: (0, HUGE)}))
+    refuses("`schedule` must be", estimator=PaperMiCE, schedule=(0, HUGE))
+    refuses("`schedule` must map", estimator=PaperMiCE, schedule=lambda p: HUGE)
 
 
-@pytest.mark.parametrize("name", ["max_epochs", "n_init", "embedding_dim"])
-def test_counts_that_no_fit_can_reach(name):
-    with pytest.raises(ValueError, match=f"The '{name}' parameter"):
-        fit(**{name: HUGE})()
+def test_counts_that_no_fit_can_reach():
+    for name in ["max_epochs", "n_init", "embedding_dim"]:
+        refuses(f"The '{name}' parameter", **{name: HUGE})
+    for cls in (SmallResNet, MLP):
+        for name in numbers_of(cls):
+            refuses(f"The '{name}' parameter", backbone=cls(**{name: HUGE}))
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_pairs_that_no_float_can_hold(name):
-    with pytest.raises(ValueError, match=f"`{name}` must"):
-        fit(**{name: (0, HUGE)})()
-    with pytest.raises(ValueError, match="`schedule` must map"):
-        fit(schedule=lambda progress: HUGE)()
-
-
-@pytest.mark.parametrize("name", ["queue_size", "batch_size", "n_neighbors"])
-def test_counts_of_any_size_mean_all(name):
-    fit(VECTORS, max_epochs=1, random_state=0, **{name: HUGE})()
+def test_counts_of_any_size_mean_all():
+    counts = dict.fromkeys(
+        ["queue_size", "batch_size", "n_neighbors", "n_rounds"], HUGE
+    )
+    fit(VECTORS, estimator=PaperMiCE, max_epochs=1, random_state=0, **counts)()
 
 
 @pytest.mark.parametrize("estimator", [MiCEClustering, MoCo])
@@ -707,16 +856,27 @@ def test_models_without_room(estimator, monkeypatch):
     options = {"estimator": estimator}
     wide = np.zeros((8, 20_000), np.float32)
     message = "The model must fit into the memory of the cpu device, 0.1 GB; it needs "
-    with pytest.raises(ValueError, match=message + ".*`backbone`='auto' for 20000 fea"):
+    with pytest.raises(ValueError, match=message + r".*`backbone`=MLP\(\) for 20000 f"):
         fit(wide, **options)()
     with pytest.raises(ValueError, match=message + ".*for the queue of 2000 samples"):
         fit(np.zeros((2000, 3)), embedding_dim=20_000, **options)()
 
 
-def test_durations_are_no_labels():
-    labels = np.zeros(12, "m8[s]")
-    with pytest.raises(TypeError, match="`init_labels` must hold numbers, not dates"):
-        fit(VECTORS, fit_params={"init_labels": labels})()
+@pytest.mark.parametrize("estimator", [MoCo, PaperMoCo])
+def test_moco_refuses_what_mice_does(estimator, monkeypatch):
+    monkeypatch.setattr(estimator, "_run_stage", lambda *a: pytest.fail("too late"))
+    for parameters, X, message in [
+        ({"tau": 0}, IMAGES, f"The 'tau' parameter of {estimator.__name__} must be"),
+        ({"backbone": SmallResNet(0)}, IMAGES, "The 'width' parameter of SmallResNet"),
+        ({"augmentation": ImageAugmentation()}, VECTORS, "must be VectorAugmentation"),
+        ({"image_shape": (9, 9)}, VECTORS, "`image_shape`=.* needs X of shape"),
+        ({"device": "mps"}, VECTORS, "`device` must have float64"),
+        ({}, IMAGES[:1], "while a minimum of 2 is required"),
+    ]:
+        refuses(message, X, estimator=estimator, **parameters)
+    if estimator is PaperMoCo:
+        refuses("`schedule` must be", estimator=estimator, schedule="linear")
+        refuses("The 'warmup' parameter", estimator=estimator, warmup=1)
 
 
 @pytest.mark.parametrize(
