@@ -972,38 +972,6 @@ FOLDER_ROWS = [
     ),
 ]
 
-# ------------------------------------------------------------------ the paper's data
-
-OF_DATA = "The paper's data sets"
-
-
-def data(given, gets, test):
-    return seen(OF_DATA, given, gets, f"test_paper_sets.py::{test}")
-
-
-DATA_ROWS = [
-    data(
-        "files that are not there",
-        "`FileNotFoundError` with the folder and the two ways to get them",
-        "test_missing_files_are_named",
-    ),
-    data(
-        "other files than the published",
-        "`ValueError`: ... must hold CIFAR10 as it was published",
-        "test_other_files_than_the_published_are_refused",
-    ),
-    data(
-        "fewer images or classes than the paper has",
-        "`ValueError`: ... must have 60,000 images in 10 classes",
-        "test_less_than_the_paper_has_is_an_error",
-    ),
-    data(
-        "ImageNet without some of the dogs",
-        "`FileNotFoundError` that names their synsets",
-        "test_missing_dogs_are_named_or_left_out",
-    ),
-]
-
 # ------------------------------------------------------------------------- saved files
 
 OF_FILES = "Saved files"
@@ -1160,7 +1128,7 @@ CHECKPOINT_ROWS = [
 ]
 
 ROWS = [*OF_MICE, *X_ROWS, *Y_ROWS, *KMEANS_ROWS]
-ROWS += [*FOLDER_ROWS, *DATA_ROWS, *FILE_ROWS, *CHECKPOINT_ROWS]
+ROWS += [*FOLDER_ROWS, *FILE_ROWS, *CHECKPOINT_ROWS]
 CALLS = [row for row in ROWS if row.call]
 
 

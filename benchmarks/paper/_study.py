@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import paper_sets
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans, datasets, recipes
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans, recipes
 from sk_mice._partition import RESTARTS
 
 # The benchmarks' common module, from whatever folder a script is run.
@@ -57,27 +58,21 @@ def _common_set(name):
     return lambda path: load(name, np.inf, path)
 
 
-def _paper_set(load):
-    return lambda root: load(root)[:2]
-
-
 SCALES = {
     # A fit takes more than a day on the paper's hardware.
     "paper": Scale(
         {
             "cifar10": Source(
-                _paper_set(datasets.load_cifar10), recipes.CIFAR10, recipes.CIFAR10_MOCO
+                paper_sets.load_cifar10, recipes.CIFAR10, recipes.CIFAR10_MOCO
             ),
             "cifar100-20": Source(
-                _paper_set(datasets.load_cifar100_20),
+                paper_sets.load_cifar100_20,
                 recipes.CIFAR100_20,
                 recipes.CIFAR100_20_MOCO,
             ),
-            "stl10": Source(
-                _paper_set(datasets.load_stl10), recipes.STL10, recipes.STL10_MOCO
-            ),
+            "stl10": Source(paper_sets.load_stl10, recipes.STL10, recipes.STL10_MOCO),
             "imagenet-dog": Source(
-                _paper_set(datasets.load_imagenet_dog),
+                paper_sets.load_imagenet_dog,
                 recipes.IMAGENET_DOG,
                 recipes.IMAGENET_DOG_MOCO,
             ),
@@ -253,8 +248,11 @@ def study(doc, script, argv, *, paper_sets=None) -> Study:
     if unknown:
         known = ", ".join(scale.sources)
         parser.error(f"--scale {options.scale} has {known}; got {', '.join(unknown)}")
-    if "cifar10-jpeg" in options.data and options.path is None:
-        parser.error("cifar10-jpeg needs --path, the archive")
+    if options.path is None:
+        if "cifar10-jpeg" in options.data:
+            parser.error("cifar10-jpeg needs --path, the archive")
+        if options.scale == "paper":
+            parser.error("--scale paper needs --path, the folder of the data")
     options.seeds = options.seeds or list(scale.seeds)
     limit_threads(options.threads)
     return Study(Path(script), argv, options, scale)
