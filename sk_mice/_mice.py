@@ -88,7 +88,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     teacher_momentum : float, default=0.99
         m of the teacher's moving average. The paper's 0.999 averages over 1,000 steps,
         which is longer than a short fit.
-    augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
+    augmentation : {"moco", "simclr"}, callable or None, default="moco"
         How the three random views of a step are made; see the user guide. Vectors get
         Gaussian noise and values of other samples. A callable gets all views of a
         batch, images as (n_views * B, C, H, W) in [0, 1], and a generator.

@@ -25,7 +25,7 @@ class MoCo(ContrastiveEstimator):
     queue_size : int, default=16384
     queue_precision : {"auto", "float32", "bfloat16"}, default="auto"
     teacher_momentum : float, default=0.99
-    augmentation : {"moco", "simclr", "randaugment"}, callable or None, default="moco"
+    augmentation : {"moco", "simclr"}, callable or None, default="moco"
     n_neighbors : int, default=0
     flip : bool or "auto", default="auto"
     crop_scale : "auto" or tuple (low, high), default="auto"

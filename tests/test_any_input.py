@@ -178,7 +178,7 @@ VALUES = {
     "queue_size": ([1, 2, 5, 10**9], [0]),
     "teacher_momentum": ([0, 0.5, 0.999], [1.0]),
     "augmentation": (
-        ["moco", "simclr", "randaugment", None, half, noise],
+        ["moco", "simclr", None, half, noise],
         [lambda s, g: s[:1], lambda s, g: 5, lambda s, g: s * math.nan, lambda s: s],
     ),
     "n_neighbors": ([0, 1, 3, 10**9], [1.0]),

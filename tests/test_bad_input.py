@@ -283,15 +283,9 @@ OF_MICE = [
     out_of_range("teacher_momentum", 1.0, "a float in the range [0.0, 1.0)"),
     wrong(
         "`augmentation` of an unknown name",
-        "`augmentation` must be one of 'moco', 'simclr', 'randaugment', a callable or "
-        "None; got 'mixup'.",
+        "`augmentation` must be one of 'moco', 'simclr', a callable or None; got "
+        "'mixup'.",
         augmentation="mixup",
-    ),
-    wrong(
-        '`augmentation="randaugment"` for vectors',
-        "'randaugment' is defined for images only",
-        X=VECTORS,
-        augmentation="randaugment",
     ),
     wrong(
         "`augmentation` that returns no tensor",

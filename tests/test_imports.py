@@ -113,14 +113,12 @@ MAY_IMPORT = {
     "_engine.geometry": set(),
     "_engine.colours": set(),
     "_engine.blur": set(),
-    "_engine.randaugment": {"_engine.colours"},
     # What an image goes through, each in its own file.
     "_engine.views": {
         "_engine.arrays",
         "_engine.geometry",
         "_engine.colours",
         "_engine.blur",
-        "_engine.randaugment",
     },
     "_engine.backbones": set(),
     "_engine.size": {"_engine.ambient", "_engine.backbones"},

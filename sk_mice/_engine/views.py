@@ -10,8 +10,7 @@ every view of every sample has draws of its own, but no operation loops over sam
   both are linear, so nothing is copied only to repeat the batch.
 - One `grid_sample` over the stack crops, resizes, mirrors, turns and shears.
 
-Draws come first and are applied afterwards, so nothing waits for the device: there is
-no host synchronisation in "moco" and "simclr".
+Draws come first and are applied afterwards, so nothing waits for the device.
 
 Shapes: B batch, V views, N = B * V, C channels, H and W height and width as handed in,
 H' and W' as handed out, D features of a vector.
@@ -31,7 +30,6 @@ from .arrays import floats
 from .blur import blur
 from .colours import LUMA, colour_basis, colour_map, lift, map_colours
 from .geometry import crop_boxes, sampling_grid
-from .randaugment import randaugment
 
 MIN_SIDE = 16
 NO_TILT = (0.0, 0.0)
@@ -53,7 +51,6 @@ class _Recipe:
 _RECIPES = {
     "moco": _Recipe(0.4, 0.4, 0.4, 0.4, grayscale_p=0.2),
     "simclr": _Recipe(0.8, 0.8, 0.8, 0.2, jitter_p=0.8, grayscale_p=0.2, blur_p=0.5),
-    "randaugment": _Recipe(),  # the geometry only; its operations follow
 }
 _VECTOR_RECIPES = {"moco": (0.1, 0.2), "simclr": (0.2, 0.4)}  # noise, replacement
 
@@ -153,7 +150,7 @@ class ImageViews:
     def _augment(self, batch, n_views, generator):
         """(B, C, H, W) -> (B * V, C, H', W') in [0, 1], views of a sample together."""
         recipe = _RECIPES[self.augmentation]
-        mean, _, basis, luma = self._on(batch.device)
+        *_, basis, luma = self._on(batch.device)
         n_images = len(batch) * n_views
         draws = _uniform((13, n_images), generator, batch.device)
         factors = _jitter(draws[5:11], recipe)
@@ -164,8 +161,6 @@ class ImageViews:
         images = lift(images, factors[1], luma).clamp_(0, 1)
         if recipe.blur_p:
             images = blur(images, self._blur_sigma(draws[11:], recipe))
-        if self.augmentation == "randaugment":
-            images = randaugment(images, mean, generator)
         return images
 
     def _tilt(self, n_images, generator, device):
@@ -310,12 +305,11 @@ def make_views(
     mean, std : sequence or Tensor of shape (C,) or (D,)
         Statistics per channel (of images scaled to [0, 1]) or feature, used to
         normalise. A standard deviation of zero counts as one.
-    augmentation : {"moco", "simclr", "randaugment"}, callable or None
+    augmentation : {"moco", "simclr"}, callable or None
         "moco" is the paper's: a random resized crop, grayscale, colour jitter and a
-        flip. "simclr" has stronger jitter and blur; "randaugment" draws from the
-        operations SCAN uses. Vectors get Gaussian noise and values of other samples
-        (0.1 standard deviations and a fifth of the features; 0.2 and two fifths for
-        "simclr"); "randaugment" is for images only. A callable is called as
+        flip. "simclr" has stronger jitter and blur. Vectors get Gaussian noise and
+        values of other samples (0.1 standard deviations and a fifth of the features;
+        0.2 and two fifths for "simclr"). A callable is called as
         `augmentation(stack, generator)` with all views of a batch, (V * B, C, H, W)
         in [0, 1] or (V * B, D), and what it returns is resized and normalised.
         None repeats the plain sample.
@@ -337,8 +331,7 @@ def make_views(
     ----------
     He et al., Momentum contrast for unsupervised visual representation learning,
     CVPR 2020. Chen et al., A simple framework for contrastive learning of visual
-    representations, ICML 2020. Van Gansbeke et al., SCAN: learning to classify images
-    without labels, ECCV 2020. Bahri et al., SCARF: self-supervised contrastive
+    representations, ICML 2020. Bahri et al., SCARF: self-supervised contrastive
     learning using random feature corruption, ICLR 2022.
 
     Examples
@@ -351,7 +344,7 @@ def make_views(
     """
     shape = tuple(int(side) for side in shape)
     _check_shape(shape)
-    _check_augmentation(augmentation, is_image=len(shape) == 3)
+    _check_augmentation(augmentation)
     mean = _statistics(mean, "mean", shape)
     std = _statistics(std, "std", shape)
     std = torch.where(std == 0, 1.0, std)
@@ -371,7 +364,7 @@ def _check_shape(shape):
         )
 
 
-def _check_augmentation(augmentation, is_image):
+def _check_augmentation(augmentation):
     if augmentation is None or callable(augmentation):
         return
     if not isinstance(augmentation, str) or augmentation not in _RECIPES:
@@ -379,11 +372,6 @@ def _check_augmentation(augmentation, is_image):
         raise ValueError(
             f"`augmentation` must be one of {names}, a callable or None; "
             f"got {augmentation!r}."
-        )
-    if not is_image and augmentation not in _VECTOR_RECIPES:
-        raise ValueError(
-            f"`augmentation` must be 'moco', 'simclr', a callable or None for vectors: "
-            f"{augmentation!r} is defined for images only."
         )
 
 
