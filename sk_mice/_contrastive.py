@@ -33,9 +33,9 @@ from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.samples import Samples, infer_format
 from ._engine.schedule import check_schedule, learning_rate
 from ._engine.size import check_size
-from ._engine.symmetries import could_be_mirrored, lean
 from ._engine.trainer import Trainer
-from ._engine.views import NO_TILT, check_affine, is_small_and_grey, make_views
+from ._engine.views import NO_TILT, check_affine, make_views
+from ._engine.views.invariances import images_lean, mirror_images_look_alike
 from ._identity import identity
 from ._interrupt import Interrupt
 from ._progress import WORDS, FitBar, Follow, Progress, Run
@@ -253,8 +253,8 @@ class ContrastiveEstimator(
         affine = NO_TILT if decides_tilt else check_affine(self.affine)
         if not isinstance(self.augmentation, str):
             return
-        flip = could_be_mirrored(samples) if self.flip == "auto" else self.flip
-        if decides_tilt and is_small_and_grey(samples.format.shape) and lean(samples):
+        flip = mirror_images_look_alike(samples) if self.flip == "auto" else self.flip
+        if decides_tilt and images_lean(samples):
             affine = USUAL_TILT
         self.flip_, self.affine_ = bool(flip), affine
 

@@ -11,10 +11,17 @@ from torch.nn.functional import affine_grid, grid_sample, interpolate
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2 import functional as reference
 
-from sk_mice._engine.blur import blur, blur_matrix
-from sk_mice._engine.colours import colour_basis, colour_map, lift, map_colours
-from sk_mice._engine.geometry import crop_boxes, sampling_grid
-from sk_mice._engine.views import corrupt, make_views
+from sk_mice._engine.views import make_views
+from sk_mice._engine.views.colours import (
+    blur,
+    blur_matrix,
+    colour_basis,
+    colour_map,
+    lift,
+    map_colours,
+)
+from sk_mice._engine.views.geometry import crop_boxes, sampling_grid
+from sk_mice._engine.views.vectors import corrupt
 
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 NAMED = ("moco", "simclr")
