@@ -113,11 +113,6 @@ def test_image_size_is_height_and_width(tmp_path):
     assert load_one(tmp_path, encoded(), (10, 20), grey=True).shape == (10, 20)
 
 
-def test_grey(tmp_path):
-    grey = load_one(tmp_path, encoded(), grey=True)
-    np.testing.assert_array_equal(grey, np.asarray(PICTURE.convert("L")))
-
-
 def test_crop_keeps_proportions_and_stretch_keeps_all(tmp_path):
     wide = np.zeros((8, 32, 3), np.uint8)
     wide[:, 12:20] = 255  # in the middle third: the crop holds this and its surround
@@ -221,75 +216,52 @@ def test_rotations_elsewhere_than_in_exif_data(tmp_path):
         assert loaded[2, 2, 0] < 60
 
 
-def test_cmyk(tmp_path):
-    red = Image.new("CMYK", (16, 12), (0, 255, 255, 0))
-    for format in ("JPEG", "TIFF"):
-        loaded = load_one(tmp_path, encoded(red, format))
-        np.testing.assert_allclose(loaded[0, 0].astype(int), (255, 0, 0), atol=4)
+def halves(left, right, mode="RGB"):
+    image = Image.new(mode, (16, 12), right)
+    image.paste(left, (0, 0, 8, 12))
+    return image
 
 
-def test_palette(tmp_path):
-    few = PICTURE.quantize(16)
-    loaded = load_one(tmp_path, encoded(few))
-    np.testing.assert_array_equal(loaded, np.asarray(few.convert("RGB")))
+def test_palettes_alpha_and_cmyk_become_rgb(tmp_path):
+    indexed = halves(0, 1, "P")
+    indexed.putpalette([0, 255, 0, 255, 0, 0])
+    red, white, blue = (255, 0, 0), (255, 255, 255), (16, 32, 48)
+    cmyk = Image.new("CMYK", (16, 12), (0, 255, 255, 0))
+    on_blue = {"background": "#102030"}
+    for content, left, right, options in [
+        (encoded(cmyk, "JPEG"), red, red, {}),
+        (encoded(cmyk, "TIFF"), red, red, {}),
+        (encoded(indexed), (0, 255, 0), red, {}),
+        (encoded(indexed, transparency=0), white, red, {}),
+        (encoded(indexed, transparency=0), blue, red, on_blue),
+        (encoded(indexed, "GIF", transparency=0), white, red, {}),
+        # Colours hide under full transparency.
+        (encoded(halves((*red, 0), (*red, 255), "RGBA")), white, red, {}),
+        (encoded(halves((*red, 0), (*red, 128), "RGBA")), blue, (136, 16, 24), on_blue),
+        (encoded(halves((50, 0), (50, 255), "LA")), 255, 50, {"grey": True}),
+        (encoded(halves(blue, red), transparency=blue), white, red, {}),
+    ]:
+        loaded = load_one(tmp_path, content, **options).astype(int)
+        np.testing.assert_allclose(loaded[[0, 0], [0, 15]], [left, right], atol=4)
 
 
-def test_palette_with_transparency(tmp_path):
-    image = Image.new("P", (16, 12), 1)
-    image.putpalette([0, 255, 0, 255, 0, 0])
-    image.paste(0, (0, 0, 8, 12))
-    backgrounds = {"white": (255, 255, 255), "#102030": (16, 32, 48)}
-    for format, background in product(["PNG", "GIF"], backgrounds):
-        content = encoded(image, format, transparency=0)
-        loaded = load_one(tmp_path, content, background=background)
-        np.testing.assert_array_equal(loaded[0, 0], backgrounds[background])
-        np.testing.assert_array_equal(loaded[0, 15], (255, 0, 0))
-
-
-def test_alpha_shows_the_background(tmp_path):
-    image = Image.new("RGBA", (16, 12), (200, 100, 0, 255))
-    image.paste((200, 100, 0, 0), (0, 0, 4, 12))  # colours hide under full transparency
-    image.paste((200, 100, 0, 128), (4, 0, 8, 12))
-    loaded = load_one(tmp_path, encoded(image))
-    np.testing.assert_array_equal(loaded[0, 0], 255)
-    np.testing.assert_allclose(loaded[0, 5].astype(int), (227, 177, 127), atol=1)
-    np.testing.assert_array_equal(loaded[0, 15], (200, 100, 0))
-    image = Image.new("LA", (16, 12), (50, 255))
-    image.paste((50, 0), (0, 0, 8, 12))
-    loaded = load_one(tmp_path, encoded(image), grey=True)
-    assert (loaded[0, 0], loaded[0, 15]) == (255, 50)
-    image = Image.new("RGB", (16, 12), (1, 2, 3))
-    assert (load_one(tmp_path, encoded(image, transparency=(1, 2, 3))) == 255).all()
-
-
-def test_sixteen_bits_are_scaled(tmp_path):
-    values = np.linspace(0, 65535, 12 * 16).reshape(12, 16).astype(np.uint16)
-    ppm = b"P5 16 12 65535\n" + values.astype(">u2").tobytes()
-    for content in (encoded(values), encoded(values, "TIFF"), ppm):
-        loaded = load_one(tmp_path, content, grey=True)
-        np.testing.assert_array_equal(loaded, np.rint(values / 65535 * 255))
-
-
-def test_twelve_of_sixteen_bits(tmp_path):
-    values = np.linspace(0, 4095, 12 * 16).reshape(12, 16).astype(np.uint16)
-    content = encoded(values, "TIFF")
-    loaded = load_one(tmp_path, content, grey=True, white=4095)
-    np.testing.assert_array_equal(loaded, np.rint(values / 4095 * 255))
+def test_grey_values_are_scaled_to_8_bits(tmp_path):
+    ramp = np.linspace(0, 1, 12 * 16).reshape(12, 16)
+    wide, twelve = (np.uint16(ramp * white) for white in (65535, 4095))
+    ppm = b"P5 16 12 65535\n" + wide.astype(">u2").tobytes()
+    for content, expected, options in [
+        (encoded(), np.asarray(PICTURE.convert("L")), {}),
+        (encoded(wide), wide / 65535 * 255, {}),
+        (encoded(wide, "TIFF"), wide / 65535 * 255, {}),
+        (ppm, wide / 65535 * 255, {}),
+        (encoded(twelve, "TIFF"), twelve / 4095 * 255, {"white": 4095}),
+        (encoded(np.float32(ramp), "TIFF"), np.float32(ramp) * 255, {}),
+        (encoded(ramp > 0.5), 255 * (ramp > 0.5), {}),
+    ]:
+        loaded = load_one(tmp_path, content, grey=True, **options)
+        np.testing.assert_array_equal(loaded, np.rint(expected))
     with pytest.raises(ValueError, match=r"from 0 to 4095, where white is 4094"):
-        load_one(tmp_path, content, white=4094)
-
-
-def test_floats_from_black_to_white(tmp_path):
-    values = np.linspace(0, 1, 12 * 16, dtype=np.float32).reshape(12, 16)
-    loaded = load_one(tmp_path, encoded(values, "TIFF"), grey=True)
-    np.testing.assert_array_equal(loaded, np.rint(values * 255))
-
-
-def test_one_bit(tmp_path):
-    bits = PIXELS[..., 0] > 127
-    np.testing.assert_array_equal(
-        load_one(tmp_path, encoded(bits), grey=True), 255 * bits
-    )
+        load_one(tmp_path, encoded(twelve, "TIFF"), white=4094)
 
 
 def test_images_converted_piece_by_piece_are_as_if_converted_at_once(tmp_path):
