@@ -8,9 +8,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import StrOptions
 
 from ._constraints import Number
-from ._engine.symmetries import could_be_mirrored as mirror_images_look_alike
-from ._engine.symmetries import lean as images_lean
-from ._engine.views import check_affine, check_crop_scale, is_small_and_grey
+from ._engine.arrays import floats
+from ._engine.views.geometry import is_small_and_grey
+from ._engine.views.invariances import images_lean, mirror_images_look_alike
 
 __all__ = ["ImageAugmentation", "VectorAugmentation"]
 
@@ -81,7 +81,7 @@ class ImageAugmentation(BaseEstimator):
                 "`image_shape`."
             )
         small, affine = is_small_and_grey(fmt.shape), self.affine
-        crop_scale = check_crop_scale(self.crop_scale, fmt.shape)
+        crop_scale = _crop_scale(self.crop_scale, small)
         if isinstance(affine, str) and affine == "auto":
             affine = USUAL_TILT if small and images_lean(samples) else (0.0, 0.0)
         flip = self.flip
@@ -91,7 +91,7 @@ class ImageAugmentation(BaseEstimator):
             colours=self.colours,
             flip=bool(flip),
             crop_scale=crop_scale,
-            affine=check_affine(affine),
+            affine=_affine(affine),
         )
 
 
@@ -177,3 +177,35 @@ def resolve_augmentation(augmentation, samples):
         f"`augmentation` must be {', '.join(map(repr, NAMED))}, an object of "
         f"`sk_mice.augmentation`, a callable or None; got {augmentation!r}."
     )
+
+
+def _crop_scale(crop_scale, small_and_grey) -> tuple[float, float]:
+    """The range of crops as floats, or ValueError."""
+    if isinstance(crop_scale, str) and crop_scale == "auto":
+        return (0.5, 1.0) if small_and_grey else (0.2, 1.0)
+    try:
+        low, high = floats(crop_scale)
+        valid = 0 < low <= high <= 1
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1; "
+            f"got {crop_scale!r}."
+        )
+    return low, high
+
+
+def _affine(affine) -> tuple[float, float]:
+    """Rotation and shear as floats, or ValueError."""
+    try:
+        rotation, shear = floats(affine)
+        valid = 0 <= rotation <= 180 and 0 <= shear <= 45
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to 180 "
+            f"and from 0 to 45; got {affine!r}."
+        )
+    return rotation, shear

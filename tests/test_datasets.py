@@ -1,20 +1,17 @@
 """Benchmark sets as arrays; their files are written here in their true formats."""
 
 import gzip
-import io
 import struct
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from sklearn import datasets as sklearn_datasets
 
 from sk_mice import datasets
-from sk_mice.datasets import load_cifar10_jpeg, load_digits, load_fashion_mnist
+from sk_mice.datasets import load_digits, load_fashion_mnist
 
 SIZES = {"train": 6, "t10k": 4}
 
@@ -187,87 +184,3 @@ def test_the_whole_of_fashion_mnist():
     assert (X.shape, X.dtype) == ((70000, 28, 28), np.uint8)
     np.testing.assert_array_equal(np.bincount(y), np.full(10, 7000))
     assert names[y[0]] == "Ankle boot"
-
-
-# ------------------------------------------------------------------ CIFAR-10 (JPEG)
-
-PLAIN = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
-
-
-def jpeg_bytes(color, size=(32, 32)):
-    file = io.BytesIO()
-    Image.new("RGB", size, color).save(file, "JPEG", quality=75)
-    return file.getvalue()
-
-
-def write_archive(path, files, mode="w:xz"):
-    with tarfile.open(path, mode) as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
-
-
-def cifar_files(sizes=(3, 2)):
-    """Images of plain colours, in no order."""
-    return {
-        f"{part}/{name}/{number:04}.jpg": jpeg_bytes(color)
-        for name, color in reversed(PLAIN.items())
-        for part, size in zip(("test", "train"), sizes[::-1], strict=True)
-        for number in reversed(range(size))
-    }
-
-
-@pytest.mark.parametrize("mode", ["w:xz", "w:gz", "w"])
-def test_cifar_is_read_in_the_order_of_its_names(tmp_path, mode):
-    other = {"README": b"no image", "train/red/notes.txt": b"", "more/red/0.jpg": b""}
-    path = write_archive(tmp_path / "cifar", cifar_files() | other, mode)
-    X, y, names = load_cifar10_jpeg(str(path))
-    assert names == list(PLAIN)
-    assert y.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 1, 1, 2, 2]
-    assert (X.shape, X.dtype, y.dtype) == ((15, 32, 32, 3), np.uint8, np.int64)
-    colors = np.array([PLAIN[names[label]] for label in y])
-    # JPEG is not exact.
-    np.testing.assert_allclose(X.mean(axis=(1, 2)), colors, atol=3)
-
-
-def test_numbers_decide_the_order_within_a_class(tmp_path):
-    files = {
-        f"train/grey/{number:04}.jpg": jpeg_bytes(3 * (20 * number,))
-        for number in (7, 2, 11)
-    }
-    X, *_ = load_cifar10_jpeg(write_archive(tmp_path / "cifar", files))
-    np.testing.assert_allclose(X[:, 0, 0, 0], [40, 140, 220], atol=3)
-
-
-def test_a_missing_archive_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        load_cifar10_jpeg(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"train/red/0001.png": b""}, "got 0 such images"),
-        ({"train/red/0001.jpg": b"no JPEG"}, "must be a tar archive of JPEG files"),
-        (
-            {f"train/red/{n}.jpg": jpeg_bytes("red", (n, 32)) for n in (30, 32)},
-            r"of one size; got 2 such images of sizes \[\(32, 30\), \(32, 32\)\]",
-        ),
-    ],
-)
-def test_an_archive_of_other_things_is_refused(tmp_path, files, message):
-    path = write_archive(tmp_path / "cifar", files)
-    with pytest.raises(ValueError, match=f"{path} .*{message}"):
-        load_cifar10_jpeg(path)
-
-
-@pytest.mark.parametrize("share", [0, 0.1, 0.8])
-@pytest.mark.parametrize("mode", ["w:xz", "w:gz", "w"])
-def test_an_archive_that_is_cut_off_is_refused(tmp_path, share, mode):
-    path = write_archive(tmp_path / "cifar", cifar_files((30, 30)), mode)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match=r"cifar must be a tar archive of JPEG files"):
-        load_cifar10_jpeg(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.exceptions import ConvergenceWarning
 
@@ -110,6 +111,28 @@ def test_from_a_folder_to_a_table_and_a_picture(tmp_path, monkeypatch):
     with Image.open("clusters.png") as picture:
         assert picture.size == (12 * 32, 3 * 32)
     assert sk_mice.load("mice.safetensors").labels_.shape == (30,)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_randaugment_of_the_guide_follows_random_state():
+    page = (DOCS / "user_guide" / "views.md").read_text(encoding="utf-8")
+    block = next(b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "v2" in b)
+    names = {"MiCEClustering": MiCEClustering}
+    exec(block, names)
+    X = np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3), np.uint8)
+    state = torch.get_rng_state()
+    elbos = [
+        MiCEClustering(
+            **{"n_clusters": 2, "backbone": "resnet-small-4", "embedding_dim": 8},
+            **{"max_epochs": 2, "init": "random", "random_state": seed},
+            augmentation=names["randaugment"],
+        )
+        .fit(X)
+        .elbo_
+        for seed in (0, 0, 1)
+    ]
+    assert elbos[0] == elbos[1] != elbos[2]
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("block", list(code_blocks()))

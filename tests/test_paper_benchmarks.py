@@ -143,21 +143,22 @@ def test_scales_have_their_own_data(paper, capsys):
     with pytest.raises(SystemExit):
         module.main(["--scale", "smoke", "--data", "cifar10"])
     assert "smoke has digits; got cifar10" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        module.main(["--scale", "gpu-30min"])
-    assert "needs --path" in capsys.readouterr().err
+    for scale in ("gpu-30min", "paper"):
+        with pytest.raises(SystemExit):
+            module.main(["--scale", scale])
+        assert "needs --path" in capsys.readouterr().err
     by_default = {"paper": ["cifar10"], "cpu-minutes": ["digits", "fashion-mnist"]}
     for scale, sets in by_default.items():
-        this = paper("_study").study("A", "a", ["--scale", scale], paper_sets=sets[:1])
+        argv = ["--scale", scale, "--path", "data"]
+        this = paper("_study").study("A", "a", argv, paper_sets=sets[:1])
         assert this.options.data == sets
 
 
 def test_a_table_of_the_paper_is_about_its_data(paper):
-    this = paper("_study").study("About", __file__, ["--scale", "paper"])
+    argv = ["--scale", "paper", "--path", "data"]
+    this = paper("_study").study("About", __file__, argv)
     assert this.options.data == ["cifar10", "cifar100-20", "stl10", "imagenet-dog"]
-    this = paper("_study").study(
-        "About", __file__, ["--scale", "paper"], paper_sets=["cifar100-20"]
-    )
+    this = paper("_study").study("About", __file__, argv, paper_sets=["cifar100-20"])
     assert this.options.data == ["cifar100-20"]
 
 
@@ -171,7 +172,8 @@ def test_literature_is_read_right(paper):
 
 def test_the_papers_figures_stand_below_ours(paper, tmp_path, capsys):
     module = paper("_study")
-    this = module.study("A", __file__, ["--scale", "paper", "--out", str(tmp_path)])
+    options = ["--path", "data", "--out", str(tmp_path)]
+    this = module.study("A", __file__, ["--scale", "paper", *options])
     row = {"nmi": 0.5, "acc": 0.25, "ari": 0.125}
     this.results["cifar10"] = {"MiCE": [row, row | {"acc": 0.75}]}
     source = module.SCALES["paper"].sources["cifar10"]

@@ -200,7 +200,6 @@ RANDOM = {"init": "random"}
 KINDS = {
     "images": {},
     "simclr": {"augmentation": "simclr", "flip": "auto", "affine": "auto"} | RANDOM,
-    "randaugment": {"augmentation": "randaugment", "affine": (9, 5)} | RANDOM,
     "vectors": {"backbone": "mlp", "n_neighbors": 3, "expert_prototypes": "passes"}
     | RANDOM,
     "resnet18": {"backbone": "resnet18-maxpool", "max_epochs": 1} | RANDOM,

@@ -13,8 +13,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import paper_sets
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans, datasets, recipes
+from sk_mice import SphericalKMeans, recipes
+from sk_mice.ablations import PaperMiCE, PaperMoCo
+from sk_mice.backbones import SmallResNet
 
 # The benchmarks' common module, from whatever folder a script is run.
 sys.path.append(str(Path(__file__).parents[1]))
@@ -43,13 +46,14 @@ class Scale:
     points: int = 10_000  # of a picture
 
 
-TINY = {"backbone": "resnet-small-4", "embedding_dim": 16}
+TINY = {"backbone": SmallResNet(4), "embedding_dim": 16}
 TINY |= {"max_epochs": 3, "batch_size": 32}
 # A random start is EM from the first epoch on. With the recipes' networks, queues and
 # epochs a fit would take ten minutes (digits) to three quarters of an hour
 # (Fashion-MNIST) without bfloat16, with these two to three.
-SHORT_DIGITS = {"backbone": "resnet-small-8", "batch_size": 128, "max_epochs": 100}
-SHORT = {"backbone": "resnet-small-8-maxpool", "queue_size": 2048, "max_epochs": 20}
+SHORT_DIGITS = {"backbone": SmallResNet(8), "batch_size": 128, "max_epochs": 100}
+SHORT = {"backbone": SmallResNet(8, max_pool=True), "queue_size": 2048}
+SHORT |= {"max_epochs": 20}
 
 
 def _common_set(name):
@@ -57,27 +61,21 @@ def _common_set(name):
     return lambda path: load(name, np.inf, path)
 
 
-def _paper_set(load):
-    return lambda root: load(root)[:2]
-
-
 SCALES = {
     # A fit takes more than a day on the paper's hardware.
     "paper": Scale(
         {
             "cifar10": Source(
-                _paper_set(datasets.load_cifar10), recipes.CIFAR10, recipes.CIFAR10_MOCO
+                paper_sets.load_cifar10, recipes.CIFAR10, recipes.CIFAR10_MOCO
             ),
             "cifar100-20": Source(
-                _paper_set(datasets.load_cifar100_20),
+                paper_sets.load_cifar100_20,
                 recipes.CIFAR100_20,
                 recipes.CIFAR100_20_MOCO,
             ),
-            "stl10": Source(
-                _paper_set(datasets.load_stl10), recipes.STL10, recipes.STL10_MOCO
-            ),
+            "stl10": Source(paper_sets.load_stl10, recipes.STL10, recipes.STL10_MOCO),
             "imagenet-dog": Source(
-                _paper_set(datasets.load_imagenet_dog),
+                paper_sets.load_imagenet_dog,
                 recipes.IMAGENET_DOG,
                 recipes.IMAGENET_DOG_MOCO,
             ),
@@ -138,14 +136,14 @@ class Task:
     settings: Source
     common: dict  # parameters for every fit
 
-    def mice(self, seed, **changes) -> MiCEClustering:
+    def mice(self, seed, **changes) -> PaperMiCE:
         """As the paper has it, but for the changes."""
         given = {**self.settings.mice, "init": "random", **self.common, **changes}
-        return MiCEClustering(**given, random_state=seed)
+        return PaperMiCE(**given, random_state=seed)
 
-    def moco(self, seed, **changes) -> MoCo:
+    def moco(self, seed, **changes) -> PaperMoCo:
         given = {**self.settings.moco, **self.common, **changes}
-        return MoCo(**given, random_state=seed)
+        return PaperMoCo(**given, random_state=seed)
 
     def kmeans(self, embeddings, seed):
         kmeans = SphericalKMeans(
@@ -253,8 +251,11 @@ def study(doc, script, argv, *, paper_sets=None) -> Study:
     if unknown:
         known = ", ".join(scale.sources)
         parser.error(f"--scale {options.scale} has {known}; got {', '.join(unknown)}")
-    if "cifar10-jpeg" in options.data and options.path is None:
-        parser.error("cifar10-jpeg needs --path, the archive")
+    if options.path is None:
+        if "cifar10-jpeg" in options.data:
+            parser.error("cifar10-jpeg needs --path, the archive")
+        if options.scale == "paper":
+            parser.error("--scale paper needs --path, the folder of the data")
     options.seeds = options.seeds or list(scale.seeds)
     limit_threads(options.threads)
     return Study(Path(script), argv, options, scale)

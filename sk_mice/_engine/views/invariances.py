@@ -1,4 +1,4 @@
-"""What can be done to an image that leaves it one that the set could hold.
+"""Whether mirrored or tilted images could be images of the set.
 
 In a set that holds an image as likely as its mirror image, it is even odds which of the
 two lies nearer to the other images. Mirrored digits lie farther away than digits.
@@ -13,10 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .geometry import sampling_grid
-from .samples import Samples
+from ..samples import Samples
+from .geometry import is_small_and_grey, sampling_grid
 
-__all__ = ["could_be_mirrored", "gain_of_leaning", "lean", "share_nearer_as_it_is"]
+__all__ = [
+    "gain_of_leaning",
+    "images_lean",
+    "mirror_images_look_alike",
+    "share_nearer_as_it_is",
+]
 
 N_COMPARED = 1000  # images at most, a random choice
 SIDE = 32  # to which larger images are averaged
@@ -26,7 +31,7 @@ SHEARS = (-20, -15, -10, -5, 5, 10, 15, 20)  # degrees
 SMALLEST_GAIN = 0.015
 
 
-def could_be_mirrored(samples: Samples) -> bool:
+def mirror_images_look_alike(samples: Samples) -> bool:
     """Whether mirror images, left to right, look like the images.
 
     Parameters
@@ -46,7 +51,7 @@ def could_be_mirrored(samples: Samples) -> bool:
     return share_nearer_as_it_is(images) <= limit
 
 
-def lean(samples: Samples) -> bool:
+def images_lean(samples: Samples) -> bool:
     """Whether the images lean one way or the other, as handwriting does.
 
     Parameters
@@ -57,8 +62,11 @@ def lean(samples: Samples) -> bool:
     Returns
     -------
     bool
-        Whether shearing brings images nearer to their nearest by more than 1.5%.
+        Whether they are small and grey, as those of single characters, and shearing
+        brings them nearer to their nearest by more than 1.5%.
     """
+    if not is_small_and_grey(samples.format.shape):
+        return False
     return gain_of_leaning(_some(samples)) > SMALLEST_GAIN
 
 

@@ -10,12 +10,12 @@ from sklearn.datasets import load_digits
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine.samples import Samples, infer_format
-from sk_mice._engine.symmetries import (
+from sk_mice._engine.views.invariances import (
     _sheared,
     _shrunk,
-    could_be_mirrored,
     gain_of_leaning,
-    lean,
+    images_lean,
+    mirror_images_look_alike,
     share_nearer_as_it_is,
 )
 
@@ -25,7 +25,7 @@ TINY = {"backbone": "resnet-small-4", "embedding_dim": 8, "max_epochs": 1}
 
 
 def decide(X):
-    return could_be_mirrored(Samples(X, infer_format(X), CPU))
+    return mirror_images_look_alike(Samples(X, infer_format(X), CPU))
 
 
 def share(images):
@@ -146,7 +146,7 @@ def leaning(images, degrees):
 
 def test_handwriting_leans():
     assert gain(DIGITS[:1000]) > 0.02
-    assert lean(Samples(DIGITS, infer_format(DIGITS), CPU))
+    assert images_lean(Samples(DIGITS, infer_format(DIGITS), CPU))
 
 
 def test_what_stands_upright_does_not_lean():

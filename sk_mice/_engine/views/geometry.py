@@ -10,6 +10,11 @@ import math
 import torch
 
 
+def is_small_and_grey(shape) -> bool:
+    """Whether images of shape (C, H, W) are, as those of single characters."""
+    return shape[0] == 1 and max(shape[1:]) <= 32
+
+
 def crop_boxes(draws, shape, scale):
     """Random boxes that lie inside the image.
 

@@ -1,4 +1,4 @@
-"""Random views of whole batches, made on the device from an explicit generator.
+"""Random views of whole batches of images.
 
 The augmentation passage of the paper (MiCE, appendix "Experiment settings") asks for
 a random resized crop, grayscale, colour jitter and a horizontal flip, as in MoCo. Here
@@ -10,29 +10,23 @@ every view of every sample has draws of its own, but no operation loops over sam
   both are linear, so nothing is copied only to repeat the batch.
 - One `grid_sample` over the stack crops, resizes, mirrors, turns and shears.
 
-Draws come first and are applied afterwards, so nothing waits for the device: there is
-no host synchronisation.
+Draws come first and are applied afterwards, so nothing waits for the device.
 
 Shapes: B batch, V views, N = B * V, C channels, H and W height and width as handed in,
-H' and W' as handed out, D features of a vector.
+H' and W' as handed out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
-from .arrays import floats
-from .blur import blur
-from .colours import LUMA, colour_basis, colour_map, lift, map_colours
+from .colours import LUMA, blur, colour_basis, colour_map, lift, map_colours
 from .geometry import crop_boxes, sampling_grid
-
-MIN_SIDE = 16
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class _Recipe:
     blur_p: float = 0.0
 
 
-_RECIPES = {
+RECIPES = {
     "moco": _Recipe(0.4, 0.4, 0.4, 0.4, grayscale_p=0.2),
     "simclr": _Recipe(0.8, 0.8, 0.8, 0.2, jitter_p=0.8, grayscale_p=0.2, blur_p=0.5),
     None: _Recipe(),
@@ -112,10 +106,11 @@ class ImageViews:
             Normalised; the first two dimensions flattened it is channels-last.
         """
         if self.augmentation is None:
-            return _repeat(self.plain(batch), n_views)
+            plain = self.plain(batch).permute(0, 2, 3, 1)  # channels-last stays so
+            return plain.repeat(n_views, 1, 1, 1, 1).permute(0, 1, 4, 2, 3)
         if callable(self.augmentation):
             stack = batch.repeat(n_views, 1, 1, 1)  # a copy that may be written on
-            stack = _called(self.augmentation, stack, generator)
+            stack = called(self.augmentation, stack, generator)
             return self.plain(stack).unflatten(0, (n_views, -1))
         # Under a caller's autocast the products would run in bfloat16.
         with torch.autocast(batch.device.type, enabled=False):
@@ -143,10 +138,10 @@ class ImageViews:
 
     def _augment(self, batch, n_views, generator):
         """(B, C, H, W) -> (B * V, C, H', W') in [0, 1], views of a sample together."""
-        recipe = _RECIPES[self.augmentation.colours]
-        basis, luma = self._on(batch.device)[2:]
+        recipe = RECIPES[self.augmentation.colours]
+        *_, basis, luma = self._on(batch.device)
         n_images = len(batch) * n_views
-        draws = _uniform((13, n_images), generator, batch.device)
+        draws = uniform((13, n_images), generator, batch.device)
         factors = _jitter(draws[5:11], recipe)
         stack = map_colours(batch, colour_map(basis, *factors))
         tilt = self._tilt(n_images, generator, batch.device)
@@ -161,7 +156,7 @@ class ImageViews:
         """Angles (2, N) of rotation and shear in radians; None where both are 0."""
         if not any(self.augmentation.affine):
             return None
-        draws = _uniform((2, n_images), generator, device)
+        draws = uniform((2, n_images), generator, device)
         rotation, shear = (math.radians(degrees) for degrees in self.augmentation.affine)
         swing = 2 * draws - 1  # in [-1, 1)
         return torch.stack((rotation * swing[0], shear * swing[1]))
@@ -195,207 +190,7 @@ class ImageViews:
         return self._constants[device]
 
 
-@dataclass(eq=False)
-class VectorViews:
-    """Random views of batches of feature vectors; see `make_views`.
-
-    Parameters
-    ----------
-    out_shape : (int,)
-        Number of features.
-    mean, std : Tensor of shape (D,)
-    augmentation : object, callable or None
-    """
-
-    out_shape: tuple[int]
-    mean: Tensor
-    std: Tensor
-    augmentation: object
-    _constants: dict = field(default_factory=dict, init=False, repr=False)
-
-    __getstate__ = ImageViews.__getstate__
-
-    @torch.no_grad()
-    def __call__(self, batch, n_views, generator):
-        """Make independent random views of every sample.
-
-        Parameters
-        ----------
-        batch : float32 Tensor of shape (B, D)
-        n_views : int
-        generator : torch.Generator
-            On the batch's device; the only source of randomness.
-
-        Returns
-        -------
-        float32 Tensor of shape (n_views, B, D)
-            Standardised.
-        """
-        if self.augmentation is None:
-            return _repeat(self.plain(batch), n_views)
-        if callable(self.augmentation):
-            stack = batch.repeat(n_views, 1)
-            stack = _called(self.augmentation, stack, generator)
-            return self.plain(stack).unflatten(0, (n_views, -1))
-        replacement, noise = self.augmentation.replacement, self.augmentation.noise
-        views = corrupt(self.plain(batch), n_views, replacement, generator)
-        draws = torch.empty_like(views).normal_(0.0, noise, generator=generator)
-        return views.add_(draws)
-
-    @torch.no_grad()
-    def plain(self, batch):
-        """Standardise (B, D), without draws: what networks see at prediction."""
-        if batch.device not in self._constants:
-            pair = (self.mean.to(batch.device), self.std.to(batch.device))
-            self._constants[batch.device] = pair
-        mean, std = self._constants[batch.device]
-        return (batch - mean) / std
-
-
-def corrupt(batch, n_views, probability, generator):
-    """Replace features by the same feature of other random samples of the batch.
-
-    Every entry draws its own donor, which samples the features' marginals as SCARF
-    does (Bahri et al., ICLR 2022). A batch of one has no donor and stays as it is.
-
-    Parameters
-    ----------
-    batch : Tensor of shape (B, D)
-    n_views : int
-    probability : float
-    generator : torch.Generator
-
-    Returns
-    -------
-    Tensor of shape (n_views, B, D)
-    """
-    n_samples, n_features = batch.shape
-    size = (n_views, n_samples, n_features)
-    device = batch.device
-    offset = torch.randint(
-        1, max(n_samples, 2), size, generator=generator, device=device
-    )
-    donor = (torch.arange(n_samples, device=device)[:, None] + offset) % n_samples
-    values = batch.gather(0, donor.flatten(0, 1)).view(size)
-    return torch.where(_uniform(size, generator, device) < probability, values, batch)
-
-
-def make_views(
-    shape: Sequence[int],
-    *,
-    mean: Sequence[float] | Tensor,
-    std: Sequence[float] | Tensor,
-    augmentation=None,
-) -> ImageViews | VectorViews:
-    """Make the function that turns a batch into random views.
-
-    Parameters
-    ----------
-    shape : (C, H, W) or (D,)
-        Shape of one sample: an image of 1, 3 or 4 channels, or a vector.
-    mean, std : sequence or Tensor of shape (C,) or (D,)
-        Statistics per channel (of images scaled to [0, 1]) or feature, used to
-        normalise. A standard deviation of zero counts as one.
-    augmentation : object, callable or None
-        For images an object with `colours` ("moco", "simclr" or None), `flip` (bool),
-        `crop_scale` (low, high) and `affine` (rotation, shear), for vectors one with
-        `noise` and `replacement`; see `sk_mice.augmentation`. A callable is called as
-        `augmentation(stack, generator)` with all views of a batch, (V * B, C, H, W)
-        in [0, 1] or (V * B, D), and what it returns is resized and normalised.
-        None repeats the plain sample.
-
-    Returns
-    -------
-    ImageViews or VectorViews
-
-    Examples
-    --------
-    >>> import torch
-    >>> views = make_views((1, 8, 8), mean=[0.3], std=[0.4])
-    >>> batch = torch.rand(5, 1, 8, 8)
-    >>> views(batch, 3, torch.Generator().manual_seed(0)).shape
-    torch.Size([3, 5, 1, 16, 16])
-    """
-    shape = tuple(int(side) for side in shape)
-    _check_shape(shape)
-    mean = _statistics(mean, "mean", shape)
-    std = _statistics(std, "std", shape)
-    std = torch.where(std == 0, 1.0, std)
-    if len(shape) == 1:
-        return VectorViews(shape, mean, std, augmentation)
-    out_shape = (shape[0], *(max(side, MIN_SIDE) for side in shape[1:]))
-    return ImageViews(shape, out_shape, mean, std, augmentation)
-
-
-def _check_shape(shape):
-    image = len(shape) == 3 and shape[0] in (1, 3, 4)
-    if not (image or len(shape) == 1) or min(shape) < 1:
-        raise ValueError(
-            "`shape` must be (C, H, W) with C of 1, 3 or 4, or (n_features,), all "
-            f"positive; got {shape}."
-        )
-
-
-def _statistics(values, name, shape):
-    values = torch.as_tensor(values, dtype=torch.float32).detach().cpu()
-    if values.shape != shape[:1]:
-        raise ValueError(
-            f"`{name}` must hold one value per channel or feature, {shape[0]} in all; "
-            f"got shape {tuple(values.shape)}."
-        )
-    return values
-
-
-def is_small_and_grey(shape) -> bool:
-    """Whether images of shape (C, H, W) are, as those of single characters."""
-    return shape[0] == 1 and max(shape[1:]) <= 32
-
-
-def check_crop_scale(crop_scale, shape) -> tuple[float, float]:
-    """The range of crops of images of shape (C, H, W), as floats.
-
-    Raises
-    ------
-    ValueError
-        If it is anything else than two shares of an image's area.
-    """
-    if isinstance(crop_scale, str) and crop_scale == "auto":
-        return (0.5, 1.0) if is_small_and_grey(shape) else (0.2, 1.0)
-    try:
-        low, high = floats(crop_scale)
-        valid = 0 < low <= high <= 1
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ValueError(
-            "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1; "
-            f"got {crop_scale!r}."
-        )
-    return low, high
-
-
-def check_affine(affine) -> tuple[float, float]:
-    """Rotation and shear as floats.
-
-    Raises
-    ------
-    ValueError
-        If they are anything else than two angles within their limits.
-    """
-    try:
-        rotation, shear = floats(affine)
-        valid = 0 <= rotation <= 180 and 0 <= shear <= 45
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ValueError(
-            "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to 180 "
-            f"and from 0 to 45; got {affine!r}."
-        )
-    return rotation, shear
-
-
-def _called(augmentation, stack, generator):
+def called(augmentation, stack, generator):
     """Call a user's augmentation and refuse what the networks could not take."""
     expected, device = stack.shape, stack.device
     result = augmentation(stack, generator)
@@ -414,7 +209,7 @@ def _called(augmentation, stack, generator):
     return result.float()
 
 
-def _uniform(size, generator, device):
+def uniform(size, generator, device):
     return torch.rand(size, generator=generator, dtype=torch.float32, device=device)
 
 
@@ -422,10 +217,3 @@ def _resize(images, size):
     if images.shape[2:] == size:
         return images
     return interpolate(images, size=size, mode="bilinear", align_corners=False)
-
-
-def _repeat(plain, n_views):
-    """Copy (B, ...) to (n_views, B, ...), keeping a channels-last layout."""
-    if plain.ndim == 2:
-        return plain.repeat(n_views, 1, 1)
-    return plain.permute(0, 2, 3, 1).repeat(n_views, 1, 1, 1, 1).permute(0, 1, 4, 2, 3)

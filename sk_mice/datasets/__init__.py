@@ -1,0 +1,297 @@
+"""Images as arrays: a folder of one's own, and two sets to try things on.
+
+Every loader returns ``(X, y, names)``: the images, the class of each from 0 on, and the
+classes' names; `load_image_folder` adds the files' names. The classes are for scores;
+no estimator needs them.
+"""
+
+import gzip
+import os
+import zlib
+from numbers import Integral
+from pathlib import Path
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn import datasets as sklearn_datasets
+from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+
+from .._bars import tqdm
+from ._decoding import LONGEST_SIDE, Decoder
+from ._folder import classes_of, find_files, report
+
+__all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
+
+WHITE_OF_16_BITS = 65535
+# Where Debian's package dataset-fashion-mnist puts its files.
+DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+FASHION_MNIST_FILES = (
+    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+FASHION_MNIST_CLASSES = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
+
+
+@validate_params(
+    {
+        "path": [str, os.PathLike],
+        "image_size": [
+            Interval(Integral, 1, LONGEST_SIDE, closed="both"),
+            tuple,
+            list,
+        ],
+        "grey": ["boolean"],
+        "resize": [StrOptions({"crop", "stretch"})],
+        "background": [str],
+        "white": [Interval(Integral, 1, None, closed="left")],
+        "on_error": [StrOptions({"raise", "warn"})],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def load_image_folder(
+    path,
+    image_size,
+    *,
+    grey=False,
+    resize="crop",
+    background="white",
+    white=WHITE_OF_16_BITS,
+    on_error="raise",
+    n_jobs=-1,
+    verbose=0,
+):
+    """The images in a folder and in the folders below it, at one size.
+
+    Formats are AVIF, BMP, GIF, JPEG, JPEG 2000, PNG, PPM (also PBM, PGM and PFM), TGA,
+    TIFF and WebP, as far as Pillow was built with them; no program is started. Of an
+    animation or a stack it is the first frame. An image is turned as its EXIF data say;
+    16 bits become 8, other colour spaces RGB, and what is transparent shows
+    `background`.
+
+    What all threads of the process decode takes at most 1 GiB together, beside X and
+    some megabytes a thread. An image that would take more by itself cannot be read, and
+    neither can one of more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Files and folders in it whose names begin with a dot are not looked at, and it
+        is an error if there are more than 10,000,000 files and folders. Links are
+        followed. A file that several paths lead to is read once, by the path without
+        links or, if all have links, by the first; hard links are files of their own, as
+        copies are.
+    image_size : int or tuple (H, W)
+        Height and width in X, each at most 4,096; an int is both.
+    grey : bool, default=False
+        Whether X has brightness only.
+    resize : {"crop", "stretch"}, default="crop"
+        "crop" keeps the proportions, and of the image the largest part in its middle
+        that has those of `image_size`; "stretch" keeps the whole image.
+    background : str, default="white"
+        A colour by name or as "#rrggbb".
+    white : int, default=65535
+        Value of white in grey images of 16 bits, 4095 where a camera has used 12 of
+        them; an image with larger ones cannot be read. Floats go from 0 to 1.
+    on_error : {"raise", "warn"}, default="raise"
+        Whether a file that is no image, or cannot be read as a whole, stops the loading
+        or is left out with one warning, which lists all of them. Either comes after
+        all files were tried.
+    n_jobs : int, default=-1
+        Threads, as in joblib; -1 takes all cores.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Returns
+    -------
+    X : ndarray of shape (N, H, W, 3), or (N, H, W) if `grey`, uint8
+        In the order of `files`.
+    y : ndarray of shape (N,), int64
+        The class of each image: the position in `names` of the folder in `path` that it
+        lies in, at any depth; -1 for an image in `path` itself.
+    names : list of str
+        Names of these folders, sorted; none without an image in X.
+    files : ndarray of shape (N,), object
+        Path of each image relative to `path`, with "/" between its parts, which it is
+        sorted by. As an array, so that ``files[labels == 0]`` lists a cluster.
+
+    Raises
+    ------
+    FileNotFoundError, NotADirectoryError
+        If `path` is no folder.
+    ValueError
+        If a parameter is invalid, if there is no image, or, with ``on_error="raise"``,
+        if there is anything else.
+
+    Warns
+    -----
+    UserWarning
+        With ``on_error="warn"``, if anything was left out: how many, which, and why.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from sk_mice.datasets import load_image_folder
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("cat/1.png", "cat/2.png", "dog/1.png"):
+    ...         file = Path(folder, name)
+    ...         file.parent.mkdir(exist_ok=True)
+    ...         Image.new("RGB", (40, 30), "red").save(file)
+    ...     X, y, names, files = load_image_folder(folder, 16)
+    >>> X.shape, y, names, files[0]
+    ((3, 16, 16, 3), array([0, 0, 1]), ['cat', 'dog'], 'cat/1.png')
+    """
+    decoder = Decoder(image_size, grey, resize, background, white)
+    root = os.fspath(path)
+    found, problems = find_files(root)
+    X = decoder.empty(len(found))
+
+    def load(row):
+        return decoder.into(X[row], os.path.join(root, *found[row]))
+
+    # Threads, which write into one X, and Pillow decodes without the GIL.
+    tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
+        delayed(load)(row) for row in range(len(found))
+    )
+    bar = tqdm(tasks, "Images", len(found), unit="", disable=not verbose)
+    reasons = list(bar)
+
+    good = [row for row, reason in enumerate(reasons) if reason is None]
+    bad = zip(found, reasons, strict=True)
+    problems += [(parts, reason) for parts, reason in bad if reason is not None]
+    report(problems, root, on_error)
+    if not good:
+        raise ValueError(f"`path` must hold images; there are none in {root!r}.")
+    files = [found[row] for row in good]
+    y, names = classes_of(files)
+    X = X if len(good) == len(X) else X[good]
+    return X, y, names, np.array(["/".join(parts) for parts in files], dtype=object)
+
+
+def load_digits():
+    """Scikit-learn's handwritten digits, which come with it.
+
+    Returns
+    -------
+    X : ndarray of shape (1797, 8, 8), float64
+        Grey images with values from 0 to 16.
+    y : ndarray of shape (1797,), int64
+        The digit of each image.
+    names : list of str
+        "0" to "9".
+
+    Examples
+    --------
+    >>> from sk_mice.datasets import load_digits
+    >>> X, y, names = load_digits()
+    >>> X.shape, names[y[0]]
+    ((1797, 8, 8), '0')
+    """
+    digits = sklearn_datasets.load_digits()
+    y = digits.target.astype(np.int64)
+    return digits.images, y, [str(name) for name in digits.target_names]
+
+
+def load_fashion_mnist(root=None, *, download=False):
+    """Fashion-MNIST: grey images of ten kinds of clothing [1]_, train and test joined.
+
+    Parameters
+    ----------
+    root : str or path-like, default=None
+        Folder with the four files of the data set (``train-images-idx3-ubyte``,
+        ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte``,
+        ``t10k-labels-idx1-ubyte``, each with or without ``.gz``), or folder in which
+        torchvision keeps them, under ``FashionMNIST/raw``. None looks where Debian's
+        package ``dataset-fashion-mnist`` puts them, then in scikit-learn's data home
+        (:func:`sklearn.datasets.get_data_home`).
+    download : bool, default=False
+        Whether torchvision may fetch the files, into `root` or the data home, if they
+        are not there (about 30 MB).
+
+    Returns
+    -------
+    X : ndarray of shape (70000, 28, 28), uint8
+        The 60,000 training images, then the 10,000 test images; 0 is the background.
+    y : ndarray of shape (70000,), int64
+        Classes from 0 to 9.
+    names : list of str
+        Names of the classes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the files are not there and `download` is False.
+    ValueError
+        If a file is damaged, or images and labels differ in number.
+
+    References
+    ----------
+    .. [1] Xiao, Rasul and Vollgraf, "Fashion-MNIST: a Novel Image Dataset for
+       Benchmarking Machine Learning Algorithms", 2017.
+
+    Examples
+    --------
+    Not run with the doctests, as the files need not be there:
+
+    >>> from sk_mice.datasets import load_fashion_mnist
+    >>> X, y, names = load_fashion_mnist(download=True)  # doctest: +SKIP
+    >>> X.shape, names[y[0]]  # doctest: +SKIP
+    ((70000, 28, 28), 'Ankle boot')
+    """
+    home = Path(sklearn_datasets.get_data_home() if root is None else root)
+    torchvisions = home / "FashionMNIST" / "raw"
+    folders = DEBIAN_FASHION_MNIST if root is None else home, torchvisions
+    files = next(filter(None, map(_fashion_mnist_files, folders)), None)
+    if files is None and download:
+        from torchvision.datasets import FashionMNIST
+
+        FashionMNIST(home, download=True)
+        files = _fashion_mnist_files(torchvisions)
+    if files is None:
+        raise FileNotFoundError(
+            f"Fashion-MNIST is neither in {folders[0]} nor in {folders[1]}: one folder "
+            f"must hold {', '.join(FASHION_MNIST_FILES)}, each with or without .gz. "
+            "Install Debian's package dataset-fashion-mnist, name the folder by "
+            "`root`, or let torchvision fetch the files with `download=True`."
+        )
+    images, labels = ([_read_idx(file) for file in files[k::2]] for k in (0, 1))
+    for x, y, file in zip(images, labels, files[1::2], strict=True):
+        if len(x) != len(y):
+            raise ValueError(
+                f"{file} must hold as many labels as there are images; got {len(x)} "
+                f"images and {len(y)} labels."
+            )
+    y = np.concatenate(labels).astype(np.int64)
+    return np.concatenate(images), y, list(FASHION_MNIST_CLASSES)
+
+
+def _fashion_mnist_files(folder):
+    """The four files, each plain or packed; None if one is missing."""
+    pairs = [(folder / name, folder / f"{name}.gz") for name in FASHION_MNIST_FILES]
+    files = [next(filter(Path.is_file, pair), None) for pair in pairs]
+    return None if None in files else files
+
+
+def _read_idx(path):
+    """A file of bytes: two zeros, type, number of dimensions, their sizes, values."""
+    n_dimensions = 3 if "idx3" in path.name else 1
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        kind, shape = content[:4], np.frombuffer(content[4:], ">u4", n_dimensions)
+        if kind != bytes([0, 0, 8, n_dimensions]):
+            raise ValueError(f"another type, {kind!r}")
+        return np.frombuffer(content[4 + shape.nbytes :], np.uint8).reshape(shape)
+    except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+        raise ValueError(
+            f"{path} must be an idx file of 8-bit values as Fashion-MNIST is "
+            f"distributed; reading it gave {type(error).__name__}: {error}."
+        ) from error
