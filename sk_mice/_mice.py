@@ -212,7 +212,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     # lost theirs.
     _held_share = 0.5
     _held_share_untrained = 0.1
-    _later_rate = 1 / 3  # of `lr`, for EM after MoCo, whose features a full rate disturbs
+    _later_rate = (
+        1 / 3
+    )  # of `lr`, for EM after MoCo, whose features a full rate disturbs
 
     def __init__(
         self,

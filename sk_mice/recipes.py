@@ -103,9 +103,7 @@ _PAPER = _recipe(
     teacher_momentum=0.999,  # appendix, m
     # Appendix: "follows MoCo closely"; the range is that of the authors' code, as the
     # text has none.
-    augmentation=ImageAugmentation(
-        flip=True, crop_scale=(0.2, 1.0), affine=(0.0, 0.0)
-    ),
+    augmentation=ImageAugmentation(flip=True, crop_scale=(0.2, 1.0), affine=(0.0, 0.0)),
     init="random",  # Introduction: "without any form of pre-training"
     batch_size=256,  # Experiments, and appendix
     lr=1.0,  # appendix, of networks and expert prototypes alike

@@ -3,10 +3,6 @@
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
-from sklearn.datasets import make_blobs
-from sklearn.metrics import adjusted_rand_score
-
-from sk_mice import _partition
 from sk_mice._partition import (
     REFINEMENTS,
     best_of_restarts,
@@ -16,6 +12,10 @@ from sk_mice._partition import (
     unlikeliness,
     whitened,
 )
+from sklearn.datasets import make_blobs
+from sklearn.metrics import adjusted_rand_score
+
+from sk_mice import _partition
 
 
 def clusters(sizes, *, noise, long=0.0, seed=0):

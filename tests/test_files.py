@@ -20,6 +20,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
+from sk_mice._engine.backbones import SmallResNet
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -28,7 +29,6 @@ from torch import nn
 
 import sk_mice
 from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans, _files
-from sk_mice._engine.backbones import SmallResNet
 from sk_mice._engine.container import read_container, write_container
 
 # The fits here are too short to separate anything: a cluster may well be empty.
