@@ -49,20 +49,20 @@ NEIGHBORS = {
     "neighbors_fashion_mnist_vectors": "Fashion-MNIST, 64 components",
     "neighbors_digits_images": "digits, images, 60 epochs",
 }
-STARTS = {"starts_digits": "digits", "starts_fashion_mnist": "Fashion-MNIST, 10,000"}
 STEPS = {
     "train_step_cpu_resnet-small_10": "`resnet-small`, 28 x 28 grey, B = 256",
     "train_step_cpu_resnet-small_10_float32": "`resnet-small`, 28 x 28 grey, B = 256",
     "train_step_cpu_resnet-small-maxpool_10_float32": (
-        "`resnet-small-maxpool`, 28 x 28 grey, B = 256"
+        "`resnet-small` with `max_pool`, 28 x 28 grey, B = 256"
     ),
     "train_step_cpu_resnet18_10": "`resnet18`, 32 x 32 colour, B = 64",
     "train_step_cpu_resnet-small_1000": "`resnet-small`, K = 1,000, B = 256",
 }
 PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
-    "predict_cpu_maxpool": "`resnet-small-maxpool`, 60,000 images",
+    "predict_cpu_maxpool": "`resnet-small` with `max_pool`, 60,000 images",
 }
+PARTS = (("Table 1", "table1"), ("Table 3", "table3"), ("SCAN", "scan"))
 PAPER_SETS = ("digits", "fashion_mnist", "cifar10_jpeg")
 NOT_MEASURED = (
     "Anything on a GPU: `benchmarks/train_step.py --device cuda` and the scale "
@@ -215,11 +215,12 @@ def other_k():
     return table(head, *rows), line(text, notes(dict(enumerate(files))), commands)
 
 
-def beside(what, names, text):
+def neighbors():
     """Cells of several files side by side, and a line on them."""
-    files = {label: read(name) for name, label in names.items()}
+    files = {label: read(name) for name, label in NEIGHBORS.items()}
     metrics = ("acc", "nmi")
-    head = [what, *(f"{METRICS[m]}, {label}" for label in files for m in metrics)]
+    head = ["**Positives from neighbours**"]
+    head += [f"{METRICS[m]}, {label}" for label in files for m in metrics]
     rows = []
     for method in dict.fromkeys(m for kept in files.values() for m in kept["results"]):
         runs = [kept["results"].get(method, []) for kept in files.values()]
@@ -237,19 +238,10 @@ def beside(what, names, text):
                 ),
             )
         )
+    text = "MiCE without neighbours has noise for augmentation where X holds vectors."
     commands = ", ".join(map(command, files.values()))
     shown = table([*head, "s", "seeds", "commit"], *rows)
     return shown, line(text, notes(files), commands)
-
-
-def starts():
-    text = "Every case has the seconds of the first row, in as many epochs as that is."
-    return beside("**Starts of EM, equal time**", STARTS, text)
-
-
-def neighbors():
-    text = "MiCE without neighbours has noise for augmentation where X holds vectors."
-    return beside("**Positives from neighbours**", NEIGHBORS, text)
 
 
 def steps():
@@ -385,7 +377,7 @@ def paper_tables():
     head += ["NMI", "seeds with full MiCE above", "the paper's ACC", "s", "seeds"]
     files = {
         f"{part}, {DATA[d.replace('_', '-')]}": of_paper(script, d)
-        for part, script in (("Table 1", "table1"), ("Table 3", "table3"))
+        for part, script in PARTS
         for d in PAPER_SETS
     }
     text = "Cells of several sets are in their order. The paper's ACC: CIFAR-10, of "
@@ -547,7 +539,7 @@ def page():
     for name in COMPARED:
         parts += compared(name)
     parts += other_k()
-    parts += [*starts(), *neighbors()]
+    parts += neighbors()
     parts += ["## Speed", *steps(), *predictions(), *spherical_kmeans()]
     parts += [
         "## The paper's tables and figures",

@@ -1,5 +1,6 @@
 """The benchmarks run, here for two epochs on a few images."""
 
+import argparse
 import importlib
 import io
 import json
@@ -16,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
 from sk_mice._engine import objective
-from sk_mice.backbones import SmallResNet
+from sk_mice.backbones import NAMED, ResNet, SmallResNet
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCORES = {"acc", "nmi", "ari"}
@@ -160,15 +161,24 @@ def test_budget_is_what_mice_spent(benchmark):
     assert only_em.epochs_at(0.9) == 2  # one is too few to say anything
 
 
-def test_starts(benchmark, tmp_path):
-    module = benchmark("starts")
-    cases = ("one round", "half of", "MoCo, k-means")
-    options = ("--n", "60", "--seeds", "0", "--cases", *cases)
-    kept = run(module, tmp_path / "starts.json", *options)
-    assert len(kept["results"]) == 1 + len(cases)  # the default is always there
-    assert all(rows[0].keys() >= SCORES for rows in kept["results"].values())
-    # Of two epochs MoCo has one in each case, so that all share it.
-    assert len(module.Start.trained) == 1
+def test_options_describe_a_backbone(benchmark):
+    benchmark("compare")
+    from _common import add_backbone, backbone
+
+    parser = argparse.ArgumentParser()
+    add_backbone(parser)
+
+    def described(*argv):
+        return repr(backbone(parser.parse_args(argv)))
+
+    assert described() == repr(SmallResNet())
+    of_small = ("--width", "4", "--max-pool")
+    assert described(*of_small) == repr(SmallResNet(4, max_pool=True))
+    of_large = ("--backbone", "resnet34", "--max-pool")
+    assert described(*of_large) == repr(ResNet(34, max_pool=True))
+    assert not NAMED["resnet34"].max_pool
+    with pytest.raises(ValueError, match="'width' for estimator ResNet"):
+        described("--backbone", "resnet18", "--width", "4")
 
 
 def test_train_step(benchmark, tmp_path, capsys):
@@ -188,7 +198,7 @@ def test_train_step(benchmark, tmp_path, capsys):
 def test_predict(benchmark, tmp_path, capsys):
     path = tmp_path / "predict.json"
     options = ("--n", "300", "--image-size", "16", "--queue-size", "64")
-    options = (*options, "--backbone", SmallResNet(4), "--epochs", "2")
+    options = (*options, "--width", "4", "--epochs", "2")
     benchmark("predict").main([*options, "--repeats", "1", "--json", str(path)])
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert set(kept["seconds"]) == {"predict", "predict_proba", "networks"}
