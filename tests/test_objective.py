@@ -67,7 +67,7 @@ def joint_of(parts, tau=1.0, kappa=1.0, partition=log_partition):
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 9, 128])
 def test_simplex_centres_have_unit_norm_and_equal_angles(dim):
-    for n_clusters in range(1, dim + 2):
+    for n_clusters in {1, 2, dim // 2 + 1, dim, dim + 1}:
         omega = simplex_centres(n_clusters, dim, torch.float64)
         expected = torch.eye(n_clusters, dtype=torch.float64)
         if n_clusters > 1:
@@ -89,7 +89,6 @@ def test_simplex_centres_refuse_more_than_fit():
         (20, 10, 0.03),
         (200, 128, 0.03),
         (400, 64, 0.15),
-        (1000, 128, 0.12),
     ],
 )
 def test_repelled_directions_are_far_apart(n_clusters, dim, worst):
@@ -97,7 +96,10 @@ def test_repelled_directions_are_far_apart(n_clusters, dim, worst):
     cosines = omega @ omega.T
     torch.testing.assert_close(cosines.diag(), torch.ones(n_clusters).double())
     assert cosines.fill_diagonal_(-1).max() < worst
-    assert torch.equal(omega, repelled_directions(n_clusters, dim, torch.float64))
+
+
+def test_repelled_directions_are_the_same_at_every_call():
+    assert torch.equal(repelled_directions(7, 3), repelled_directions(7, 3))
 
 
 def test_uniform_gate_at_infinite_temperature(parts):

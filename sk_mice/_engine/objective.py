@@ -47,7 +47,7 @@ def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
     dim : int
         Dimension D of the embedding space.
     dtype : torch.dtype, default=torch.float32
-        Type of the result; the recursion itself runs in float64.
+        Type of the result; computed in float64.
 
     Returns
     -------
@@ -64,14 +64,14 @@ def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
             "`embedding_dim` must be at least n_clusters - 1 = "
             f"{n_clusters - 1} for simplex gating prototypes; got {dim}."
         )
+    n = n_clusters - 1  # the algorithm's recursion is a Cholesky decomposition
+    inner = torch.eye(n, dtype=torch.float64) * (1 + 1 / max(n, 1)) - 1 / max(n, 1)
+    factor = torch.linalg.cholesky(inner)  # (K - 1, K - 1)
     omega = torch.zeros(n_clusters, dim, dtype=torch.float64)
-    omega[0, 0] = 1.0
-    for i in range(1, n_clusters):
-        for j in range(i):
-            inner = omega[i] @ omega[j]
-            omega[i, j] = -(1 / (n_clusters - 1) + inner) / omega[j, j]
-        if i < dim:  # the last of D + 1 centres has no coordinate of its own left
-            omega[i, i] = torch.sqrt((1 - omega[i].square().sum()).clamp_min(0))
+    omega[:n, :n] = factor
+    omega[n, :n] = -factor.sum(dim=0)  # the centres sum to zero
+    if n == 0:
+        omega[0, 0] = 1.0
     return omega.to(dtype)
 
 
