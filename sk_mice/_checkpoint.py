@@ -95,7 +95,7 @@ class Checkpoint:
 class SaveProgress(Callback):
     """Writes checkpoints at the ends of epochs, in at most 5% of the time.
 
-    The last epoch of a stage always gets one.
+    The last epoch of a stage, and the one in which Ctrl-C comes, always get one.
 
     Parameters
     ----------
@@ -111,7 +111,8 @@ class SaveProgress(Callback):
 
     def on_epoch_end(self, net, **kwargs):
         start = time.monotonic()
-        if start >= self.next_ or len(net.history) == net.max_epochs:
+        last = len(net.history) == net.max_epochs or net.stop_requested()
+        if last or start >= self.next_:
             self.restarts.save(self.run, net)
             end = time.monotonic()
             self.next_ = end + LEAST_PAUSE * (end - start)
