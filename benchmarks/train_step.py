@@ -39,6 +39,8 @@ from sk_mice._engine import objective
 from sk_mice._engine.memory import kept_memory
 from sk_mice._restarts import Run
 
+LARGE = {"cuda": 8192, "cpu": 2048}  # rows of a large matrix
+
 
 class Step:
     """A step of training, whole and in parts, on random images.
@@ -212,7 +214,7 @@ def seconds(part, device):
 
 def ceiling(device, dtype):
     """FLOP/s of a large matrix product, the best of several."""
-    size = 8192 if device.type == "cuda" else 2048
+    size = LARGE[device.type]
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = min(seconds(lambda: a @ a, device) for _ in range(7))
     return 2 * size**3 / best

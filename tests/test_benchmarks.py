@@ -39,13 +39,21 @@ def benchmark(monkeypatch):
     return load
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """The network of images is smaller."""
+    monkeypatch.setitem(NAMED, "resnet-small", SmallResNet(4, blocks=(1, 1)))
+
+
 def run(module, path, *argv):
     module.main([*map(str, argv), "--epochs", "2", "--json", str(path)])
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_compare(benchmark, tmp_path, capsys):
+@pytest.mark.usefixtures("quick")
+def test_compare(benchmark, tmp_path, capsys, monkeypatch):
     compare = benchmark("compare")
+    monkeypatch.setattr(compare, "RESTARTS", 2)
     kept = run(
         compare,
         tmp_path / "digits.json",
@@ -102,6 +110,7 @@ def test_cifar_is_read_from_an_archive(benchmark, tmp_path):
     np.testing.assert_allclose(X.mean(axis=(1, 2)), colors[y], atol=3)
 
 
+@pytest.mark.usefixtures("quick")
 def test_compare_on_cifar_with_clustpy(benchmark, tmp_path, monkeypatch):
     fits = []
 
@@ -181,16 +190,18 @@ def test_options_describe_a_backbone(benchmark):
         described("--backbone", "resnet18", "--width", "4")
 
 
-def test_train_step(benchmark, tmp_path, capsys):
+def test_train_step(benchmark, tmp_path, capsys, monkeypatch):
     path = tmp_path / "step.json"
     options = ("--batch-size", "16", "--image-size", "16", "--queue-size", "64")
     argv = [*options, "--n-clusters", "3", "--repeats", "1", "--json", str(path)]
     module = benchmark("train_step")
+    monkeypatch.setitem(module.LARGE, "cpu", 256)
     module.main(argv)
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert set(kept["seconds"]) > {"whole step", "networks", "paper's pseudocode"}
     assert kept["ratio_to_networks"] > 0
     assert kept["network_flops"] > 0
+    assert kept["ceiling_flops_per_second"] > 0
     with pytest.raises(SystemExit, match=r"above 0\.001"):
         module.main([*argv, "--max-ratio", "0.001"])
 
@@ -219,6 +230,7 @@ def test_classification_em(benchmark, tmp_path, capsys):
     assert "60x12x20" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("more", [(), ("--images",)])
 def test_neighbors(benchmark, tmp_path, capsys, more):
     kept = run(
@@ -264,6 +276,7 @@ def test_elbo_of_perfect_clusters_chooses_k_by_the_temperatures(benchmark):
     assert many[10] == pytest.approx(choose_k.perfect_elbo(11))
 
 
+@pytest.mark.usefixtures("quick")
 def test_choose_k(benchmark, tmp_path, capsys):
     kept = run(
         benchmark("choose_k"),
