@@ -64,9 +64,7 @@ class Step:
         )
         X = estimator._check(self.X, options.n_clusters)
         # A queue as long as asked for, however few images there are.
-        task = dataclasses.replace(
-            estimator._prepare(X), queue_size=options.queue_size
-        )
+        task = dataclasses.replace(estimator._prepare(X), queue_size=options.queue_size)
         self.model = estimator._first_model(task, seed=0)
         if options.compile:
             self.model.student.backbone.compile()
