@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import datasets, metrics, recipes
-    from ._files import load, save
     from ._mice import MiCEClustering
     from ._moco import MoCo
+    from ._persistence import load, save
     from ._spherical_kmeans import SphericalKMeans
 
 __version__ = "0.1.0"
@@ -33,8 +33,8 @@ _OBJECTS = {
     "MiCEClustering": "._mice",
     "MoCo": "._moco",
     "SphericalKMeans": "._spherical_kmeans",
-    "load": "._files",
-    "save": "._files",
+    "load": "._persistence",
+    "save": "._persistence",
 }
 _MODULES = ("datasets", "metrics", "recipes")
 

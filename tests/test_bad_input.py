@@ -1010,40 +1010,60 @@ OF_FILES = "Saved files"
 CANNOT = "`ValueError`: ... cannot be loaded: "
 
 
-def saved(given, gets, test, module="test_files.py"):
+def saved(given, gets, test, module="test_persistence.py"):
     return seen(OF_FILES, given, gets, f"{module}::{test}")
 
 
 FILE_ROWS = [
-    saved("a file cut short", CANNOT + "...", "test_truncated_at_500_lengths"),
-    saved("a changed byte anywhere", CANNOT + "...", "test_2000_flipped_bytes"),
+    saved(
+        "a file cut short",
+        CANNOT + "...",
+        "test_truncated_at_500_lengths",
+        "test_storage.py",
+    ),
+    saved(
+        "a changed byte anywhere",
+        CANNOT + "...",
+        "test_2000_flipped_bytes",
+        "test_storage.py",
+    ),
     saved(
         "bytes before or after",
         CANNOT + "...",
         "test_bytes_at_the_end_or_the_beginning",
+        "test_storage.py",
     ),
     saved(
         "an empty file, text, zeros, another safetensors file",
         CANNOT + "it was not written by sk_mice, or is no safetensors file",
         "test_other_kinds_of_file",
+        "test_storage.py",
     ),
-    saved("a pickle", CANNOT + "it is no safetensors file", "test_a_pickle_is_not_run"),
     saved(
-        "a later format version",
-        CANNOT + "it has format version 3",
-        "test_versions_to_come_and_other_kinds_of_ours",
+        "a pickle",
+        CANNOT + "it is no safetensors file",
+        "test_a_pickle_is_not_run",
+        "test_storage.py",
+    ),
+    saved(
+        "an earlier or a later format version",
+        CANNOT + "it has format version 4",
+        "test_other_versions_and_other_kinds_of_ours",
+        "test_storage.py",
     ),
     saved(
         "a header that claims a terabyte",
         CANNOT + "...; nothing is allocated",
         "test_headers_that_claim_more_than_the_file_has",
+        "test_storage.py",
     ),
     saved(
         "a file of a terabyte",
         CANNOT + "...; it is not read",
-        "test_nothing_is_read_before_a_header_that_cannot_be",
+        "test_what_is_too_long_is_not_read",
+        "test_storage.py",
     ),
-    saved("any header", CANNOT + "...", "test_any_header"),
+    saved("any header", CANNOT + "...", "test_any_header", "test_storage.py"),
     saved("any document", CANNOT + "...", "test_any_document"),
     saved(
         "any change of the document, with a new checksum",
@@ -1052,12 +1072,12 @@ FILE_ROWS = [
     ),
     saved(
         "tensors of wrong names, shapes or types, with a new checksum",
-        CANNOT + "its 'model.queue' is ..., where ... is needed",
+        CANNOT + "its 'model.queue' must be ...; it is ...",
         "test_wrong_tensors",
     ),
     saved(
         "labels outside the clusters, sizes that are not theirs",
-        CANNOT + "its labels must be integers from 0 to 2",
+        CANNOT + "its `labels_` must be integers from 0 to K - 1",
         "test_wrong_tensors",
     ),
     saved(
@@ -1073,7 +1093,8 @@ FILE_ROWS = [
     saved(
         "a name that comes twice in the header",
         CANNOT + "it was not written by sk_mice, or is damaged",
-        "test_a_name_that_comes_twice",
+        "test_every_byte_of_the_header_counts",
+        "test_storage.py",
     ),
     saved(
         "no `backbone`, where the file cannot name it, or one that does not fit",
@@ -1084,6 +1105,7 @@ FILE_ROWS = [
         "a path that is not there, or a folder",
         "`FileNotFoundError`, `IsADirectoryError`",
         "test_a_file_that_is_not_there",
+        "test_storage.py",
     ),
     saved(
         "to save: an estimator that is not fitted, or none of ours",
@@ -1099,7 +1121,7 @@ FILE_ROWS = [
         "to save: on a full disk, or in a folder that vanished",
         "`OSError` with the path; the earlier file stays",
         "test_a_full_disk_is_an_error_with_the_path",
-        "test_atomic.py",
+        "test_storage.py",
     ),
 ]
 
