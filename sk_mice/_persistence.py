@@ -40,7 +40,7 @@ _KIND = {"kind": "model", "version": 3}  # `read` refuses all others
 # Classes whose objects may be parameters: a file has their names and parameters.
 PARAMETER_CLASSES = {cls.__name__: cls for cls in (SphericalKMeans,)}
 # Parameters that no file has: the next `fit` would write to a folder of its choice.
-_LEFT_OUT = {"checkpoint": None}
+_LEFT_OUT = ("checkpoint",)
 _LARGEST_PROBE = 64  # pixels a side
 # By how much a unit vector's norm may be off: a queue may be in bfloat16.
 _ROUNDING = 0.01
@@ -66,10 +66,9 @@ def _array(shape: str, words: str, right: Callable) -> _Rule:
     def holds(value, sizes):
         if not isinstance(value, np.ndarray) or value.ndim != len(shape):
             return False
-        known = [
-            sizes.setdefault(*pair) for pair in zip(shape, value.shape, strict=True)
-        ]
-        return list(value.shape) == known and right(value, sizes)
+        pairs = zip(shape, value.shape, strict=True)
+        known = all(sizes.setdefault(letter, n) == n for letter, n in pairs)
+        return known and right(value, sizes)
 
     return _Rule(f"{words}, in shape ({', '.join(shape)})", holds)
 
@@ -207,7 +206,12 @@ def save(model, path):
     True
     """
     path = as_path(path)
-    _check_class(model)
+    if type(model) not in _ATTRIBUTES:
+        *most, last = (cls.__name__ for cls in _ATTRIBUTES)
+        raise TypeError(
+            f"`model` must be a {', '.join(most)} or {last}; got a "
+            f"{type(model).__name__}."
+        )
     check_is_fitted(model)
     model._validate_params()
     tensors, left_out = {}, []
@@ -271,15 +275,6 @@ def load(path, backbone=None):
         raise ValueError(f"{path!r} cannot be loaded: {reason(error)}") from error
 
 
-def _check_class(model) -> None:
-    if type(model) not in _ATTRIBUTES:
-        *most, last = (cls.__name__ for cls in _ATTRIBUTES)
-        raise TypeError(
-            f"`model` must be a {', '.join(most)} or {last}; got a "
-            f"{type(model).__name__}."
-        )
-
-
 # --------------------------------------------------------------------------- writing
 
 
@@ -287,6 +282,7 @@ def _to_document(model, tensors, left_out) -> dict:
     """All of a model but its tensors; names what is no data."""
     parameters = model.get_params(deep=False)
     attributes = {k: v for k, v in vars(model).items() if k not in parameters}
+    parameters = {k: v for k, v in parameters.items() if k not in _LEFT_OUT}
     parts = {"parameters": parameters, "attributes": attributes}
     parts |= {"format": {}, "network": {}}
     if isinstance(model, ContrastiveEstimator):
@@ -299,9 +295,7 @@ def _to_document(model, tensors, left_out) -> dict:
         del attributes[name]
     if "_fitted_with" in attributes:
         attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
-    parts["parameters"] = _without_module(parameters) | {
-        name: _LEFT_OUT[name] for name in _LEFT_OUT.keys() & parameters
-    }
+    parts["parameters"] = _without_module(parameters)
     versions = {  # for whoever has to find out what wrote a file
         "sk_mice": __version__,
         "python": platform.python_version(),
@@ -367,8 +361,7 @@ def _restore(document, tensors, backbone):
     _check_given(backbone, network, parameters)
     if fitted_with.get("backbone", "") is None:
         fitted_with["backbone"] = backbone
-    parameters |= {name: _LEFT_OUT[name] for name in _LEFT_OUT.keys() & parameters}
-    model = cls(**parameters)
+    model = cls(**{k: v for k, v in parameters.items() if k not in _LEFT_OUT})
     model._validate_params()
     vars(model).update(attributes)
     if issubclass(cls, ContrastiveEstimator):
@@ -403,6 +396,8 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     if queue.ndim != 3 or queue.numel() == 0:
         raise ValueError(f"its queue must hold embeddings; got {_words(queue)}.")
     size, n_experts, dim = queue.shape
+    halved = queue.dtype == torch.bfloat16  # it may be kept in either
+    queue_dtype = torch.bfloat16 if halved else torch.float32
     name = figures.pop("backbone")
     # Called once, and outside of `build`: a factory may do more than build.
     source = name or build_backbone(backbone, shape, device=None)
@@ -416,10 +411,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
                 embedding_dim=dim,
                 queue_size=size,
                 omega=omega if omega is None else torch.empty(n_experts, dim),
-                # The queue may be kept in either.
-                queue_dtype=queue.dtype
-                if queue.dtype == torch.bfloat16
-                else torch.float32,
+                queue_dtype=queue_dtype,
                 backbone_name=name,
                 **figures,
             )

@@ -84,7 +84,6 @@ def child(work):
 def test_tensors_of_every_type_and_shape_come_back(path, around):
     types = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
     types += [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-    types += [torch.uint16, torch.uint32, torch.uint64, torch.complex64]
     tensors = {str(dtype): torch.tensor([[0, 1, 1]]).to(dtype) for dtype in types}
     tensors |= {"scalar": torch.tensor(3.0), "empty": torch.zeros(10**15, 0)}
     with around():
@@ -170,7 +169,7 @@ def test_numpys_values_come_back():
         assert (type(found), found) == (type(value.item()), value)
     for array in (
         *(np.arange(6).reshape(2, 3)[:, ::-1], np.array(1.5, np.float16)),
-        *(np.zeros((0, 3)), np.array([True]), np.array([1 + 2j], np.complex64)),
+        *(np.zeros((0, 3)), np.array([True])),
     ):
         tensors = {}
         packed = pack(array, "a", tensors)
@@ -314,7 +313,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_other_versions_and_other_kinds_of_ours(path):
     def reason(**changes):
-        write(path, {}, {}, **KIND | changes)
+        write(path, {"x": torch.zeros(1)}, {}, **KIND | changes)
         return refused(path, path.read_bytes())
 
     for version in (1, 2):
