@@ -87,9 +87,10 @@ def _are_units(rows, sizes=None) -> bool:
         if not _are_floats(rows):
             return False
         rows = torch.from_numpy(rows)
-    norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    norms = torch.linalg.vector_norm(rows, dim=-1, dtype=dtype)
     # A network whose weights are zero embeds everything at zero.
-    return bool((((norms - 1).abs() <= _ROUNDING) | (norms == 0)).all())
+    return bool((((norms - 1).abs() <= _ROUNDING) | ~rows.any(dim=-1)).all())
 
 
 def _is_output_config(value, sizes) -> bool:
@@ -290,7 +291,7 @@ def _to_document(model, tensors, left_out) -> dict:
         weights, parts["network"] = _take_apart(attributes.pop("_model"))
         tensors |= {f"model.{name}": tensor for name, tensor in weights.items()}
     required, optional = _ATTRIBUTES[type(model)]
-    for name in attributes.keys() - required.keys() - optional.keys():
+    for name in sorted(attributes.keys() - required.keys() - optional.keys()):
         left_out.append(f"attribute `{name}`")
         del attributes[name]
     if "_fitted_with" in attributes:

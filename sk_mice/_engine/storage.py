@@ -188,7 +188,7 @@ def _check_kind(document: dict, kind: str, version: int) -> None:
 
 
 def _read_tensors(file, path, header, entries, document) -> dict:
-    """Copies of all tensors, once they are known to give the checksum."""
+    """All tensors, once they are known to give the checksum."""
     digest = document.pop("sha256")
     sha = hashlib.sha256(header.replace(digest.encode(), _ZEROS, 1))
     tensors = {}
@@ -197,8 +197,10 @@ def _read_tensors(file, path, header, entries, document) -> dict:
     try:
         with safe_open(opened if os.path.exists(opened) else path, "pt") as content:
             for name in sorted(entries, key=lambda n: entries[n]["data_offsets"]):
-                tensor = content.get_tensor(name).clone()  # not the file's memory
+                # A copy of the mapped tensor would take its memory twice.
+                tensor = torch.empty_like(content.get_tensor(name))
                 raw = tensor.flatten().view(torch.uint8)
+                file.readinto(raw.numpy())  # the tensors fill the rest of the file
                 sha.update(raw.numpy())
                 if tensor.dtype == torch.bool:  # a byte of a bool is 0 or 1
                     tensor = raw.ne(0).view_as(tensor)
