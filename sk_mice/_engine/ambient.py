@@ -77,6 +77,10 @@ class OwnDraws(TorchDispatchMode):
         Whether anything was drawn that named no generator itself.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # else the first use imports the compiler, for seconds
+
     def __init__(self, seed: int, *generators: torch.Generator):
         super().__init__()
         self.used = False
