@@ -597,9 +597,9 @@ def readme_table():
             gains.append(f"{100 * (float(mice) - float(start)):+.1f}")
     head = ("data", "MiCE", "MoCo + k-means", "seeds", "seconds of a fit")
     text = (
-        "The start of MiCE alone (MoCo, then `ClassificationEM` on its features) reaches "
-        f"{', '.join(reached[:-1])} and {reached[-1]} in the same time. The accuracy "
-        f"of MiCE differs from these by {', '.join(gains[:-1])} and {gains[-1]} points."
+        "The start of MiCE alone (MoCo, then `ClassificationEM` on its features) "
+        f"reaches {', '.join(reached[:-1])} and {reached[-1]} in the same time. The "
+        f"accuracy of MiCE differs from these by {', '.join(gains[:-1])} and {gains[-1]} points."
     )
     return f"{table(head, *rows)}\n\n{textwrap.fill(text, 96)}"
 
