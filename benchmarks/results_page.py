@@ -596,10 +596,11 @@ def readme_table():
             reached.append(f"{start} on {short}")
             gains.append(f"{100 * (float(mice) - float(start)):+.1f}")
     head = ("data", "MiCE", "MoCo + k-means", "seeds", "seconds of a fit")
+    changes = f"{', '.join(gains[:-1])} and {gains[-1]}"
     text = (
         "The start of MiCE alone (MoCo, then `ClassificationEM` on its features) "
         f"reaches {', '.join(reached[:-1])} and {reached[-1]} in the same time. The "
-        f"accuracy of MiCE differs from these by {', '.join(gains[:-1])} and {gains[-1]} points."
+        f"accuracy of MiCE differs from these by {changes} points."
     )
     return f"{table(head, *rows)}\n\n{textwrap.fill(text, 96)}"
 
