@@ -8,7 +8,7 @@ runs the examples, which takes some minutes; `-D plot_gallery=0` leaves that out
 import io
 
 import sk_mice
-from sk_mice import _base, _progress
+from sk_mice import _progress
 
 
 class UnseenBar(_progress.tqdm):
@@ -18,7 +18,7 @@ class UnseenBar(_progress.tqdm):
         super().__init__(*args, file=io.StringIO(), **kwargs)
 
 
-_base.tqdm = _progress.tqdm = UnseenBar
+_progress.tqdm = UnseenBar
 
 project = "sk_mice"
 author = "The sk_mice developers"
