@@ -137,7 +137,7 @@ def choose_n_clusters(
     estimator : object
         Clusterer with `fit`, `predict` and a parameter `n_clusters`, such as
         `MiCEClustering`, `SphericalKMeans` or scikit-learn's `KMeans`, or a Pipeline
-        that ends in one. It is cloned, and itself neither fitted nor changed.
+        that ends in one. Clones of it are fitted.
     X : array-like of shape (n_samples, ...)
         Samples, as `fit` takes them, in any order.
     candidates : iterable of int
@@ -150,15 +150,14 @@ def choose_n_clusters(
         `random_state`, also in the steps of a Pipeline. Pass an int for repeatable
         results.
     verbose : int, default=0
-        1 shows a progress bar over all fits: their number and, after the first, the
-        time left.
+        1 shows a progress bar over all fits and, after the first one, the time left.
 
     Returns
     -------
     choice : NClustersChoice
-        The choice as `n_clusters`, all measurements as `table`, and `plot` to draw
-        them; printed, it shows the table. The final model is still to be fitted, with
-        that number and to all samples.
+        The choice is `n_clusters`, the measurements are `table`, and `plot` draws them.
+        Printing it shows the table. Fit the final model with this number to all
+        samples.
 
     Raises
     ------
