@@ -134,7 +134,9 @@ class ContrastiveEstimator(
         self
         """
         for name, named in self._NAMED.items():
-            parts = {key.split("__")[1] for key in params if key.startswith(f"{name}__")}
+            parts = {
+                key.split("__")[1] for key in params if key.startswith(f"{name}__")
+            }
             short = params.get(name, getattr(self, name))
             for known in named.get(short, ()) if isinstance(short, str) else ():
                 if parts and parts <= known.get_params().keys():

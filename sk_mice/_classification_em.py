@@ -147,12 +147,14 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.datasets import load_wine
     >>> from sklearn.metrics import adjusted_rand_score
+    >>> from sklearn.preprocessing import scale
     >>> from sk_mice import ClassificationEM
-    >>> X, y = load_iris(return_X_y=True)
+    >>> X, y = load_wine(return_X_y=True)
+    >>> X = scale(X)
     >>> cem = ClassificationEM(3, random_state=0).fit(X)
-    >>> bool(adjusted_rand_score(y, cem.labels_) > 0.9)
+    >>> bool(adjusted_rand_score(y, cem.labels_) > 0.85)
     True
     >>> bool((cem.predict(X) == cem.labels_).all())
     True

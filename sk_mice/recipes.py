@@ -102,9 +102,7 @@ _PAPER = _recipe(
     queue_size=16384,  # appendix; STL-10 has another
     teacher_momentum=0.999,  # appendix, m
     # Appendix: "follows MoCo closely". The range of crops is from the authors' code.
-    augmentation=ImageAugmentation(
-        flip=True, crop_scale=(0.2, 1.0), affine=(0.0, 0.0)
-    ),
+    augmentation=ImageAugmentation(flip=True, crop_scale=(0.2, 1.0), affine=(0.0, 0.0)),
     init="random",  # Introduction: "without any form of pre-training"
     batch_size=256,  # Experiments, and appendix
     lr=1.0,  # appendix, of networks and expert prototypes alike

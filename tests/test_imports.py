@@ -19,7 +19,7 @@ HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 # The engine knows no estimator; what has no word of HEAVY works without torch, unless
 # it imports a file that has one.
 IMPORTS = {
-    "": "_classification_em _files _mice _moco _spherical_kmeans ablations "
+    "": "_classification_em _mice _moco _persistence _spherical_kmeans ablations "
     "augmentation backbones datasets metrics model_selection recipes",
     # estimators
     "_mice": "torch _base _classification_em _constraints _engine",
@@ -34,14 +34,14 @@ IMPORTS = {
     "backbones": "torch torchvision _constraints",
     "_bars": "",
     "_check_input": "_engine.arrays _engine.samples",
-    "_checkpoint": "skorch _engine.container _identity _plain",
+    "_checkpoint": "skorch _engine.storage _identity",
     "_constraints": "",
     "_cosine_kmeans": "_cosine_rows _engine.arrays",
     "_cosine_rows": "",
     "_device": "torch _engine.samples",
-    "_files": "torch _classification_em _engine _mice _moco _plain _spherical_kmeans",
     "_identity": "torch",
-    "_plain": "torch",
+    "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
+    "_spherical_kmeans augmentation backbones",
     "_progress": "skorch _bars",
     "_restarts": "_engine.model",
     # beside them
@@ -55,17 +55,15 @@ IMPORTS = {
     "_engine": "",
     "_engine.ambient": "torch",
     "_engine.arrays": "",
-    "_engine.atomic": "",
     "_engine.attention": "torch",
-    "_engine.container": "torch safetensors _engine.atomic",
     "_engine.inference": "torch _engine.model",
     "_engine.memory": "torch",
     "_engine.model": "torch _engine.objective",
     "_engine.neighbors": "torch _engine.samples",
     "_engine.objective": "torch _engine.attention",
-    "_engine.parts": "torch _engine.model backbones",
     "_engine.samples": "torch _engine.arrays",
     "_engine.size": "torch",
+    "_engine.storage": "torch safetensors",
     "_engine.trainer": "torch skorch _engine.ambient _engine.objective _engine.samples",
     "_engine.views": "torch _engine.views.images _engine.views.vectors",
     "_engine.views.colours": "torch",

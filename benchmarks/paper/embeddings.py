@@ -15,10 +15,10 @@ import literature
 import matplotlib
 import numpy as np
 from _study import study
+from sk_mice._contrastive import infer
 from sklearn.manifold import TSNE
 from skorch.callbacks import Callback
 
-from sk_mice._contrastive import infer
 from sk_mice.metrics import clustering_accuracy_score, match_labels
 
 

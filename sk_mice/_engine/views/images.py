@@ -157,7 +157,9 @@ class ImageViews:
         if not any(self.augmentation.affine):
             return None
         draws = uniform((2, n_images), generator, device)
-        rotation, shear = (math.radians(degrees) for degrees in self.augmentation.affine)
+        rotation, shear = (
+            math.radians(degrees) for degrees in self.augmentation.affine
+        )
         swing = 2 * draws - 1  # in [-1, 1)
         return torch.stack((rotation * swing[0], shear * swing[1]))
 
