@@ -1,9 +1,9 @@
-"""Progress bars that leave nothing behind."""
+"""Progress bars without a monitor thread."""
 
 from tqdm import auto
 
 
 class tqdm(auto.tqdm):
-    """tqdm without the thread that would outlive the bar, shown or not."""
+    """tqdm without its monitor thread, which would outlive the bar."""
 
     monitor_interval = 0

@@ -1,4 +1,4 @@
-"""What a user sees of a fit while it runs, and Ctrl-C."""
+"""The progress bar of a fit, and Ctrl-C."""
 
 import signal
 import sys
@@ -8,7 +8,7 @@ from skorch.callbacks import Callback
 
 from ._bars import tqdm
 
-# Of an epoch of EM to one of MoCo, where none has been timed yet.
+# Time of an epoch of EM in epochs of MoCo, before one has been timed.
 USUAL_COST_OF_EM = 2.2
 WORDS = {"moco": "MoCo", "em": "EM"}
 
@@ -27,7 +27,7 @@ class FitBar:
     def __init__(self, name: str, n_epochs: dict[str, int], shown: bool):
         self.name = name
         self._left = dict(n_epochs)
-        self._seconds: dict[str, float] = {}  # an epoch of each stage takes
+        self._seconds: dict[str, float] = {}  # of the last epoch of each stage
         self._doing = ""
         self._bar = tqdm(
             total=sum(n_epochs.values()),
@@ -43,18 +43,18 @@ class FitBar:
         self._show()
 
     def pass_over(self, stage: str, n_epochs: int) -> None:
-        """Count epochs that this process does not train."""
+        """Count epochs that are not trained now."""
         self._left[stage] -= n_epochs
         self._bar.update(n_epochs)
         self._show()
 
     def epoch(self, stage: str, seconds: float) -> None:
-        """Count an epoch that took so long."""
+        """Count an epoch and note its duration."""
         self._seconds[stage] = seconds
         self.pass_over(stage, 1)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """End the bar."""
         self._bar.close()
 
     def _show(self):
@@ -65,14 +65,14 @@ class FitBar:
         self._bar.set_postfix_str(", ".join(words))
 
     def _seconds_left(self) -> float:
-        """Of training; 0 where nothing has been timed yet."""
+        """Seconds of training that are left; 0 before an epoch has been timed."""
         known = self._seconds
         usual = {"moco": 0.0, "em": USUAL_COST_OF_EM * known.get("moco", 0.0)}
         return sum(n * known.get(s, usual[s]) for s, n in self._left.items())
 
 
 class Follow(Callback):
-    """Counts the epochs of a stage on the bar, and makes Ctrl-C wait from the first."""
+    """Counts the epochs of a stage; from the first on, Ctrl-C waits for their end."""
 
     def __init__(self, bar: FitBar, interrupt, stage: str):
         self.bar = bar
@@ -85,7 +85,7 @@ class Follow(Callback):
 
 
 def check_callbacks(callbacks) -> None:
-    """Raise TypeError unless each is a skorch callback, with a name or without."""
+    """Raise TypeError unless each is a skorch callback, or a pair of name and one."""
     for item in callbacks or ():
         named = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
         callback = item[1] if named else item
@@ -95,29 +95,28 @@ def check_callbacks(callbacks) -> None:
 
 
 class Interrupt:
-    """Notes Ctrl-C, and lets it wait where there is something to keep.
+    """Delays a first Ctrl-C until the end of an epoch.
 
-    As a context manager it takes the place of Python's own handler, in the main thread,
-    which alone gets signals. A handler of the user's own goes on as before; its calls
-    are noted.
+    As a context manager it replaces Python's own handler in the main thread, which is
+    the only one that gets signals. A handler that the user has set is still called.
 
     Parameters
     ----------
     announce : callable
-        Called at a first Ctrl-C that waits; returns what to tell the user.
+        Called at a first Ctrl-C that is delayed; returns a message for the user.
 
     Attributes
     ----------
     waits : bool
-        Whether the first Ctrl-C waits until it is asked for. False at the beginning:
-        it raises KeyboardInterrupt, as a second one does at any time.
+        Whether the first Ctrl-C is delayed. False at the beginning, when Ctrl-C raises
+        KeyboardInterrupt. A second Ctrl-C always does.
     """
 
     def __init__(self, announce):
         self.waits = False
         self._announce = announce
         self._count = 0
-        self._handler = None  # the one before, if this one stands in for it
+        self._handler = None  # the replaced handler, if any
 
     def __enter__(self):
         handler = signal.getsignal(signal.SIGINT)
@@ -133,12 +132,12 @@ class Interrupt:
 
     @property
     def came(self) -> bool:
-        """Whether there was a Ctrl-C."""
+        """Whether Ctrl-C was pressed."""
         return self._count > 0
 
     @property
     def again(self) -> bool:
-        """Whether there was more than one, so that all work has to end."""
+        """Whether it was pressed more than once, so that the fit must end at once."""
         return self._count > 1
 
     def _on_signal(self, number, frame):
@@ -149,5 +148,5 @@ class Interrupt:
             return
         try:
             print(f"\n{self._announce()}", file=sys.stderr, flush=True)
-        except RuntimeError:  # the signal came while something else was printed
+        except RuntimeError:  # the signal came during another print
             return

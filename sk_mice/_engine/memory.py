@@ -1,4 +1,4 @@
-"""Memory that a step of training frees is there for the next, on a CPU."""
+"""Keep the memory that a training step frees for the next step, on a CPU."""
 
 import ctypes
 import os
@@ -20,16 +20,16 @@ _n_users = 0
 
 @contextmanager
 def kept_memory(device: torch.device):
-    """Let the process keep, meanwhile, what it frees.
+    """Let the process keep the memory that it frees, while the context lasts.
 
-    glibc gives large blocks back to the system as they are freed, and the system hands
-    them out again zeroed, page by page, at a page fault each. A step of training frees
-    hundreds of megabytes and asks for them again.
+    glibc returns large blocks to the system when they are freed. The system then hands
+    them out zeroed, with a page fault for each page. A training step frees hundreds of
+    megabytes and requests them again.
 
-    At the end what is free is given back. Without effect where memory is not glibc's,
-    where the environment has settings of its own for it, or if the device is no CPU.
-    May be nested, and used by several threads; but only blocks of the main thread, and
-    of others up to 64 MiB, are kept.
+    At the end, free memory is returned. There is no effect without glibc, if the
+    environment has settings for its memory, or on other devices than a CPU. Contexts
+    may be nested and used by several threads, but only blocks of the main thread, and
+    those of other threads up to 64 MiB, are kept.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def _leave(libc):
 
 
 def _glibc():
-    """The C library, if it is glibc and nobody has set its thresholds."""
+    """The C library, if it is glibc and the environment does not configure it."""
     set_already = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
         name.startswith("MALLOC_") and name.endswith("_") for name in os.environ
     )

@@ -1,4 +1,4 @@
-"""Whether a model has room, asked before it is there."""
+"""Whether a model fits into memory, checked before it is built."""
 
 import os
 from pathlib import Path
@@ -8,30 +8,29 @@ import torch
 __all__ = ["available_memory", "check_size"]
 
 FLOAT = 4  # bytes
-# Times that weights are there at the peak of a fit, as measured: student and teacher,
-# their copies at the ends of epochs, gradients, momentum and what a step computes with
-# them. The queue has copies, too, and the model of a second stage waits.
+# Number of copies at the peak of a fit, as measured. Of weights: student and teacher,
+# their copies at the ends of epochs, gradients, momentum, temporary values of a step.
+# The queue is copied, too, and during MoCo the mixture waits.
 WEIGHTS, QUEUES, WAITING = 10, 3, 3
-# What a container may use, in either version of Linux's control groups.
+# Limits of a container, in both versions of Linux's control groups.
 _LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 
 
 def check_size(
     n_weights, n_features, name, *, n_heads, queue_shape, queue_dtype, two_stage, device
 ) -> None:
-    """Raise ValueError if the weights and the queue of a model have no room.
+    """Raise ValueError if the weights and the queue of a model exceed the memory.
 
-    Counts what training keeps of both; batches and what becomes of them in the networks
-    come on top.
+    The activations of batches, which need memory as well, are not counted.
 
     Parameters
     ----------
     n_weights, n_features : int
-        Of the backbone.
+        Those of the backbone.
     name : str
-        Of the backbone, for the message.
+        The backbone's, for the message.
     n_heads : int
-        Of the experts and the gate.
+        Number of heads of the experts and the gate.
     queue_shape : tuple (V, K, D)
     queue_dtype : torch.dtype
     two_stage : bool
@@ -60,10 +59,10 @@ def check_size(
 
 
 def available_memory(device) -> int | None:
-    """Bytes that there are for a model, or None if nobody knows.
+    """Bytes that are available for a model, or None if this is unknown.
 
-    Of a GPU all of its memory, since torch keeps what it has freed. Of a CPU what the
-    system can hand out, and at most what a container is limited to.
+    For a GPU this is all of its memory, because torch keeps freed memory. For a CPU it
+    is the available memory of the system, and at most the limit of a container.
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1]
