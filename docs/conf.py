@@ -5,14 +5,20 @@
 runs the examples, which takes some minutes; `-D plot_gallery=0` leaves that out.
 """
 
-import functools
 import io
 
 import sk_mice
-from sk_mice import _contrastive
+from sk_mice import _progress
 
-# A progress bar is for a terminal: on a page every step of it would be a line.
-_contrastive.tqdm = functools.partial(_contrastive.tqdm, file=io.StringIO())
+
+class UnseenBar(_progress.tqdm):
+    """A progress bar whose every step would be a line on the page."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, file=io.StringIO(), **kwargs)
+
+
+_progress.tqdm = UnseenBar
 
 project = "sk_mice"
 author = "The sk_mice developers"
