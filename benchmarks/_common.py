@@ -102,7 +102,7 @@ def peak_memory(device=None) -> int:
 
 
 def whitened(features, n_clusters: int) -> np.ndarray:
-    """Principal components of the rows' directions, as ClassificationEM whitens them."""
+    """Principal components of the rows' directions, whitened."""
     rows = PCA(0.99, whiten=True).fit_transform(normalize(features))
     return rows[:, : 3 * n_clusters]
 

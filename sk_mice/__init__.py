@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         recipes,
     )
     from ._classification_em import ClassificationEM
-    from ._files import load, save
     from ._mice import MiCEClustering
     from ._moco import MoCo
+    from ._persistence import load, save
     from ._spherical_kmeans import SphericalKMeans
 
 __version__ = "0.1.0"
@@ -48,8 +48,8 @@ _OBJECTS = {
     "MiCEClustering": "._mice",
     "MoCo": "._moco",
     "SphericalKMeans": "._spherical_kmeans",
-    "load": "._files",
-    "save": "._files",
+    "load": "._persistence",
+    "save": "._persistence",
 }
 _MODULES = (
     *("ablations", "augmentation", "backbones", "datasets"),

@@ -183,7 +183,8 @@ def _excess(X, low, high, seen, n_values):
     if n_outside < OUTSIDE_SHARE * n_values:
         return None
     beyond = np.maximum(seen[0] - low, high - seen[1])
-    return np.divide(beyond, spans, out=np.full(len(spans), -np.inf), where=varied)
+    with np.errstate(over="ignore"):  # a span may be tiny
+        return np.divide(beyond, spans, out=np.full(len(spans), -np.inf), where=varied)
 
 
 def _narrowness(low, high, seen, is_image):

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from skorch.callbacks import Callback
 
-from ._engine.container import read_container, write_container
+from ._engine.storage import pack, read, unpack, write
 from ._identity import unlike
-from ._plain import from_plain, to_plain
 
+_KIND = {"kind": "checkpoint", "version": 3}
 LEAST_PAUSE = 20  # between two files, to the time that writing one takes
-FORMAT_VERSION = 2  # 1 did not hold whose progress it is
 
 
 class Checkpoint:
@@ -64,15 +63,13 @@ class Checkpoint:
         return None
 
     def _read(self, path) -> dict:
-        tensors, document = read_container(
-            path, kind="checkpoint", version=FORMAT_VERSION
-        )
+        tensors, document = read(path, **_KIND)
         others = unlike(self.fit, document.get("fit", {}))
         if others:
             raise ValueError(
                 f"{str(path)!r} is of another fit: its `{'`, `'.join(others)}` differ."
             )
-        return from_plain(document["progress"], tensors)
+        return unpack(document["progress"], tensors)
 
     def save(self, progress: dict) -> None:
         """Write progress; whatever happens meanwhile, one whole file is there.
@@ -83,19 +80,17 @@ class Checkpoint:
             That names the file.
         """
         tensors = {}
-        progress = to_plain(progress, "progress", tensors)
+        progress = pack(progress, "progress", tensors)
         document = {"fit": self.fit, "progress": progress}
         with suppress(FileNotFoundError):  # there is none, or another fit was quicker
             os.replace(self.path, self.previous)
-        write_container(
-            self.path, tensors, document, kind="checkpoint", version=FORMAT_VERSION
-        )
+        write(self.path, tensors, document, **_KIND)
 
 
 class SaveProgress(Callback):
     """Writes checkpoints at the ends of epochs, in at most 5% of the time.
 
-    The last epoch of a stage always gets one.
+    The last epoch of a stage, and the one in which Ctrl-C comes, always get one.
 
     Parameters
     ----------
@@ -111,7 +106,8 @@ class SaveProgress(Callback):
 
     def on_epoch_end(self, net, **kwargs):
         start = time.monotonic()
-        if start >= self.next_ or len(net.history) == net.max_epochs:
+        last = len(net.history) == net.max_epochs or net.stop_requested()
+        if last or start >= self.next_:
             self.restarts.save(self.run, net)
             end = time.monotonic()
             self.next_ = end + LEAST_PAUSE * (end - start)

@@ -68,7 +68,7 @@ class Restarts:
             self.best, self.elbo, self.labels = run, elbo, partition
 
     def save(self, run: Run | None = None, trainer=None) -> None:
-        """Write a checkpoint, if there is one to write, perhaps of a run that trains."""
+        """Write to the checkpoint, if there is one; also a run that trains."""
         if self.checkpoint is None:
             return
         kept = {"seeds": self.seeds, "partitions": self.partitions, "run": None}

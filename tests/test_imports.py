@@ -93,8 +93,8 @@ MAY_IMPORT = {
     "_identity": set(),
     "_interrupt": set(),
     "recipes": set(),
-    "_plain": set(),
     "_constraints": set(),
+    "_checkpoint": {"_engine.storage", "_identity"},
     "_check_input": {"_engine.arrays", "_engine.samples"},
     "_spherical_kmeans": {
         "_constraints",
@@ -132,12 +132,10 @@ MAY_IMPORT = {
     "_engine.size": {"_engine.ambient", "_engine.backbones"},
     "_engine.schedule": {"_engine.arrays"},
     "_engine.passes": set(),
-    "_engine.atomic": set(),
     "_engine.memory": set(),
-    "_engine.container": {"_engine.atomic"},
+    "_engine.storage": set(),
     "_engine.model": {"_engine.objective", "_engine.backbones"},
     "_engine.inference": {"_engine.model", "_engine.objective"},
-    "_engine.parts": {"_engine.model", "_engine.backbones"},
     "_engine.trainer": {
         "_engine.ambient",
         "_engine.model",

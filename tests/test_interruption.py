@@ -54,8 +54,14 @@ class EndAfter(Callback):
             raise KeyboardInterrupt
 
 
+@pytest.fixture(autouse=True)
+def half_of_the_epochs_for_moco(monkeypatch):
+    """Three epochs of MoCo, two and one of EM, in six."""
+    monkeypatch.setattr(MiCEClustering, "_init_share", 0.5)
+
+
 def mice(**options):
-    return MiCEClustering(4, max_epochs=6, init_share=0.5, **OPTIONS | options)
+    return MiCEClustering(4, **{"max_epochs": 6} | OPTIONS | options)
 
 
 def assert_usable(estimator, n_epochs):
@@ -321,12 +327,11 @@ def test_a_queue_that_is_too_large_to_be_kept_twice_is_filled_anew(size, monkeyp
 # ---------------------------------------------------------- early stopping, the bar
 
 
-def test_early_stopping_works_as_it_comes():
+def test_early_stopping_works_as_it_comes(monkeypatch):
+    monkeypatch.setattr(MiCEClustering, "_n_rounds", 1)
     # No epoch after the first improves by so much: each stage ends after three.
     stop = EarlyStopping(patience=2, threshold=100)
-    estimator = MiCEClustering(
-        4, max_epochs=9, init_share=0.5, n_rounds=1, callbacks=[stop], **OPTIONS
-    ).fit(IMAGES)
+    estimator = mice(max_epochs=9, callbacks=[stop]).fit(IMAGES)
     stages = [row["stage"] for row in estimator.history_]
     assert stages == ["moco"] * 3 + ["em"] * 3
     assert "valid_loss" not in estimator.history_[0]

@@ -1,14 +1,12 @@
 """Whether images may be mirrored and tilted, decided by the images."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine.samples import Samples, infer_format
 from sk_mice._engine.views.invariances import (
     _sheared,
@@ -21,7 +19,6 @@ from sk_mice._engine.views.invariances import (
 
 CPU = torch.device("cpu")
 DIGITS = load_digits().images.astype(np.float32) / 16
-TINY = {"backbone": "resnet-small-4", "embedding_dim": 8, "max_epochs": 1}
 
 
 def decide(X):
@@ -92,29 +89,6 @@ def test_few_images_have_to_be_all_the_more_alike():
     assert not decide(DIGITS[:50])
 
 
-@pytest.mark.parametrize("make", [partial(MiCEClustering, 1), MoCo])
-def test_fit_says_what_it_decided(make):
-    X = DIGITS[:100]
-    assert make(**TINY).fit(X).flip_ is False
-    assert make(**TINY, flip=True).fit(X).flip_ is True
-    assert make(**TINY).fit(half_mirrored(X)).flip_ is True
-    assert make(**TINY, flip=np.bool_(False)).fit(half_mirrored(X)).flip_ is False
-
-
-def test_auto_is_what_it_decides():
-    auto, off, on = (
-        MoCo(**TINY, flip=flip, random_state=0).fit(DIGITS[:100]).history_[-1]["elbo"]
-        for flip in ("auto", False, True)
-    )
-    assert auto == off != on
-
-
-def test_flip_is_false_where_nothing_is_mirrored():
-    vectors = DIGITS[:100].reshape(100, -1)
-    assert MoCo(**TINY | {"backbone": "mlp"}, flip=True).fit(vectors).flip_ is False
-    assert MoCo(**TINY, flip=True, augmentation=None).fit(DIGITS[:100]).flip_ is False
-
-
 # Tilting
 
 
@@ -166,27 +140,3 @@ def test_the_gain_of_what_has_no_shape_is_a_share(kind):
     assert 0 <= gain(images) < 0.1
     if kind in ("equal", "constant"):
         assert gain(images) == 0
-
-
-@pytest.mark.parametrize("make", [partial(MiCEClustering, 1), MoCo])
-def test_fit_says_how_far_it_tilted(make):
-    assert make(**TINY).fit(DIGITS[:100]).affine_ == (10, 10)
-    assert make(**TINY).fit(crosses()).affine_ == (0, 0)
-    assert make(**TINY, affine=[5, 0]).fit(DIGITS[:100]).affine_ == (5, 0)
-
-
-def test_tilt_is_none_where_nothing_is_tilted():
-    vectors = DIGITS[:100].reshape(100, -1)
-    colour = np.repeat(DIGITS[:100, ..., None], 3, axis=-1)
-    tilt = {"affine": (5, 5)}
-    assert MoCo(**TINY | {"backbone": "mlp"}, **tilt).fit(vectors).affine_ == (0, 0)
-    assert MoCo(**TINY, **tilt, augmentation=None).fit(DIGITS[:100]).affine_ == (0, 0)
-    assert MoCo(**TINY).fit(colour).affine_ == (0, 0)
-
-
-def test_auto_tilts_as_it_decides():
-    auto, off, on = (
-        MoCo(**TINY, affine=affine, random_state=0).fit(DIGITS[:100]).history_
-        for affine in ("auto", (0, 0), (10, 10))
-    )
-    assert auto[-1]["elbo"] == on[-1]["elbo"] != off[-1]["elbo"]

@@ -27,7 +27,8 @@ from skorch.callbacks import Callback
 import sk_mice
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
 from sk_mice._engine import trainer
-from sk_mice.backbones import SmallResNet
+from sk_mice.ablations import PaperMiCE
+from sk_mice.backbones import ResNet, SmallResNet
 
 IMAGES = np.random.default_rng(0).random((80, 12, 12))
 ROWS = IMAGES.reshape(80, -1)
@@ -41,7 +42,7 @@ def tiny(cls=MiCEClustering, **options):
         "embedding_dim": 8,
         "random_state": 0,
     }
-    if cls is MiCEClustering:
+    if issubclass(cls, MiCEClustering):
         defaults["n_clusters"] = 3
     return cls(**(defaults | options))
 
@@ -123,7 +124,7 @@ def jitter(stack, generator):
 
 FITS = {
     "mice": lambda: tiny(),
-    "random": lambda: tiny(init="random", gating_prototypes="uniform"),
+    "random": lambda: tiny(PaperMiCE, init="random", gating_prototypes="uniform"),
     "own network": lambda: tiny(backbone=Restless),
     "own views": lambda: tiny(augmentation=jitter),
     "vectors": lambda: tiny(backbone="mlp"),
@@ -159,7 +160,7 @@ def test_streams_of_random_numbers_are_independent():
             seeds.append(net.generator.initial_seed())
             seeds.append(net.order_generator.initial_seed())
 
-    tiny(n_init=2, max_epochs=4, init_share=0.5, callbacks=[Note()]).fit(IMAGES)
+    tiny(n_init=2, max_epochs=20, callbacks=[Note()]).fit(IMAGES)
     assert len(seeds) == 2 * 3 * 2  # restarts, MoCo and two rounds of EM, generators
     assert len(set(seeds)) == len(seeds)
 
@@ -199,10 +200,11 @@ SETTINGS = {
 RANDOM = {"init": "random"}
 KINDS = {
     "images": {},
-    "simclr": {"augmentation": "simclr", "flip": "auto", "affine": "auto"} | RANDOM,
+    "simclr": {"augmentation": "simclr"} | RANDOM,
     "vectors": {"backbone": "mlp", "n_neighbors": 3, "expert_prototypes": "passes"}
+    | {"cls": PaperMiCE}
     | RANDOM,
-    "resnet18": {"backbone": "resnet18-maxpool", "max_epochs": 1} | RANDOM,
+    "resnet18": {"backbone": ResNet(18, max_pool=True), "max_epochs": 1} | RANDOM,
 }
 
 
@@ -227,7 +229,7 @@ def test_settings_of_the_process_change_nothing(settings, kind, plain):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_settings_of_the_process_change_no_copy_of_a_model(settings, tmp_path):
-    model = tiny(queue_precision="float32").fit(IMAGES)
+    model = tiny(precision="float32").fit(IMAGES)
     more = {"warm_start": True, "max_epochs": 1}
     expected = digest(copy.deepcopy(model).set_params(**more), IMAGES)
     with SETTINGS[settings]():
@@ -251,7 +253,6 @@ def test_counts_of_an_epoch_go_beyond_what_float32_can_count():
     model = tiny(
         **{"n_clusters": 100, "backbone": "mlp", "embedding_dim": 2, "queue_size": 1},
         **{"init": "random", "max_epochs": 1, "batch_size": 10_000},
-        gating_prototypes="repelled",
     ).fit(X)
     (row,) = model.history_
     assert sum(row["posterior_counts"]) == X.shape[0] * 100
@@ -264,7 +265,7 @@ def queue_twice(kept):
     X = np.random.default_rng(0).random((1024, 8), dtype=np.float32)
     tiny(
         **{"n_clusters": 1000, "embedding_dim": 72, "backbone": "mlp", "max_epochs": 1},
-        **{"init": "random", "queue_precision": "float32"},
+        **{"init": "random", "precision": "float32"},
     ).fit(X)
     print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
@@ -287,7 +288,7 @@ def predict_and_fit(model, X, results):
 
 def other_process(method):
     # Whatever the machine's own choice: pickles hold a queue in float32 by other means.
-    model = tiny(queue_precision="float32").fit(IMAGES)
+    model = tiny(precision="float32").fit(IMAGES)
     context = multiprocessing.get_context(method)
     results = context.Queue()
     args = model, IMAGES, results
@@ -319,7 +320,7 @@ def copy_and_store(model, results):
 def fork_with_a_large_model():
     # So large that torch spreads what is done with its queue over its threads.
     X = np.random.default_rng(0).random((2000, ROWS.shape[1]))
-    more = {"n_clusters": 10, "backbone": "mlp", "queue_precision": "float32"}
+    more = {"n_clusters": 10, "backbone": "mlp", "precision": "float32"}
     model = tiny(**more, embedding_dim=16, init="random").fit(X)
     assert model._model.queue.numel() > 2**18
     context = multiprocessing.get_context("fork")

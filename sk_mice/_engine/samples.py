@@ -129,8 +129,8 @@ def _sample_shape(x_shape, image_shape):
     last, first = x_shape[3] in CHANNELS, x_shape[1] in CHANNELS
     if last and first:
         raise ValueError(
-            f"X of shape {x_shape} can be read as (N, H, W, C) and as (N, C, H, W). Set "
-            f"`image_shape`={x_shape[1:]} for the former, and give "
+            f"X of shape {x_shape} can be read as (N, H, W, C) and as (N, C, H, W). "
+            f"Set `image_shape`={x_shape[1:]} for the former, and give "
             "X.transpose(0, 2, 3, 1) in the latter case."
         )
     if not (last or first):

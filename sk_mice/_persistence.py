@@ -1,0 +1,607 @@
+"""Fitted estimators as files without code."""
+
+import math
+import platform
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+import sklearn
+import torch
+from sklearn.utils._param_validation import validate_parameter_constraints
+from sklearn.utils.validation import check_is_fitted
+
+from . import __version__, augmentation, backbones
+from ._base import ContrastiveEstimator
+from ._classification_em import ClassificationEM
+from ._engine.ambient import OwnDraws, own_settings
+from ._engine.inference import Inference
+from ._engine.model import ContrastiveMixture
+from ._engine.samples import CHANNELS, LARGEST, SampleFormat
+from ._engine.storage import (
+    UNREADABLE,
+    NotDataError,
+    as_path,
+    pack,
+    read,
+    reason,
+    unpack,
+    write,
+)
+from ._mice import MiCEClustering
+from ._moco import MoCo
+from ._spherical_kmeans import SphericalKMeans
+from .ablations import PaperMiCE, PaperMoCo
+
+_KIND = {"kind": "model", "version": 3}  # `read` refuses all others
+# Classes whose objects may be parameters: a file has their names and parameters.
+_BACKBONES = (backbones.MLP, backbones.ResNet, backbones.SmallResNet)
+_AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
+PARAMETER_CLASSES = {
+    cls.__name__: cls
+    for cls in (*_BACKBONES, *_AUGMENTATIONS, ClassificationEM, SphericalKMeans)
+}
+# Parameters that no file has: the next `fit` would write to a folder of its choice.
+_LEFT_OUT = ("checkpoint",)
+_LARGEST_PROBE = 64  # pixels a side
+# By how much a unit vector's norm may be off: a queue may be in bfloat16.
+_ROUNDING = 0.01
+
+
+# ---------------------------------------------------------- what is kept of each class
+
+
+class _Rule(NamedTuple):
+    """What an attribute must be: in words, and whether a value is that.
+
+    Sizes have letters: D features, and others that are learned from the first
+    attribute that has them.
+    """
+
+    words: str
+    holds: Callable  # of a value and the sizes
+
+
+def _array(shape: str, words: str, right: Callable) -> _Rule:
+    """An array with a letter for each dimension, for whose values a test holds."""
+
+    def holds(value, sizes):
+        if not isinstance(value, np.ndarray) or value.ndim != len(shape):
+            return False
+        pairs = zip(shape, value.shape, strict=True)
+        known = all(sizes.setdefault(letter, n) == n for letter, n in pairs)
+        return known and right(value, sizes)
+
+    return _Rule(f"{words}, in shape ({', '.join(shape)})", holds)
+
+
+def _are_labels(array, sizes) -> bool:
+    right = array.dtype.kind == "i" and array.size > 0
+    return right and array.min() >= 0 and array.max() < sizes["K"]
+
+
+def _are_floats(array, sizes=None) -> bool:
+    return array.dtype in (np.float32, np.float64) and bool(np.isfinite(array).all())
+
+
+def _are_units(rows, sizes=None) -> bool:
+    if isinstance(rows, np.ndarray):
+        if not _are_floats(rows):
+            return False
+        rows = torch.from_numpy(rows)
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    norms = torch.linalg.vector_norm(rows, dim=-1, dtype=dtype)
+    # A network whose weights are zero embeds everything at zero.
+    return bool((((norms - 1).abs() <= _ROUNDING) | ~rows.any(dim=-1)).all())
+
+
+def _are_shares(array) -> bool:
+    total = array.sum(dtype=np.float64)
+    return array.min() >= 0 and abs(total - 1) <= _ROUNDING
+
+
+def _is_positive(matrix) -> bool:
+    if not (_are_floats(matrix) and np.allclose(matrix, matrix.T)):
+        return False
+    try:
+        np.linalg.cholesky(matrix.astype(np.float64))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _is_output_config(value, sizes) -> bool:
+    known = {("transform", name) for name in ("default", "pandas", "polars")}
+    return isinstance(value, dict) and set(value.items()) <= known
+
+
+_COUNT = _Rule("be a count", lambda v, _: type(v) is int and 0 <= v < 2**63)
+_FLAG = _Rule("be a bool", lambda v, _: type(v) is bool)
+_NUMBER = _Rule(
+    "be a finite float", lambda v, _: isinstance(v, float) and math.isfinite(v)
+)
+_LABELS = _array("N", "be integers from 0 to K - 1", _are_labels)
+_OR_NO_LABELS = _Rule(
+    f"be None, or {_LABELS.words}", lambda v, s: v is None or _LABELS.holds(v, s)
+)
+_FLOATS = _array("KD", "be finite floats", _are_floats)
+_UNITS = _array("KD", "be unit vectors", _are_units)
+_ROWS = _Rule(
+    "be a list of dicts",
+    lambda v, _: type(v) is list and all(type(row) is dict for row in v),
+)
+_VIEWS = _Rule(
+    "be an augmentation", lambda v, _: v is None or isinstance(v, _AUGMENTATIONS)
+)
+_SHARES = _array(
+    "K", "be shares that sum to 1", lambda a, _: _are_floats(a) and _are_shares(a)
+)
+_COVARIANCE = _array("CC", "be symmetric and positive", lambda a, _: _is_positive(a))
+_SIZES = _array("K", "be those of `labels_`", lambda a, _: a.dtype.kind == "i")
+_NAMES = _array(
+    "D", "be one for each feature", lambda a, _: all(isinstance(v, str) for v in a)
+)
+_PARAMETERS = _Rule("be parameters", lambda v, _: isinstance(v, dict))
+
+_OF_ALL = {
+    "feature_names_in_": _NAMES,
+    "_sklearn_output_config": _Rule("be that of `set_output`", _is_output_config),
+}
+_OF_NETWORKS = {
+    "n_features_in_": _COUNT,
+    "n_iter_": _COUNT,
+    "history_": _ROWS,
+    "_fitted_with": _PARAMETERS,
+}
+_OF_MICE = (
+    _OF_NETWORKS
+    | {"elbo_": _NUMBER, "converged_": _FLAG}
+    | {"cluster_sizes_": _SIZES, "labels_": _LABELS},
+    _OF_ALL
+    | {"augmentation_": _VIEWS, "init_labels_": _OR_NO_LABELS, "stability_": _NUMBER},
+)
+_OF_MOCO = (_OF_NETWORKS, _OF_ALL | {"augmentation_": _VIEWS})
+# Attributes that every fit leaves, and those that some do; in the order of the checks.
+_ATTRIBUTES = {
+    MiCEClustering: _OF_MICE,
+    MoCo: _OF_MOCO,
+    PaperMiCE: _OF_MICE,
+    PaperMoCo: _OF_MOCO,
+    ClassificationEM: (
+        {
+            "n_features_in_": _COUNT,
+            "n_iter_": _COUNT,
+            "means_": _array("KC", "be finite floats", _are_floats),
+            "covariance_": _COVARIANCE,
+            "weights_": _SHARES,
+            "mean_": _array("D", "be finite floats", _are_floats),
+            "components_": _array("CD", "be finite floats", _are_floats),
+            "labels_": _LABELS,
+        },
+        _OF_ALL,
+    ),
+    SphericalKMeans: (
+        {
+            "n_features_in_": _COUNT,
+            "cluster_centers_": _UNITS,
+            "_sums": _FLOATS,
+            "labels_": _LABELS,
+            "inertia_": _NUMBER,
+        },
+        _OF_ALL | {"n_iter_": _COUNT, "n_steps_": _COUNT},
+    ),
+}
+
+
+def save(model, path):
+    """Write a fitted estimator to a file that holds no code.
+
+    The file is a safetensors file: tensors, and JSON for all else, with a checksum over
+    everything. It is written whole or not at all; an earlier file is replaced and its
+    mode is kept. The parameter `checkpoint` is not stored.
+
+    Parameters
+    ----------
+    model : MiCEClustering, MoCo, ClassificationEM or SphericalKMeans
+        Fitted. It is stored on the CPU, wherever it is.
+    path : str or path-like
+        ``.safetensors`` is the usual ending.
+
+    Raises
+    ------
+    TypeError
+        If `model` is anything else, or `path` neither a string nor path-like.
+    NotFittedError
+        If it is not fitted.
+    ValueError
+        If one of its parameters is invalid, or it is a model that :func:`load` would
+        refuse: something in it is not finite, say.
+    OSError
+        That names `path`, if the file cannot be written: also if `path` is a folder, a
+        FIFO or a device, or a file that its owner may not write to (even for root). An
+        earlier file is left as it was.
+
+    Warns
+    -----
+    UserWarning
+        If a parameter cannot be stored, as it is code or a live object (a callable,
+        `callbacks`, a RandomState): the file has its default instead. Predictions do
+        not depend on these. A `backbone` that is a module or a callable is no such
+        case: `load` asks for it.
+
+    See Also
+    --------
+    load : The way back.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import sk_mice
+    >>> kmeans = sk_mice.SphericalKMeans(2, random_state=0).fit(np.eye(4))
+    >>> with TemporaryDirectory() as folder:
+    ...     sk_mice.save(kmeans, f"{folder}/kmeans.safetensors")
+    ...     again = sk_mice.load(f"{folder}/kmeans.safetensors")
+    >>> bool((again.predict(np.eye(4)) == kmeans.labels_).all())
+    True
+    """
+    path = as_path(path)
+    if type(model) not in _ATTRIBUTES:
+        *most, last = (cls.__name__ for cls in _ATTRIBUTES)
+        raise TypeError(
+            f"`model` must be a {', '.join(most)} or {last}; got a "
+            f"{type(model).__name__}."
+        )
+    check_is_fitted(model)
+    model._validate_params()
+    tensors, left_out = {}, []
+    with own_settings(), OwnDraws(0):
+        document = _to_document(model, tensors, left_out)
+        try:
+            _check_attributes(model)
+            if isinstance(model, ContrastiveEstimator):
+                _check_trained(model)
+        except UNREADABLE as error:
+            raise ValueError(f"`model` cannot be saved: {reason(error)}") from error
+    write(path, tensors, document, **_KIND)
+    if left_out:  # after all is safe, as a warning may be an error
+        warnings.warn(
+            f"A file without code cannot hold the {', the '.join(left_out)}: the "
+            "loaded model has defaults for such parameters, and no such attributes.",
+            stacklevel=2,
+        )
+
+
+def load(path, backbone=None):
+    """Read an estimator that :func:`save` wrote.
+
+    Loading runs no code from the file and needs no trust in whoever made it.
+
+    Parameters
+    ----------
+    path : str or path-like
+        Of a regular file.
+    backbone : nn.Module or callable, default=None
+        The estimator's own `backbone`, if that was a module or a callable, since no
+        file can hold its code: a module like it, whatever its weights, or a factory.
+        Names, shapes and types of its tensors are compared with the file.
+
+    Returns
+    -------
+    MiCEClustering, MoCo, ClassificationEM or SphericalKMeans
+        On the CPU.
+
+    Raises
+    ------
+    TypeError
+        If `path` is neither a string nor path-like.
+    OSError
+        If the file cannot be read, or is a folder, a FIFO, a device or a socket.
+    ValueError
+        If the file is of another kind, of a later format version, truncated or
+        otherwise damaged, if it holds what no fit gives, or if `backbone` does not fit
+        it; names the file and the reason.
+
+    See Also
+    --------
+    save : Has an example.
+    """
+    path = as_path(path)
+    tensors, document = read(path, **_KIND)
+    try:
+        with own_settings(), OwnDraws(0):
+            return _restore(document, tensors, backbone)
+    except UNREADABLE as error:
+        raise ValueError(f"{path!r} cannot be loaded: {reason(error)}") from error
+
+
+# --------------------------------------------------------------------------- writing
+
+
+def _to_document(model, tensors, left_out) -> dict:
+    """All of a model but its tensors; names what is no data."""
+    parameters = model.get_params(deep=False)
+    attributes = {k: v for k, v in vars(model).items() if k not in parameters}
+    parameters = {k: v for k, v in parameters.items() if k not in _LEFT_OUT}
+    parts = {"parameters": parameters, "attributes": attributes}
+    parts |= {"format": {}, "network": {}}
+    if isinstance(model, ContrastiveEstimator):
+        parts["format"] = asdict(attributes.pop("_format"))
+        attributes.pop("_inference")  # follows from the model
+        if callable(attributes.get("augmentation_")):  # as the parameter, which is said
+            del attributes["augmentation_"]
+        weights, parts["network"] = _take_apart(attributes.pop("_model"))
+        tensors |= {f"model.{name}": tensor for name, tensor in weights.items()}
+    required, optional = _ATTRIBUTES[type(model)]
+    for name in sorted(attributes.keys() - required.keys() - optional.keys()):
+        left_out.append(f"attribute `{name}`")
+        del attributes[name]
+    if "_fitted_with" in attributes:
+        attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
+    parts["parameters"] = _without_module(parameters)
+    versions = {  # for whoever has to find out what wrote a file
+        "sk_mice": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scikit-learn": sklearn.__version__,
+        "torch": torch.__version__,
+    }
+    document = {"class": type(model).__name__, "versions": versions}
+    for part, values in parts.items():
+        document[part] = {}
+        for name, value in values.items():
+            own = {}
+            try:
+                packed = pack(value, f"{part}.{name}", own, PARAMETER_CLASSES)
+            except (NotDataError, RecursionError):
+                left_out.append(f"{part.removesuffix('s')} `{name}`")
+            else:
+                document[part][name] = packed
+                tensors |= own
+    return document
+
+
+def _without_module(parameters: dict) -> dict:
+    """Parameters without a `backbone` of the user's own, for which `load` asks."""
+    is_data = (str, *PARAMETER_CLASSES.values())
+    if isinstance(parameters.get("backbone", ""), is_data):
+        return parameters
+    return parameters | {"backbone": None}
+
+
+def _take_apart(model: ContrastiveMixture):
+    """Copies of a model's tensors on the CPU, and what the tensors do not say."""
+    state = model.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
+    tensors = {name: v.cpu().contiguous().clone() for name, v in state.items()}
+    figures = {"backbone": model.backbone, "tau": model.tau, "kappa": model.kappa}
+    figures |= {"class_level": model.class_level, "shared_head": model.shared_head}
+    return tensors, figures
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def _restore(document, tensors, backbone):
+    cls = {cls.__name__: cls for cls in _ATTRIBUTES}[document["class"]]
+    weights = {
+        name.removeprefix("model."): tensors.pop(name)
+        for name in list(tensors)
+        if name.startswith("model.")
+    }
+    parameters, attributes, fmt, network = (
+        {k: unpack(v, tensors, PARAMETER_CLASSES) for k, v in document[part].items()}
+        for part in ("parameters", "attributes", "format", "network")
+    )
+    _expect(not tensors, "tensors", "all be in use")
+    required, optional = _ATTRIBUTES[cls]
+    _expect_only(parameters, cls().get_params(deep=False), "parameters")
+    _expect_only(attributes, required | optional, "attributes")
+    fitted_with = attributes.get("_fitted_with", {})
+    _expect_only(fitted_with, getattr(cls, "_of_the_model", ()), "`_fitted_with`")
+    _check_given(backbone, network, parameters)
+    if fitted_with.get("backbone", "") is None:
+        fitted_with["backbone"] = backbone
+    model = cls(**{k: v for k, v in parameters.items() if k not in _LEFT_OUT})
+    model._validate_params()
+    _check_parts(network, parameters, attributes)
+    vars(model).update(attributes)
+    if issubclass(cls, ContrastiveEstimator):
+        model._format = SampleFormat(**fmt)
+    _check_attributes(model)  # before anything is built of the size that they claim
+    if issubclass(cls, ContrastiveEstimator):
+        shape = model._make_views().out_shape
+        model._model = _put_together(weights, network, shape, backbone)
+        model._inference = Inference(model._model)
+        _check_trained(model)
+    return model
+
+
+def _check_parts(network, parameters, attributes) -> None:
+    """Objects in parameters are valid, and of the class that belongs there."""
+    values = [*parameters.values(), *attributes.values(), network.get("backbone")]
+    for value in values:
+        if isinstance(value, tuple(PARAMETER_CLASSES.values())):
+            value._validate_params()
+    known = isinstance(network.get("backbone"), (*_BACKBONES, type(None)))
+    _expect(known, "network", "have a backbone that is known")
+
+
+def _check_given(backbone, network, parameters) -> None:
+    """The user gives a backbone if, and only if, the file cannot name it."""
+    own = bool(network) and None in (network["backbone"], parameters["backbone"])
+    if own and backbone is None:
+        raise ValueError(
+            "its `backbone` was a module or a callable; give such a one to `load`."
+        )
+    if backbone is not None and not own:
+        raise ValueError("it needs no `backbone`; give none to `load`.")
+    if own and parameters["backbone"] is None:
+        parameters["backbone"] = backbone
+
+
+def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
+    """The model that has these weights, in evaluation mode.
+
+    Nothing is allocated before all names, shapes and types have been compared.
+    """
+    queue, omega = weights["queue"], weights.get("gating_prototypes")
+    if queue.ndim != 3 or queue.numel() == 0:
+        raise ValueError(f"its queue must hold embeddings; got {_words(queue)}.")
+    size, n_experts, dim = queue.shape
+    halved = queue.dtype == torch.bfloat16  # it may be kept in either
+    queue_dtype = torch.bfloat16 if halved else torch.float32
+    known = figures.pop("backbone")
+    # Called once, and outside of `build`: a factory may do more than build.
+    source = known
+    if known is None:
+        resolved = backbones.resolve_backbone(backbone, shape, torch.device("cpu"))
+        source = backbones.build_backbone(resolved, shape)
+
+    def build(device):
+        with torch.device(device):
+            network = backbones.build_backbone(source, shape)
+            return ContrastiveMixture(
+                network,
+                backbones.feature_count(network, shape),
+                n_experts=n_experts,
+                embedding_dim=dim,
+                queue_size=size,
+                omega=omega if omega is None else torch.empty(n_experts, dim),
+                queue_dtype=queue_dtype,
+                backbone=known,
+                **figures,
+            )
+
+    model = build("meta")  # has shapes and no memory
+    needed = {key: _words(tensor) for key, tensor in model.state_dict().items()}
+    found = {key: _words(tensor) for key, tensor in weights.items()}
+    for key in sorted(needed.keys() | found.keys()):
+        has, needs = (words.get(key, "nothing") for words in (found, needed))
+        _expect(has == needs, repr(key), f"be {needs}; it is {has}")
+    if known is None:  # may keep more than its state, and share parts of it
+        model = build("cpu")
+    model.load_state_dict(weights, assign=known is not None)
+    return model.to("cpu", memory_format=torch.channels_last).eval()
+
+
+def _words(tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+# -------------------------------------------------------- what every fitted model is
+
+
+def _expect(condition, name: str, what: str) -> None:
+    if not condition:
+        raise ValueError(f"its {name} must {what}.")
+
+
+def _expect_only(found, known, name: str) -> None:
+    unknown = ", ".join(sorted(set(found) - set(known)))
+    _expect(not unknown, name, f"not include {unknown}")
+
+
+def _check_attributes(model) -> None:
+    """All that a fitted estimator has beside its network."""
+    attributes = vars(model)
+    required, optional = _ATTRIBUTES[type(model)]
+    missing = ", ".join(sorted(required.keys() - attributes.keys()))
+    _expect(not missing, "attributes", f"include {missing}")
+    sizes = {"D": model.n_features_in_}
+    for name, rule in (required | optional).items():
+        if name in attributes:
+            right = rule.holds(attributes[name], sizes)
+            _expect(right, f"`{name}`", rule.words)
+    if isinstance(model, ContrastiveEstimator):
+        _check_format(model._format, model.n_features_in_)
+
+
+def _check_format(fmt: SampleFormat, n_features: int) -> None:
+    shape, sides = fmt.shape, [*fmt.shape, *fmt.input_shape]
+    # First, as a string times a number is a long string.
+    right = all(isinstance(side, Integral) for side in sides) and min(sides) > 0
+    right = right and type(fmt.channels_first) is bool
+    right = right and math.prod(shape) == math.prod(fmt.input_shape) == n_features
+    is_sample = len(shape) == 1 or (len(shape) == 3 and shape[0] in CHANNELS)
+    _expect(right and is_sample, "format", "be that of a sample")
+    right = len(fmt.mean) == len(fmt.std) == shape[0]
+    right = right and _are_numbers([fmt.low, fmt.high, *fmt.mean, *fmt.std])
+    # An image is scaled to [0, 1] before it is standardised.
+    largest = 1 + _ROUNDING if fmt.is_image else LARGEST
+    right = right and max(map(abs, fmt.mean)) <= largest
+    right = right and 0 < min(fmt.std) <= max(fmt.std) <= largest
+    right = right and 0 < fmt.high - fmt.low < math.inf
+    _expect(right, "format", "have the statistics of each channel or feature")
+
+
+def _are_numbers(figures) -> bool:
+    """Whether all can be floats, and none is NaN or a bool."""
+    right = all(isinstance(v, Real) and not isinstance(v, bool) for v in figures)
+    return right and not any(math.isnan(float(v)) for v in figures)
+
+
+def _check_trained(model) -> None:
+    """The network, and what attributes have to do with it."""
+    network = model._model
+    _check_network(network)
+    mixture = isinstance(model, MiCEClustering)
+    n_clusters = network.queue.shape[1]
+    gated = network.gating_prototypes is not None
+    right = gated if mixture else n_clusters == 1 and not gated
+    _expect(right, "tensors", f"be those of {type(model).__name__}")
+    if mixture:
+        sizes = np.bincount(model.labels_, minlength=n_clusters)
+        same = np.array_equal(model.cluster_sizes_, sizes)
+        _expect(same, "`cluster_sizes_`", "be those of `labels_`")
+    _probe(model)
+
+
+def _check_network(network) -> None:
+    figures = {"tau": network.tau, "kappa": network.kappa}
+    limits = {name: MiCEClustering._parameter_constraints[name] for name in figures}
+    validate_parameter_constraints(limits, figures, caller_name="the network")
+    for name, tensor in network.state_dict().items():
+        if tensor.is_floating_point() and tensor.numel():
+            extremes = torch.stack(torch.aminmax(tensor.detach()))
+            _expect(extremes.isfinite().all(), repr(name), "be finite")
+            positive = name.endswith("running_var")
+            _expect(not positive or extremes[0] >= 0, repr(name), "not be negative")
+        if name.endswith("num_batches_tracked"):
+            counts = tensor.min() >= 0 and tensor.max() < 2**53
+            _expect(counts, repr(name), "be a count")
+    index = network.queue_index.item()
+    _expect(0 <= index < len(network.queue), "'queue_index'", "lie in the queue")
+    _expect(all(map(_are_units, network.queue.split(256))), "queue", "be unit vectors")
+    if network.gating_prototypes is not None:
+        right = _are_units(network.gating_prototypes.detach())
+        _expect(right, "gating prototypes", "be unit vectors")
+
+
+def _probe(model) -> None:
+    """Infer from black, white and noise, or their like: the result must be finite.
+
+    Finite weights may still be too large. Networks that have names take images of any
+    size, so that of the format costs nothing.
+    """
+    fmt, network = model._format, model._model
+    shape = model._make_views().out_shape
+    if network.backbone is not None and fmt.is_image:
+        shape = (shape[0], *(min(side, _LARGEST_PROBE) for side in shape[1:]))
+    noise = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    samples = torch.stack([torch.zeros(shape), torch.ones(shape), noise])
+    if fmt.is_image:
+        mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (fmt.mean, fmt.std))
+        samples = (samples - mean) / std
+    else:
+        samples = 6 * samples - 3  # standard deviations
+    wanted = ["joint", "features", "teacher"]
+    wanted += ["gating"] * (network.gating_prototypes is not None)
+    known = model._inference(samples.float().to(model.device_), *wanted)
+    finite = all(value.isfinite().all() for value in known)
+    _expect(finite, "network", "infer finite values")

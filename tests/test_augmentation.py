@@ -1,0 +1,139 @@
+"""How augmentations are meant, and what "auto" decides for a set of samples."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from sk_mice import MiCEClustering, MoCo
+from sk_mice._engine.samples import Samples, infer_format
+from sk_mice.augmentation import (
+    ImageAugmentation,
+    VectorAugmentation,
+    resolve_augmentation,
+)
+from sk_mice.backbones import SmallResNet
+
+DIGITS = load_digits().images[:100]
+VECTORS = DIGITS.reshape(100, -1)
+CLOTHES = (np.arange(24) % 12 < 6) * np.linspace(1, 2, 60)[:, None, None] + DIGITS[
+    :60, :1, :1
+] * np.ones((24, 24))
+SMALL = {"backbone": SmallResNet(4), "embedding_dim": 8, "max_epochs": 1}
+
+
+def resolved(augmentation, X):
+    return resolve_augmentation(
+        augmentation, Samples(X, infer_format(X), torch.device("cpu"))
+    )
+
+
+def mirrored(images):
+    """A set that is as likely to hold an image as its mirror image."""
+    turned = np.random.RandomState(0).rand(len(images)) < 0.5
+    return np.where(turned[:, None, None], images[:, :, ::-1], images)
+
+
+def test_auto_decides_by_the_images():
+    handwriting = resolved("moco", DIGITS)
+    assert handwriting.get_params() == {
+        "colours": "moco",
+        "flip": False,
+        "crop_scale": (0.5, 1.0),
+        "affine": (10.0, 10.0),
+    }
+    assert resolved("moco", mirrored(DIGITS)).flip is True
+    assert resolved("simclr", CLOTHES).affine == (0.0, 0.0)
+    colour = np.repeat(DIGITS[..., None], 3, axis=-1)
+    assert resolved("moco", colour).affine == (0.0, 0.0)
+
+
+def test_automatic_crop_scale():
+    for shape, expected in (
+        ((28, 28), (0.5, 1.0)),
+        ((32, 32), (0.5, 1.0)),
+        ((20, 33), (0.2, 1.0)),
+        ((28, 28, 3), (0.2, 1.0)),
+    ):
+        X = np.random.default_rng(0).random((5, *shape))
+        assert resolved("moco", X).crop_scale == expected
+
+
+def test_what_is_given_is_taken():
+    given = ImageAugmentation(
+        colours=None, flip=np.bool_(True), crop_scale=[0.3, 1], affine=[5, 0]
+    )
+    found = resolved(given, DIGITS)
+    assert found.get_params() == {
+        "colours": None,
+        "flip": True,
+        "crop_scale": (0.3, 1.0),
+        "affine": (5.0, 0.0),
+    }
+    assert given.affine == [5, 0]
+    assert resolved("simclr", VECTORS).get_params() == {
+        "noise": 0.2,
+        "replacement": 0.4,
+    }
+    assert resolved(None, DIGITS) is None
+    assert resolved(abs, DIGITS) is abs
+
+
+@pytest.mark.parametrize("cls", [MiCEClustering, MoCo])
+def test_a_fit_says_what_it_decided(cls):
+    options = SMALL | ({"n_clusters": 1} if cls is MiCEClustering else {})
+    estimator = cls(**options).fit(DIGITS)
+    assert estimator.augmentation_.flip is False
+    assert estimator.augmentation == "moco"
+    again = clone(estimator).set_params(augmentation__flip=True).fit(DIGITS)
+    assert again.augmentation_.flip is True
+    assert again.history_[-1]["elbo"] != estimator.history_[-1]["elbo"]
+
+
+def test_auto_is_what_it_decides():
+    def elbo(**parts):
+        augmentation = ImageAugmentation(**parts)
+        moco = MoCo(**SMALL, augmentation=augmentation, random_state=0)
+        return moco.fit(DIGITS).history_[-1]["elbo"]
+
+    assert elbo() == elbo(flip=False, affine=(10, 10))
+    assert elbo() != elbo(affine=(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"crop_scale": (0.0, 1)}, r"`crop_scale` .* got \(0.0, 1\)"),
+        ({"crop_scale": (0.9, 0.5)}, r"`crop_scale` .* got \(0.9, 0.5\)"),
+        ({"crop_scale": (0.9, 1.5)}, r"`crop_scale` must be 'auto' or"),
+        ({"crop_scale": 0.5}, "`crop_scale` .* got 0.5"),
+        ({"crop_scale": "small"}, "`crop_scale` .* got 'small'"),
+        ({"crop_scale": (math.nan, 1)}, r"`crop_scale` .* got \(nan, 1\)"),
+        ({"affine": (181, 0)}, r"`affine` .* 45; got \(181, 0\)"),
+        ({"affine": (-1, 0)}, r"`affine` .* from 0 .* got \(-1, 0\)"),
+        ({"affine": (0, 46)}, r"`affine` .* 45; got \(0, 46\)"),
+        ({"affine": 15}, "`affine` .* got 15"),
+        ({"affine": "small"}, "`affine` .* got 'small'"),
+        ({"flip": "yes"}, "'flip' parameter of ImageAugmentation"),
+        ({"colours": "sepia"}, "'colours' parameter of ImageAugmentation"),
+    ],
+)
+def test_refusals(parts, message):
+    with pytest.raises(ValueError, match=message):
+        resolved(ImageAugmentation(**parts), DIGITS)
+
+
+def test_refusals_of_the_wrong_kind():
+    with pytest.raises(ValueError, match=r"VectorAugmentation, a name, .* for vectors"):
+        resolved(ImageAugmentation(), VECTORS)
+    with pytest.raises(ValueError, match=r"ImageAugmentation, a name, .* for images"):
+        resolved(VectorAugmentation(), DIGITS)
+    with pytest.raises(ValueError, match="'noise' parameter of VectorAugmentation"):
+        resolved(VectorAugmentation(noise=-1), VECTORS)
+    with pytest.raises(ValueError, match="`augmentation` must be 'moco', 'simclr'"):
+        resolved("blur", DIGITS)
+    with pytest.raises(TypeError, match=r"`augmentation` must be .* got 3"):
+        resolved(3, DIGITS)

@@ -1,0 +1,1009 @@
+"""Saved models: what comes back, and what is refused."""
+
+import builtins
+import copy
+import json
+import math
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import cache
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from skorch.callbacks import Callback
+from torch import nn
+
+import sk_mice
+from sk_mice import (
+    ClassificationEM,
+    MiCEClustering,
+    MoCo,
+    SphericalKMeans,
+    _persistence,
+)
+from sk_mice._engine.storage import read, write
+from sk_mice.ablations import PaperMiCE
+from sk_mice.augmentation import ImageAugmentation
+from sk_mice.backbones import SmallResNet
+
+# The fits here are too short to separate anything: a cluster may well be empty.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+IMAGES = load_digits(n_class=3).images[:60]
+ROWS = IMAGES.reshape(60, -1)
+DATA = Path(__file__).parent / "data"
+KIND = _persistence._KIND
+
+
+def tiny(cls=MiCEClustering, **options):
+    defaults = {
+        "backbone": SmallResNet(1),
+        "embedding_dim": 8,
+        "max_epochs": 1,
+        "random_state": 0,
+    }
+    if issubclass(cls, MiCEClustering):
+        defaults |= {"n_clusters": 3, "init": "random"}
+    return cls(**(defaults | options))
+
+
+class Encoder(nn.Module):
+    """A user's own, with all that a module may have."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.conv = nn.Conv2d(1, width, 3)
+        self.again = self.conv  # shared
+        self.norm = nn.BatchNorm2d(width)
+        self.register_buffer("scale", torch.full((), 0.5), persistent=False)
+
+    def forward(self, x):
+        ramp = torch.linspace(0, 1, x.shape[-1])  # lies where torch thinks right
+        return self.norm(self.conv(x * self.scale + ramp)).mean(dim=(2, 3))
+
+
+FITS = {
+    "two stages": lambda: tiny(init="two-stage", max_epochs=2).fit(IMAGES),
+    "restarts": lambda: tiny(n_init=2).fit(IMAGES),
+    "uniform gate": lambda: tiny(kappa=math.inf).fit(IMAGES),
+    "vectors": lambda: tiny(backbone="auto").fit(ROWS),
+    "few features": lambda: tiny(backbone="mlp").fit(ROWS[:, 20:25]),
+    "flattened": lambda: tiny(image_shape=tuple(np.array([8, 8]))).fit(ROWS),
+    "auto": lambda: tiny(backbone="auto").fit(IMAGES),
+    "parameters of many types": lambda: tiny(
+        PaperMiCE,
+        tau=np.float32(0.7),
+        batch_size=np.int64(9),
+        device=torch.device("cpu"),
+        augmentation=ImageAugmentation(flip=np.bool_(False), crop_scale=(0.5, 1.0)),
+        schedule=[0.5],
+    ).fit(IMAGES),
+    "labels": lambda: tiny(init=np.arange(60) % 3).fit(IMAGES),
+    "a clusterer": lambda: tiny(init=SphericalKMeans(), max_epochs=2).fit(IMAGES),
+    "classification EM": lambda: ClassificationEM(3, random_state=0).fit(ROWS),
+    "own backbone": lambda: tiny(backbone=Encoder).fit(IMAGES),
+    "moco": lambda: tiny(MoCo).fit(IMAGES),
+    "kmeans": lambda: SphericalKMeans(3, random_state=0).fit(ROWS),
+    "kmeans, float32": lambda: SphericalKMeans(3).fit(ROWS.astype(np.float32)),
+    "kmeans, array": lambda: SphericalKMeans(3, init=ROWS[:3]).fit(ROWS),
+    "kmeans, batches": lambda: SphericalKMeans(3).partial_fit(ROWS).partial_fit(ROWS),
+}
+
+
+@cache
+def _fitted(name):
+    return FITS[name]()
+
+
+def fitted(name):
+    return copy.deepcopy(_fitted(name))
+
+
+@pytest.fixture
+def mice():
+    return fitted("two stages")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.safetensors"
+
+
+def outputs(model, X):
+    names = ("predict", "predict_proba", "transform", "score")
+    return {n: getattr(model, n)(X) for n in names if hasattr(model, n)}
+
+
+def fitting(model):
+    """Samples of the values and shape that a model's format has."""
+    if isinstance(model, ClassificationEM | SphericalKMeans):
+        return ROWS
+    fmt = model._format
+    noise = np.random.default_rng(0).random((20, *fmt.input_shape))
+    if fmt.is_image:
+        return fmt.low + (fmt.high - fmt.low) * noise
+    return np.array(fmt.mean) + np.array(fmt.std) * (noise - 0.5)
+
+
+def assert_same_value(a, b, name):
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype, name
+        np.testing.assert_array_equal(a, b, err_msg=name)
+    else:
+        assert type(a) is type(b) or isinstance(a, np.generic), name
+        assert a == b, name
+
+
+# ---------------------------------------------------------------------- what comes back
+
+
+@pytest.mark.parametrize("kind", FITS.keys() - {"own backbone"})
+def test_round_trip(path, kind):
+    model = fitted(kind)
+    sk_mice.save(model, path)
+    loaded = sk_mice.load(path)
+    assert type(loaded) is type(model)
+    X = fitting(model)
+    expected = outputs(model, X)
+    for name, value in outputs(loaded, X).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert vars(loaded).keys() == vars(model).keys()
+    for name, value in vars(model).items():
+        if name not in ("_model", "backbone"):
+            assert_same_value(value, vars(loaded)[name], name)
+
+
+def test_a_loaded_model_is_as_good_as_the_first(mice, path):
+    sk_mice.save(mice, path)
+    loaded = sk_mice.load(path)
+    assert not loaded._model.training
+    needing = {n for n, p in mice._model.named_parameters() if p.requires_grad}
+    ours = {n for n, p in loaded._model.named_parameters() if p.requires_grad}
+    assert ours == needing
+    # It can be cloned, saved and pickled, and goes on with training as the first does.
+    clone(loaded)
+    again = path.with_name("again")
+    sk_mice.save(loaded, again)
+    assert again.read_bytes() == path.read_bytes()
+    pickled = pickle.loads(pickle.dumps(loaded))
+    sk_mice.save(pickled, again)  # without `init_labels_`, which pickles leave out
+    np.testing.assert_array_equal(sk_mice.load(again).labels_, pickled.labels_)
+    trained = [
+        copy.deepcopy(model).set_params(warm_start=True).fit(IMAGES)
+        for model in (mice, loaded)
+    ]
+    np.testing.assert_array_equal(*(model.transform(IMAGES) for model in trained))
+
+
+def test_the_model_counts_not_the_parameters_of_now(mice, path):
+    # The parameters may have been changed since the fit, for another one.
+    changed = copy.deepcopy(mice).set_params(
+        backbone="resnet18", tau=3.0, n_clusters=5, embedding_dim=77, queue_size=5
+    )
+    sk_mice.save(changed, path)
+    loaded = sk_mice.load(path)
+    assert loaded.get_params() == changed.get_params()
+    np.testing.assert_array_equal(
+        loaded.predict_proba(IMAGES), mice.predict_proba(IMAGES)
+    )
+
+
+def test_a_queue_in_bfloat16(mice, path):
+    mice._model.queue = mice._model.queue.to(torch.bfloat16)
+    sk_mice.save(mice, path)
+    queue = sk_mice.load(path)._model.queue
+    assert queue.dtype == torch.bfloat16
+    assert torch.equal(queue, mice._model.queue)
+
+
+def test_feature_names_and_set_output(path):
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    X = pd.DataFrame(ROWS, columns=[f"pixel {k} \udcff" for k in range(64)])
+    model = tiny(backbone="mlp").set_output(transform="pandas").fit(X)
+    sk_mice.save(model, path)
+    loaded = sk_mice.load(path)
+    assert list(loaded.feature_names_in_) == list(X.columns)
+    pd.testing.assert_frame_equal(loaded.transform(X), model.transform(X))
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(X.rename(columns={"pixel 0 \udcff": "other"}))
+
+
+def test_generators_are_left_alone(mice, path):
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    sk_mice.save(mice, path)
+    sk_mice.load(path)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])
+
+
+def test_a_path_may_be_a_string_and_have_any_name(mice, tmp_path):
+    name = str(tmp_path / "Ünï \n code")
+    sk_mice.save(mice, name)
+    sk_mice.load(name)
+
+
+def test_the_file_is_a_safetensors_file_with_json_in_it(mice, path):
+    sk_mice.save(mice, path)
+    with safe_open(path, "pt") as file:
+        document = json.loads(file.metadata()["sk_mice"])
+        queue = file.get_tensor("model.queue")
+    assert torch.equal(queue, mice._model.queue)
+    assert (document["kind"], document["version"]) == ("model", 3)
+    assert document["class"] == "MiCEClustering"
+    assert document["versions"]["torch"] == torch.__version__
+    assert document["parameters"]["tau"] == 1.0
+
+
+def test_the_same_model_gives_the_same_bytes(mice, tmp_path):
+    for name in "ab":
+        sk_mice.save(mice, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+# ----------------------------------------------------------- what is no data, or nearly
+
+
+def test_a_backbone_of_ones_own_is_given_to_load(path):
+    for own in (Encoder(), Encoder):
+        model = tiny(backbone=own).fit(IMAGES)
+        sk_mice.save(model, path)
+        for backbone in (Encoder(), Encoder, model.backbone_):
+            loaded = sk_mice.load(path, backbone)
+            assert loaded.backbone is backbone
+            np.testing.assert_array_equal(
+                loaded.predict_proba(IMAGES), model.predict_proba(IMAGES)
+            )
+            encoder = loaded._model.student.backbone
+            assert encoder is not backbone
+            assert encoder.conv.weight is encoder.again.weight
+
+
+def test_a_backbone_that_does_not_fit(path):
+    sk_mice.save(fitted("own backbone"), path)
+    for backbone, reason in (
+        (None, "its `backbone` was a module or a callable; give such a one"),
+        (Encoder(width=5), "its 'student.* must be float32 of shape .*; it is float32"),
+        (SmallResNet(4), "its 'student.backbone.* must be nothing; it is"),
+        (nn.Linear(3, 4), "`backbone` must map"),
+        (Encoder().double(), "`backbone` must map"),
+        (lambda: None, "`backbone` must be a name, .* or a factory"),
+        ("resnet-small", "its 'student.backbone"),
+    ):
+        with pytest.raises(ValueError, match=reason) as caught:
+            sk_mice.load(path, backbone)
+        assert str(path) in str(caught.value)
+    for kind in ("two stages", "kmeans"):
+        sk_mice.save(fitted(kind), path)
+        with pytest.raises(ValueError, match="it needs no `backbone`"):
+            sk_mice.load(path, Encoder())
+
+
+def test_what_cannot_be_stored_is_named(path):
+    defaults = MiCEClustering().get_params()
+    for parameters in (
+        {"random_state": np.random.RandomState(0)},
+        {"augmentation": lambda stack, generator: stack},
+        {"callbacks": [Callback()]},
+    ):
+        model = tiny(**parameters).fit(IMAGES)
+        listed = ", the ".join(f"parameter `{name}`" for name in parameters)
+        with pytest.warns(UserWarning, match=f"cannot hold the {listed}: ") as caught:
+            sk_mice.save(model, path)
+        assert caught[0].filename == __file__
+        loaded = sk_mice.load(path)
+        for name in parameters:
+            assert getattr(loaded, name) == defaults[name]
+        np.testing.assert_array_equal(
+            loaded.predict_proba(IMAGES), model.predict_proba(IMAGES)
+        )
+
+
+def test_a_callable_start_of_kmeans_is_named(path):
+    def first_rows(X, n_clusters, random_state):
+        return X[:n_clusters]
+
+    model = SphericalKMeans(3, init=first_rows).fit(ROWS)
+    with pytest.warns(UserWarning, match="parameter `init`"):
+        sk_mice.save(model, path)
+    assert sk_mice.load(path).init == "k-means++"
+
+
+class Darker(BaseEstimator):
+    """An augmentation with parameters; stands for the classes that files know."""
+
+    _parameter_constraints: dict = {"factor": [float]}
+
+    def __init__(self, factor=0.5):
+        self.factor = factor
+
+    def __call__(self, stack, generator):
+        return self.factor * stack
+
+
+def test_objects_of_known_classes_are_parameters(path, monkeypatch):
+    model = tiny(augmentation=Darker(0.75)).fit(IMAGES)
+    with pytest.warns(UserWarning, match="parameter `augmentation`"):
+        sk_mice.save(model, path)
+    monkeypatch.setitem(_persistence.PARAMETER_CLASSES, "Darker", Darker)
+    sk_mice.save(model, path)
+    loaded = sk_mice.load(path)
+    assert loaded.get_params()["augmentation__factor"] == 0.75
+    tensors, document = parts_of(path)
+    stored = document["parameters"]["augmentation"]
+    assert stored == {"class": "Darker", "parameters": {"dict": {"factor": 0.75}}}
+    for change, reason in (
+        ({"class": "Callback"}, "unexpected content, KeyError"),
+        ({"parameters": {"dict": {"factor": "1"}}}, "'factor' parameter of Darker"),
+        ({"parameters": {"dict": {"power": 1.0}}}, "unexpected content, TypeError"),
+        ({"parameters": 5}, "unexpected content, TypeError"),
+    ):
+        document["parameters"]["augmentation"] = stored | change
+        made(path, tensors, document)
+        assert reason in refused(path)
+
+
+def test_attributes_of_others_are_named(mice, path):
+    mice.note = "mine"
+    with pytest.warns(UserWarning, match="cannot hold the attribute `note`"):
+        sk_mice.save(mice, path)
+    assert not hasattr(sk_mice.load(path), "note")
+
+
+def test_what_cannot_be_saved_leaves_no_file(mice, path):
+    class Sub(MiCEClustering):
+        pass
+
+    class Odd(Encoder):
+        def get_extra_state(self):
+            return {"code": print}
+
+        def set_extra_state(self, state):
+            pass
+
+    for model in (Sub(), object(), nn.Linear(1, 1)):
+        with pytest.raises(TypeError, match=r"`model` must be a MiCE.* or SphericalKM"):
+            sk_mice.save(model, path)
+    for cls in (MiCEClustering, MoCo, SphericalKMeans):
+        with pytest.raises(NotFittedError):
+            sk_mice.save(cls(), path)
+    with pytest.raises(ValueError, match="'tau' parameter"):
+        sk_mice.save(copy.deepcopy(mice).set_params(tau=-1), path)
+    with pytest.raises(ValueError, match="`backbone` must keep tensors only"):
+        sk_mice.save(tiny(backbone=Odd).fit(IMAGES), path)
+    with pytest.raises(FileNotFoundError, match="vanished"):
+        sk_mice.save(mice, path.parent / "vanished" / "x")
+    for place in ("queue", "gating_prototypes", "student.experts.weight"):
+        broken = copy.deepcopy(mice)
+        with torch.no_grad():
+            broken._model.state_dict()[place].fill_(math.nan)
+        with pytest.raises(ValueError, match=f"`model` cannot be saved: .*{place}"):
+            sk_mice.save(broken, path)
+    mice.history_ = [{"note": "x" * 5_000_000}]
+    with pytest.raises(ValueError, match=r"cannot be written: .*at most 4000000 bytes"):
+        sk_mice.save(mice, path)
+    with pytest.raises(ValueError, match=f"{path}' cannot be written: "):
+        sk_mice.save(fitted("moco").set_params(n_neighbors=10**5000), path)
+    for kind in (torch.complex128, torch.float8_e5m2):
+        backbone = Encoder()
+        backbone.register_buffer("extra", torch.zeros(1, dtype=kind))
+        with pytest.raises(ValueError, match=r"cannot be (written|saved): "):
+            sk_mice.save(tiny(backbone=backbone).fit(IMAGES), path)
+    assert os.listdir(path.parent) == []
+
+
+def test_a_file_chooses_no_folder(path, tmp_path):
+    folder = tmp_path / "chosen"
+    sk_mice.save(tiny(checkpoint=folder).fit(IMAGES), path)
+    tensors, document = parts_of(path)
+    assert "checkpoint" not in document["parameters"]
+    for value in (str(folder), 5):
+        made(path, tensors, changed(document, "parameters/checkpoint", value))
+        assert sk_mice.load(path).checkpoint is None
+
+
+# ------------------------------------------ files with a valid checksum, made by others
+
+
+def parts_of(path):
+    return read(path, **KIND)
+
+
+def made(path, tensors, document):
+    write(path, tensors, document, **KIND)
+
+
+def refused(path):
+    """Why a file is not loaded."""
+    with pytest.raises(ValueError, match="cannot be loaded: ") as caught:
+        sk_mice.load(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value).split("cannot be loaded: ")[1]
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory):
+    path = tmp_path_factory.mktemp("valid") / "mice"
+    sk_mice.save(_fitted("two stages"), path)
+    content = parts_of(path)
+    return lambda: copy.deepcopy(content)  # Hypothesis prints what it is given
+
+
+def changed(document, place, value):
+    *way, last = place.split("/")
+    part = document
+    for step in way:
+        part = part[step]
+    part[last] = value
+    return document
+
+
+def zeros(*shape, dtype=torch.float32):
+    return torch.zeros(shape, dtype=dtype)
+
+
+def labels(value, *shape):
+    return torch.full(shape or (60,), value)
+
+
+def test_wrong_tensors(path, valid):
+    for change in (
+        {"model.queue": None},
+        {"model.extra": zeros(1)},
+        {"extra": zeros(1)},
+        {"attributes.labels_": None},
+        {"attributes.labels_": labels(3)},
+        {"attributes.labels_": labels(-1)},
+        {"attributes.labels_": zeros(60)},
+        {"attributes.labels_": labels(0, 6, 10)},
+        {"attributes.labels_": labels(0, 0)},
+        {
+            "attributes.labels_": labels(0),
+            "attributes.cluster_sizes_": torch.tensor([0, 60, 0]),
+        },
+        {"attributes.init_labels_": labels(3)},
+        {"attributes.init_labels_": labels(0, 59)},
+        {"attributes.cluster_sizes_": labels(0, 4)},
+        {"model.queue": zeros(60, 24)},
+        {"model.queue": zeros(0, 3, 8)},
+        {"model.queue": zeros(10**15, 3, 0)},
+        {"model.queue": zeros(60, 4, 8)},
+        {"model.queue": zeros(60, 3, 8, dtype=torch.float64)},
+        {"model.queue": zeros(60, 3, 8, dtype=torch.int32)},
+        {"model.expert_prototypes": zeros(3, 9)},
+        {"model.student.gate.weight": zeros(8, 8, dtype=torch.float64)},
+        {"model.student.gate.weight": zeros(8, 9)},
+        {"model.gating_prototypes": None},
+    ):
+        tensors, document = valid()
+        for name, tensor in change.items():
+            assert name in tensors or "extra" in name
+            tensors[name] = tensor
+        kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        made(path, kept, document)
+        refused(path)
+
+
+HUGE = 10**400  # more than a float holds
+
+
+def small_resnet(**parameters):
+    return {"class": "SmallResNet", "parameters": parameters}
+
+
+SAMPLE = "format must be that of a sample"
+STATISTICS = "format must have the statistics"
+UNEXPECTED = "unexpected content"
+WRONG = [
+    ("class", "MoCo", "must"),
+    ("class", "SphericalKMeans", "must"),
+    ("class", "os.system", "unexpected content, KeyError"),
+    ("class", ["MoCo"], "unexpected content, TypeError"),
+    ("parameters", None, UNEXPECTED),
+    ("parameters/newer", 1, "its parameters must not include newer"),
+    *(("parameters/tau", v, "'tau' parameter") for v in (-1, 1e-300, {"float": "nan"})),
+    ("parameters/kappa", 1e-300, "'kappa' parameter"),
+    ("parameters/tau", {"code": "1"}, "unexpected content, KeyError"),
+    ("parameters/tau", {}, "not enough values"),
+    ("parameters/device", {"device": "abacus"}, UNEXPECTED),
+    ("parameters/backbone", None, "give such a one"),
+    ("parameters/image_shape", {"tuple": 5}, UNEXPECTED),
+    ("parameters/augmentation", "mixup", "`augmentation` must be"),
+    ("attributes", {}, "its tensors must all be in use"),
+    ("attributes/predict", 1, "must not include predict"),
+    ("attributes/__class__", 1, "must not include __class__"),
+    *(("attributes/elbo_", v, "`elbo_`") for v in ("good", {"float": "nan"}, True)),
+    *(("attributes/n_iter_", v, "`n_iter_`") for v in (True, -1, HUGE)),
+    ("attributes/n_features_in_", HUGE, "`n_features_in_`"),
+    ("attributes/labels_", {"array": "nothing"}, "unexpected content, KeyError"),
+    ("attributes/feature_names_in_", {"strings": ["a"]}, "one for each feature"),
+    *(("attributes/history_", v, "`history_`") for v in (["epoch"], {"dict": {}})),
+    ("attributes/augmentation_", {"tuple": [1.0]}, "`augmentation_`"),
+    ("attributes/augmentation_", small_resnet(), "`augmentation_`"),
+    ("attributes/_sklearn_output_config", {"dict": {"transform": "a"}}, "set_output"),
+    ("attributes/_sklearn_output_config", {"dict": {"fit": "pandas"}}, "set_output"),
+    ("attributes/_fitted_with", {"dict": {"verbose": 1}}, "not include verbose"),
+    ("format", {}, UNEXPECTED),
+    ("format/shape", {"tuple": [1, 8, 9]}, SAMPLE),
+    ("format/shape", {"tuple": [2, 8, 4]}, SAMPLE),
+    ("format/shape", {"tuple": [1, -8, -8]}, SAMPLE),
+    # A number of times a string: as long as one likes.
+    ("format/shape", {"tuple": ["x", 10**18, 1]}, SAMPLE),
+    ("format/input_shape", {"tuple": [[1], 10**18]}, SAMPLE),
+    ("format/channels_first", 1, SAMPLE),
+    *(("format/mean", {"tuple": v}, STATISTICS) for v in ([], [1e308], ["0"])),
+    ("format/mean", {"tuple": [HUGE]}, UNEXPECTED),
+    *(("format/std", {"tuple": [v]}, STATISTICS) for v in (0.0, 1e308, True)),
+    ("format/std", {"tuple": [{"float": "nan"}]}, STATISTICS),
+    ("format/std", {"tuple": [1e-42]}, "infer finite values"),
+    *(("format/low", v, STATISTICS) for v in (False, {"float": "-inf"})),
+    *(("format/high", v, STATISTICS) for v in (-1.0, {"float": "inf"})),
+    *(
+        (f"network/{name}", v, f"'{name}' parameter")
+        for name in ("tau", "kappa")
+        for v in (0, "1", -1, None, True, HUGE, 1e-300, {"float": "nan"})
+    ),
+    ("network/tau", {"float": "inf"}, "'tau' parameter"),
+    ("network/backbone", small_resnet(width=2), "'student.backbone"),
+    ("network/backbone", small_resnet(width=99999999), UNEXPECTED),
+    ("network/backbone", small_resnet(width=10**30), "'width' parameter"),
+    ("network/backbone", small_resnet(blocks=10**6), UNEXPECTED),
+    ("network/backbone", small_resnet(depth=18), UNEXPECTED),
+    ("network/backbone", {"class": "MLP", "parameters": {}}, "'student.backbone"),
+    ("network/backbone", {"class": "VGG", "parameters": {}}, UNEXPECTED),
+    *(("network/backbone", v, "backbone that is known") for v in ("mlp", 5)),
+    ("network", {}, UNEXPECTED),
+]
+
+
+def test_wrong_documents(path, valid):
+    for place, value, reason in WRONG:
+        tensors, document = valid()
+        made(path, tensors, changed(document, place, value))
+        assert reason in refused(path), (place, value)
+    tensors, document = valid()  # finite, but their difference is not
+    changed(document, "format/low", -1e308)
+    made(path, tensors, changed(document, "format/high", 1e308))
+    assert STATISTICS in refused(path)
+
+
+def test_claims_of_huge_images_take_no_memory(path, valid):
+    # Shapes of images leave no mark in the weights of a convolutional network.
+    for side in (10**5, 10**9):
+        tensors, document = valid()
+        changed(document, "format/shape", {"tuple": [1, side, side]})
+        changed(document, "format/input_shape", {"tuple": [side, side]})
+        changed(document, "attributes/n_features_in_", side**2)
+        made(path, tensors, document)
+        try:
+            loaded = sk_mice.load(path)
+        except ValueError:
+            continue
+        with pytest.raises(ValueError, match="must hold samples of shape"):
+            loaded.predict(IMAGES)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20)
+    | st.sampled_from(["__metadata__", "sk_mice", "model", "F32", "mlp", "inf"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["class", "parameters", "dict", "list", "tuple", "array"])
+            | st.text(max_size=10),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+KEEP = settings(
+    deadline=None,
+    # The file is written anew in every example.
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@settings(KEEP, max_examples=50)
+@given(document=st.dictionaries(st.sampled_from(["class", "a"]), JSON, max_size=3))
+def test_any_document(path, document):
+    made(path, {"x": zeros(1)}, document)
+    refused(path)
+
+
+def places(document, prefix=""):
+    found = []
+    for name, value in document.items():
+        found.append(prefix + name)
+        if isinstance(value, dict):
+            found += places(value, f"{prefix}{name}/")
+    return found
+
+
+@settings(KEEP, max_examples=40)
+@given(data=st.data())
+def test_any_change_of_a_document_is_refused_or_does_no_harm(path, valid, data):
+    tensors, document = valid()
+    place = data.draw(st.sampled_from(places(document)))
+    made(path, tensors, changed(document, place, data.draw(JSON)))
+    try:
+        loaded = sk_mice.load(path)
+    except ValueError:
+        return
+    assert loaded.predict_proba(IMAGES[:5]).shape == (5, 3)
+
+
+def test_deep_documents(path, valid):
+    for deep in (300, 480, 900, 50_000):
+        value = b"[" * deep + b"]" * deep
+        tensors, document = valid()
+        made(path, tensors, changed(document, "attributes/history_", "HERE"))
+        content = path.read_bytes()
+        end = 8 + struct.unpack("<Q", content[:8])[0]
+        header = content[8:end].replace(rb"\"HERE\"", value)
+        path.write_bytes(struct.pack("<Q", len(header)) + header + content[end:])
+        refused(path)
+
+
+def test_no_code_is_run(mice, path, monkeypatch):
+    sk_mice.save(mice, path)
+
+    def never(*args, **kwargs):
+        raise AssertionError("code was run")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, never)
+    monkeypatch.setattr(torch, "load", never)
+    monkeypatch.setattr(builtins, "eval", never)
+    sk_mice.load(path)
+
+
+# ------------------------------------------------------- values that no fit arrives at
+
+
+def test_weights_that_give_nothing_finite(path, valid):
+    figures = cycle([math.nan, math.inf, -math.inf])
+    for name in (
+        "model.queue",
+        "model.gating_prototypes",
+        "model.student.experts.weight",
+        "model.student.gate.bias",
+        "model.teacher.backbone.layers.0.weight",
+        "model.student.backbone.layers.1.running_var",
+        "model.student.backbone.layers.1.running_mean",
+    ):
+        tensors, document = valid()
+        tensors[name].view(-1)[-1] = next(figures)
+        made(path, tensors, document)
+        assert "must be finite" in refused(path)
+
+
+def test_tensors_that_no_fit_arrives_at(path, valid):
+    layer = "model.student.backbone.layers.1"
+    for name, value, reason in (
+        ("model.queue", 2.0, "queue must be unit vectors"),
+        ("model.gating_prototypes", 1.0, "prototypes must be unit vectors"),
+        ("model.queue_index", 60, "'queue_index' must lie in the queue"),
+        ("model.queue_index", -1, "'queue_index' must lie in the queue"),
+        (f"{layer}.num_batches_tracked", -1, "must be a count"),
+        (f"{layer}.running_var", -1.0, "not be negative"),
+        ("model.teacher.backbone.layers.0.weight", 3e38, "infer finite values"),
+    ):
+        tensors, document = valid()
+        tensors[name].fill_(value)
+        made(path, tensors, document)
+        assert reason in refused(path)
+
+
+def test_clusters_that_no_fit_arrives_at(path):
+    sk_mice.save(fitted("kmeans"), path)
+    tensors, document = parts_of(path)
+    for name, value in (
+        ("cluster_centers_", torch.full((3, 64), math.nan)),
+        ("cluster_centers_", torch.ones(3, 64)),
+        ("cluster_centers_", torch.eye(3, 64, dtype=torch.float16)),
+        ("cluster_centers_", torch.eye(3, 63)),
+        ("cluster_centers_", torch.eye(3, 64)[0]),
+        ("_sums", torch.full((3, 64), math.inf)),
+        ("_sums", torch.ones(4, 64)),
+        ("labels_", torch.full((60,), 3)),
+    ):
+        made(path, tensors | {f"attributes.{name}": value}, document)
+        assert f"`{name}`" in refused(path)
+
+
+EXTREMES = [
+    *(0, -1, 1, 2**31, 2**63, 10**30, HUGE, -HUGE, True, None, "", "1", [], {}),
+    *(5e-324, 1e-300, 1e-30, 1e-4, 0.5, -0.5, 1e30, 3e38, 1e39, 1e140, 1e300, -1e300),
+    *({"float": text} for text in ("nan", "inf", "-inf", "1e-310", "x")),
+    *({"tuple": [v, v]} for v in (0, 1e300, "1")),
+    *({"array": "attributes.labels_"}, {"list": "model.queue"}, {"lines": "a"}),
+    {"class": "SphericalKMeans", "parameters": {"dict": {}}},
+]
+
+
+def leaves(part, prefix=()):
+    """The way to each value of a document, and to what holds it."""
+    found = [prefix] if prefix else []
+    steps = part.items() if isinstance(part, dict) else enumerate(part)
+    for step, value in steps:
+        inner = (*prefix, step)
+        found += leaves(value, inner) if isinstance(value, dict | list) else [inner]
+    return found
+
+
+def put_extreme(tensors, document, in_document, place, value, where):
+    """Change a document or one of its tensors anywhere."""
+    if in_document:
+        ways = leaves(document)
+        *way, last = ways[place % len(ways)]
+        for step in way:
+            document = document[step]
+        document[last] = copy.deepcopy(EXTREMES[value % len(EXTREMES)])
+        return
+    tensor = tensors[sorted(tensors)[place % len(tensors)]].view(-1)
+    limits = torch.finfo if tensor.is_floating_point() else torch.iinfo
+    values = [0, 1, -1, limits(tensor.dtype).max, limits(tensor.dtype).min]
+    if tensor.is_floating_point():
+        values += [math.nan, math.inf, 1e-30, 1e10, 1e20, -1e30]
+    tensor[where] = values[value % len(values)]
+
+
+CHANGE = st.tuples(
+    st.booleans(),
+    st.integers(0, 999),
+    st.integers(0, 99),
+    st.sampled_from([slice(None), slice(0, 1), slice(-1, None)]),
+)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["two stages", "few features", "uniform gate", "moco", "kmeans"],
+)
+def kind(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("kinds") / "model"
+    sk_mice.save(_fitted(request.param), path)
+    content = parts_of(path)
+    return lambda: (path, *copy.deepcopy(content))  # Hypothesis prints what it is given
+
+
+def refused_or_finite(kind, changes):
+    path, tensors, document = kind()
+    for change in changes:
+        put_extreme(tensors, document, *change)
+    made(path, tensors, document)
+    reason = None
+    try:
+        loaded = sk_mice.load(path)
+    except ValueError as error:
+        reason = str(error)
+    if reason is not None:
+        assert f"{str(path)!r} cannot be loaded: " in reason
+        return
+    for name, value in outputs(loaded, fitting(loaded)).items():
+        assert np.isfinite(value).all(), name
+    sk_mice.save(loaded, path)
+
+
+# A crafted file may claim that `fit` saw other values, of which predictions warn.
+@pytest.mark.filterwarnings("ignore:X has values:UserWarning")
+@settings(KEEP, max_examples=10)
+@given(changes=st.lists(CHANGE, min_size=1, max_size=2))
+def test_extreme_values_are_refused_or_predictions_are_finite(kind, changes):
+    refused_or_finite(kind, changes)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:X has values:UserWarning")
+@settings(KEEP, max_examples=500)
+@given(changes=st.lists(CHANGE, min_size=1, max_size=2))
+def test_many_extreme_values_are_refused_or_predictions_are_finite(kind, changes):
+    refused_or_finite(kind, changes)
+
+
+# --------------------------------------------------------------------- what grows large
+
+
+def header_bytes(path):
+    with path.open("rb") as file:
+        return struct.unpack("<Q", file.read(8))[0]
+
+
+@pytest.mark.parametrize(
+    ("n_epochs", "n_clusters"),
+    [(10_000, 100), pytest.param(10_000, 1000, marks=pytest.mark.slow)],
+)
+def test_a_long_history_comes_back(path, n_epochs, n_clusters):
+    model = fitted("moco")
+    rng = np.random.default_rng(0)
+    row = {"stage": "em", "lr": None, "posterior_counts": list(range(10))}
+    model.history_ = [
+        row
+        | {"epoch": i, "elbo": float(rng.normal()), "warm": i % 2 == 0}
+        | {"cluster_sizes": rng.integers(9000, size=1 + (i > 20) * n_clusters).tolist()}
+        for i in range(n_epochs)
+    ]
+    sk_mice.save(model, path)
+    assert header_bytes(path) < 300_000
+    history = sk_mice.load(path).history_
+    assert history == model.history_
+    for ours, theirs in zip(history, model.history_, strict=True):
+        assert list(ours) == list(theirs)
+        assert [*map(type, ours.values())] == [*map(type, theirs.values())]
+
+
+def test_many_features_and_their_names_come_back(path):
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    names = [f"feature {k} \ud83d" * (k % 3) + f"{k}" for k in range(20_000)]
+    X = pd.DataFrame(np.random.default_rng(0).random((4, 20_000)), columns=names)
+    model = tiny(MoCo, backbone="mlp").fit(X)
+    sk_mice.save(model, path)
+    assert header_bytes(path) < 20_000
+    loaded = sk_mice.load(path)
+    assert list(loaded.feature_names_in_) == names
+    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+
+
+# ---------------------------------------------------------------- settings around them
+
+
+@contextmanager
+def default_type():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def default_device():
+    torch.set_default_device("meta")
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+AMBIENT = [
+    default_type,
+    lambda: torch.autocast("cpu", torch.bfloat16),
+    lambda: torch.autocast("cpu", torch.float16),
+    torch.inference_mode,
+    torch.no_grad,
+    lambda: torch.device("meta"),
+    default_device,
+]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("restarts", "few features", "own backbone"),
+        pytest.param("resnet18", marks=pytest.mark.slow),
+    ],
+)
+def test_settings_around_load_and_save_change_nothing(path, kind):
+    model = fitted(kind) if kind in FITS else tiny(backbone=kind).fit(IMAGES[:20])
+    X = fitting(model)
+    sk_mice.save(model, path)
+    again = path.with_name("again")
+    given = Encoder if kind == "own backbone" else None
+    expected = model.predict_proba(X)
+    trained = copy.deepcopy(model).set_params(warm_start=True, n_init=1).fit(X)
+    for around in AMBIENT:
+        with around():
+            before = torch.get_default_dtype(), torch.get_default_device()
+            sk_mice.save(model, again)
+            loaded = sk_mice.load(path, given)
+            assert (torch.get_default_dtype(), torch.get_default_device()) == before
+        assert again.read_bytes() == path.read_bytes()
+        np.testing.assert_array_equal(loaded.predict_proba(X), expected)
+        for name, parameter in loaded._model.named_parameters():
+            assert parameter.is_leaf, name
+            assert not parameter.is_inference(), name
+            assert parameter.device.type == "cpu", name
+            assert parameter.dtype == torch.float32, name
+        if around not in (default_type, torch.inference_mode):
+            continue
+        goes_on = loaded.set_params(warm_start=True, n_init=1).fit(X)
+        np.testing.assert_array_equal(goes_on.transform(X), trained.transform(X))
+
+
+FORK = """
+import multiprocessing, os, sys, warnings
+import numpy as np
+import sk_mice
+from sk_mice.backbones import SmallResNet
+warnings.simplefilter("ignore")
+X = np.random.default_rng(0).random((40, 12, 12))
+mice = sk_mice.MiCEClustering(
+    3, backbone=SmallResNet(4), max_epochs=1, init="random"
+).fit(X)
+kmeans = sk_mice.SphericalKMeans(3).fit(X.reshape(40, -1))
+
+def work():
+    for model in (mice, kmeans):
+        sk_mice.save(model, sys.argv[1])
+        sk_mice.load(sys.argv[1])
+
+child = multiprocessing.get_context("fork").Process(target=work, daemon=True)
+child.start()
+child.join(60)
+assert child.exitcode == 0, child.exitcode
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_the_child_of_a_fork_saves_and_loads(path):
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, str(path)],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ------------------------------------------------------- files that were written before
+
+
+PAST = {
+    "mice": (lambda: tiny(max_epochs=70, batch_size=16), IMAGES),
+    "moco": (lambda: tiny(MoCo), IMAGES),
+    "kmeans": (lambda: SphericalKMeans(3, random_state=0), ROWS),
+}
+
+
+def write_data():
+    """Make the files of the present format: `python tests/test_persistence.py`."""
+    DATA.mkdir(exist_ok=True)
+    expected, version = {}, KIND["version"]
+    for name, (make, X) in PAST.items():
+        model = make().fit(X)
+        sk_mice.save(model, DATA / f"{name}-{version}.safetensors")
+        for method, value in outputs(model, X).items():
+            expected[f"{name}.{method}"] = value
+    np.savez_compressed(DATA / f"expected-{version}.npz", **expected)
+
+
+@pytest.mark.parametrize("name", PAST)
+def test_files_that_were_written_before_are_read(name):
+    version = KIND["version"]
+    path = DATA / f"{name}-{version}.safetensors"
+    assert path.stat().st_size < 100_000
+    model = sk_mice.load(path)
+    expected = np.load(DATA / f"expected-{version}.npz")
+    for method, value in outputs(model, PAST[name][1]).items():
+        np.testing.assert_allclose(
+            value, expected[f"{name}.{method}"], rtol=1e-3, atol=1e-4, err_msg=method
+        )
+    assert model.get_params()["random_state"] == 0
+
+
+@pytest.mark.parametrize(("name", "version"), [("kmeans", 1), ("mice", 2)])
+def test_files_of_earlier_formats_are_refused_in_words(name, version):
+    reason = refused(DATA / f"{name}-{version}.safetensors")
+    assert "was written by an earlier version of sk_mice" in reason
+    assert f"format version {version}, and this one reads 3; fit anew" in reason
+
+
+if __name__ == "__main__":
+    write_data()
