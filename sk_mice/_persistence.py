@@ -44,6 +44,10 @@ PARAMETER_CLASSES = {
     cls.__name__: cls
     for cls in (*_BACKBONES, *_AUGMENTATIONS, ClassificationEM, SphericalKMeans)
 }
+_NAMES_OF_PARTS = {
+    "augmentation": [*augmentation.NAMED],
+    "backbone": ["auto", *backbones.NAMED],
+}
 # Parameters that no file has: the next `fit` would write to a folder of its choice.
 _LEFT_OUT = ("checkpoint",)
 _LARGEST_PROBE = 64  # pixels a side
@@ -134,7 +138,8 @@ _ROWS = _Rule(
     lambda v, _: type(v) is list and all(type(row) is dict for row in v),
 )
 _VIEWS = _Rule(
-    "be an augmentation", lambda v, _: v is None or isinstance(v, _AUGMENTATIONS)
+    "be an augmentation",
+    lambda v, _: v is None or callable(v) or isinstance(v, _AUGMENTATIONS),
 )
 _SHARES = _array(
     "K", "be shares that sum to 1", lambda a, _: _are_floats(a) and _are_shares(a)
@@ -428,6 +433,10 @@ def _check_parts(network, parameters, attributes) -> None:
     for value in values:
         if type(value) in PARAMETER_CLASSES.values():
             value._validate_params()
+    for name, known in _NAMES_OF_PARTS.items():
+        given = parameters.get(name)
+        if isinstance(given, str) and given not in known:
+            raise ValueError(f"its `{name}` must be one of {known}; it is {given!r}.")
     known = isinstance(network.get("backbone"), (*_BACKBONES, type(None)))
     _expect(known, "network", "have a backbone that is known")
 

@@ -141,6 +141,13 @@ def assert_same_value(a, b, name):
     if isinstance(a, np.ndarray):
         assert a.dtype == b.dtype, name
         np.testing.assert_array_equal(a, b, err_msg=name)
+    elif hasattr(a, "get_params"):
+        assert type(a) is type(b), name
+        assert_same_value(a.get_params(), b.get_params(), name)
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), name
+        for key in a:
+            assert_same_value(a[key], b[key], f"{name}.{key}")
     else:
         assert type(a) is type(b) or isinstance(a, np.generic), name
         assert a == b, name
@@ -149,7 +156,7 @@ def assert_same_value(a, b, name):
 # ---------------------------------------------------------------------- what comes back
 
 
-@pytest.mark.parametrize("kind", FITS.keys() - {"own backbone"})
+@pytest.mark.parametrize("kind", sorted(FITS.keys() - {"own backbone"}))
 def test_round_trip(path, kind):
     model = fitted(kind)
     sk_mice.save(model, path)
@@ -161,7 +168,7 @@ def test_round_trip(path, kind):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
     assert vars(loaded).keys() == vars(model).keys()
     for name, value in vars(model).items():
-        if name not in ("_model", "backbone"):
+        if name not in ("_model", "_inference", "backbone"):
             assert_same_value(value, vars(loaded)[name], name)
 
 
@@ -334,6 +341,7 @@ class Darker(BaseEstimator):
 
 def test_objects_of_known_classes_are_parameters(path, monkeypatch):
     model = tiny(augmentation=Darker(0.75)).fit(IMAGES)
+    assert model.augmentation_ is model.augmentation
     with pytest.warns(UserWarning, match="parameter `augmentation`"):
         sk_mice.save(model, path)
     monkeypatch.setitem(_persistence.PARAMETER_CLASSES, "Darker", Darker)
@@ -498,8 +506,8 @@ def test_wrong_tensors(path, valid):
 HUGE = 10**400  # more than a float holds
 
 
-def small_resnet(**parameters):
-    return {"class": "SmallResNet", "parameters": parameters}
+def described(name="SmallResNet", **parameters):
+    return {"class": name, "parameters": {"dict": parameters}}
 
 
 SAMPLE = "format must be that of a sample"
@@ -520,6 +528,7 @@ WRONG = [
     ("parameters/backbone", None, "give such a one"),
     ("parameters/image_shape", {"tuple": 5}, UNEXPECTED),
     ("parameters/augmentation", "mixup", "`augmentation` must be"),
+    ("parameters/backbone", "vgg", "`backbone` must be"),
     ("attributes", {}, "its tensors must all be in use"),
     ("attributes/predict", 1, "must not include predict"),
     ("attributes/__class__", 1, "must not include __class__"),
@@ -530,7 +539,7 @@ WRONG = [
     ("attributes/feature_names_in_", {"strings": ["a"]}, "one for each feature"),
     *(("attributes/history_", v, "`history_`") for v in (["epoch"], {"dict": {}})),
     ("attributes/augmentation_", {"tuple": [1.0]}, "`augmentation_`"),
-    ("attributes/augmentation_", small_resnet(), "`augmentation_`"),
+    ("attributes/augmentation_", described(), "`augmentation_`"),
     ("attributes/_sklearn_output_config", {"dict": {"transform": "a"}}, "set_output"),
     ("attributes/_sklearn_output_config", {"dict": {"fit": "pandas"}}, "set_output"),
     ("attributes/_fitted_with", {"dict": {"verbose": 1}}, "not include verbose"),
@@ -555,13 +564,13 @@ WRONG = [
         for v in (0, "1", -1, None, True, HUGE, 1e-300, {"float": "nan"})
     ),
     ("network/tau", {"float": "inf"}, "'tau' parameter"),
-    ("network/backbone", small_resnet(width=2), "'student.backbone"),
-    ("network/backbone", small_resnet(width=99999999), UNEXPECTED),
-    ("network/backbone", small_resnet(width=10**30), "'width' parameter"),
-    ("network/backbone", small_resnet(blocks=10**6), UNEXPECTED),
-    ("network/backbone", small_resnet(depth=18), UNEXPECTED),
-    ("network/backbone", {"class": "MLP", "parameters": {}}, "'student.backbone"),
-    ("network/backbone", {"class": "VGG", "parameters": {}}, UNEXPECTED),
+    ("network/backbone", described(width=2), "'student.backbone"),
+    ("network/backbone", described(width=99999999), UNEXPECTED),
+    ("network/backbone", described(width=10**30), "'width' parameter"),
+    ("network/backbone", described(blocks=10**6), "'blocks' parameter"),
+    ("network/backbone", described(depth=18), UNEXPECTED),
+    ("network/backbone", described("MLP"), "'student.backbone"),
+    ("network/backbone", described("VGG"), UNEXPECTED),
     *(("network/backbone", v, "backbone that is known") for v in ("mlp", 5)),
     ("network", {}, UNEXPECTED),
 ]
