@@ -10,6 +10,9 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed-for
 # One environment serves the demo and the tests.
 EXTRAS := plot,test
+# The oldest Python that is supported, and an environment of the oldest libraries.
+OLDEST_PYTHON ?= python3.11
+OLDEST := .venv-oldest
 
 # What an installed environment depends on, as one line of text: the interpreter,
 # the requirements, and the folder (the editable install holds its absolute path).
@@ -19,11 +22,16 @@ FINGERPRINT := import hashlib, os, sys; \
 	print(hashlib.sha256(open("pyproject.toml", "rb").read()).hexdigest(), \
 		ascii([sys.version, sys.base_prefix, os.getcwd(), "$(EXTRAS)"]))
 
-.PHONY: help demo test test-slow lint clean venv
+# What few commands need is added to the environment when the first of them is called.
+with = test -e $(VENV)/with-$(1) || { \
+	$(RUN) -m pip install --disable-pip-version-check -e '.[$(1)]' && \
+	touch $(VENV)/with-$(1); }
+
+.PHONY: help demo test test-slow test-oldest lint docs docs-quick dist clean venv
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: venv ## cluster the digits: scores, and one picture of the clusters
 	$(RUN) examples/plot_digits.py
@@ -35,12 +43,40 @@ test: lint ## lint, then the tests and the doctests
 test-slow: venv ## the tests marked slow, by name
 	$(RUN) -m pytest -m slow --verbose $(PYTEST_ARGS)
 
-lint: venv ## ruff: rules and format
+test-oldest: $(OLDEST)/installed ## the tests, with the oldest versions that are supported
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --maxprocesses 8 $(PYTEST_ARGS)
+
+lint: venv ## ruff (rules and format) and mypy
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 
-clean: ## remove the environment, caches and builds
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+docs: venv ## the documentation with its examples, in docs/_build
+	@$(call with,docs)
+	$(RUN) -m sphinx -W --keep-going docs docs/_build
+
+docs-quick: venv ## the same without running the examples
+	@$(call with,docs)
+	$(RUN) -m sphinx -W --keep-going -D plot_gallery=0 docs docs/_build
+
+# The wheel goes into an empty environment, alone. Its dependencies come from .venv
+# after that, by a path file, as another torch would take minutes and 5 GB; path files
+# of .venv do not count there, so that the checkout is out of sight.
+dist: venv ## wheel and sdist in dist/, checked, and imported as installed
+	@$(call with,dist)
+	rm -rf dist build
+	$(RUN) -m build
+	$(RUN) -m twine check --strict dist/*
+	$(RUN) -m venv build/empty
+	build/empty/bin/python -m pip install --disable-pip-version-check --no-deps dist/*.whl
+	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$(build/empty/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
+	EAGER_IMPORT=1 build/empty/bin/python -I -c 'import sys, sk_mice; \
+		assert sk_mice.__file__.startswith(sys.prefix); print(sk_mice.__version__)'
+
+clean: ## remove the environments, caches and builds
+	rm -rf $(VENV) $(OLDEST) build dist docs/_build docs/generated docs/auto_examples
+	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find sk_mice tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 # Phony, so that it looks every time: a file's age cannot tell that the folder moved
@@ -56,3 +92,12 @@ venv:
 	$(PYTHON) -m venv $(VENV) && \
 	$(RUN) -m pip install --disable-pip-version-check -e '.[$(EXTRAS)]' && \
 	printf '%s\n' "$$want" > $(STAMP)
+
+# Lower bounds of pyproject.toml become exact versions.
+$(OLDEST)/installed: pyproject.toml
+	rm -rf $(OLDEST)
+	$(OLDEST_PYTHON) -m venv $(OLDEST)
+	sed -n 's/^ *"\(.*\)>=\([0-9.]*\)".*/\1==\2/p' pyproject.toml > $(OLDEST)/lowest.txt
+	$(OLDEST)/bin/python -m pip install --disable-pip-version-check \
+		-c $(OLDEST)/lowest.txt -e '.[test]'
+	touch $@

@@ -31,10 +31,10 @@ from ._engine.inference import Inference
 from ._engine.memory import kept_memory
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
-from ._engine.samples import Samples, batches_per_epoch, infer_format
+from ._engine.samples import SampleFormat, Samples, batches_per_epoch, infer_format
 from ._engine.size import check_size
 from ._engine.trainer import Trainer, cosine, teacher_momentum
-from ._engine.views import make_views
+from ._engine.views import ImageViews, VectorViews, make_views
 from ._identity import identity
 from ._progress import WORDS, FitBar, Follow, Interrupt, check_callbacks, tqdm
 from ._restarts import Restarts, Run
@@ -52,7 +52,7 @@ class Task:
     """What a fit needs, made from the parameters and X before training."""
 
     samples: Samples
-    views: object
+    views: ImageViews | VectorViews
     neighbors: Neighbors | None
     backbone: object  # resolved
     device: torch.device
@@ -113,7 +113,8 @@ class ContrastiveEstimator(
         "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
     }
     # Parameters that determine the model and how X is read: a warm start keeps them.
-    _of_the_model = ("backbone", "queue_size", "image_shape")
+    _of_the_model: tuple[str, ...] = ("backbone", "queue_size", "image_shape")
+    _format: SampleFormat  # once `fit` has read X
     # The objects for which the short names of a parameter stand.
     _NAMED = {
         "augmentation": augmentation.NAMED,

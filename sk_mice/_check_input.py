@@ -94,7 +94,7 @@ def _refuse_shape(shape, fmt):
 
 
 def _checked(estimator, X, *, reset: bool):
-    options = {
+    options: dict = {
         "ensure_min_samples": 2 if reset else 1,
         "ensure_all_finite": False,  # `check_finite` says which samples are not
     }

@@ -13,7 +13,7 @@ from skorch.callbacks import Callback
 from ._engine.storage import pack, read, unpack, write
 from ._identity import unlike
 
-_KIND = {"kind": "checkpoint", "version": 3}
+_KIND: dict = {"kind": "checkpoint", "version": 3}
 LEAST_PAUSE = 20  # between two files, to the time that writing one takes
 
 
@@ -79,7 +79,7 @@ class Checkpoint:
         OSError
             That names the file.
         """
-        tensors = {}
+        tensors: dict = {}
         progress = pack(progress, "progress", tensors)
         document = {"fit": self.fit, "progress": progress}
         with suppress(FileNotFoundError):  # there is none, or another fit was quicker

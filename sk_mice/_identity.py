@@ -163,9 +163,9 @@ class _Digests:
 
 def _joined(kind: str, text: str, *parts: bytes) -> bytes:
     """The digest of a kind, a text and digests of parts, each of one length."""
-    text = text.encode("utf-8", "surrogatepass")
-    sha = hashlib.sha256(f"{kind} {len(text)} {len(parts)} ".encode())
-    sha.update(text)
+    encoded = text.encode("utf-8", "surrogatepass")
+    sha = hashlib.sha256(f"{kind} {len(encoded)} {len(parts)} ".encode())
+    sha.update(encoded)
     for part in parts:
         sha.update(part)
     return sha.digest()
@@ -179,7 +179,7 @@ def _of_array(array: np.ndarray) -> bytes:
         some = rows[start : start + n_rows]
         if some.dtype.kind == "f" and some.dtype.itemsize > 8:
             some = some.astype(np.float64)  # of 16 bytes, some have no meaning
-        sha.update(np.ascontiguousarray(some))
+        sha.update(np.ascontiguousarray(some).data)
     return _joined("array", f"{array.shape} {array.dtype.str}", sha.digest())
 
 

@@ -355,11 +355,11 @@ def _to_document(model, tensors, left_out) -> dict:
         "scikit-learn": sklearn.__version__,
         "torch": torch.__version__,
     }
-    document = {"class": type(model).__name__, "versions": versions}
+    document: dict = {"class": type(model).__name__, "versions": versions}
     for part, values in parts.items():
         document[part] = {}
         for name, value in values.items():
-            own = {}
+            own: dict = {}
             try:
                 packed = pack(value, f"{part}.{name}", own, PARAMETER_CLASSES)
             except (NotDataError, RecursionError):
@@ -432,7 +432,7 @@ def _check_parts(network, parameters, attributes) -> None:
     """Objects in parameters are valid, and of the class that belongs there."""
     values = [*parameters.values(), *attributes.values(), network.get("backbone")]
     for value in values:
-        if isinstance(value, tuple(PARAMETER_CLASSES.values())):
+        if type(value) in PARAMETER_CLASSES.values():
             value._validate_params()
     for name, known in _NAMES_OF_PARTS.items():
         given = parameters.get(name)

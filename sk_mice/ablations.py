@@ -383,13 +383,14 @@ def _decay(schedule):
 
 
 def _check_factors(schedule) -> None:
+    gave: object
     try:
-        factors = [float(schedule(progress)) for progress in (0.0, 0.5, 1.0)]
+        gave = factors = [float(schedule(progress)) for progress in (0.0, 0.5, 1.0)]
         valid = all(0 <= factor < math.inf for factor in factors)
     except (OverflowError, TypeError, ValueError) as error:
-        factors, valid = error, False
+        gave, valid = error, False
     if not valid:
         raise ValueError(
             "`schedule` must map progress from 0 to 1 to factors of 0 and more; at 0, "
-            f"0.5 and 1 it gave {factors}."
+            f"0.5 and 1 it gave {gave}."
         )

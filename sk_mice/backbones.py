@@ -359,7 +359,7 @@ def _probed(module, x, *, backward=False) -> Tensor:
             f"{needed}; {name} {mode}raised {type(error).__name__}: {error}"
         ) from error
     if not isinstance(features, Tensor):
-        got = type(features)
+        got: object = type(features)
     elif features.ndim != 2 or len(features) != len(x) or not features.shape[1]:
         got = tuple(features.shape)
     elif features.dtype != torch.float32:

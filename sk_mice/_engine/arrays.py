@@ -177,8 +177,8 @@ def check_finite(X) -> None:
     """Raise ValueError if a value is NaN or infinite, and say where."""
     if X.dtype.kind != "f" or X.size == 0 or all(_finite(part) for part in chunks(X)):
         return
-    odd = [~np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in chunks(X)]
-    odd = np.flatnonzero(np.concatenate(odd))
+    rows = [np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in chunks(X)]
+    odd = np.flatnonzero(~np.concatenate(rows))
     what = "NaN" if np.isnan(X[odd[0]]).any() else "infinity"
     raise ValueError(
         f"Input X contains {what} in sample {odd[0]}; {len(odd)} of {len(X)} samples "

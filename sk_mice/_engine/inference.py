@@ -217,7 +217,7 @@ def _pairs(block: nn.Module):
     if not isinstance(block, nn.Sequential):  # a block of ours or of torchvision's
         found = [(name, name.replace("conv", "bn")) for name in names]
     else:
-        found = itertools.pairwise(names)
+        found = list(itertools.pairwise(names))
     for first, second in found:
         conv, norm = getattr(block, first), getattr(block, second, None)
         if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):

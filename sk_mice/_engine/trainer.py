@@ -145,6 +145,8 @@ class Trainer(NeuralNet):
         KeyboardInterrupt.
     """
 
+    may_draw_: bool  # whether views or networks have drawn from the global generator
+
     def __init__(
         self,
         module,

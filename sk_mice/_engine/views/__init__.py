@@ -16,7 +16,7 @@ MIN_SIDE = 16
 
 
 def make_views(
-    shape: Sequence[int],
+    shape: tuple[int, ...],
     *,
     mean: Sequence[float] | Tensor,
     std: Sequence[float] | Tensor,

@@ -77,8 +77,8 @@ class ImageViews:
     augmentation : object, callable or None
     """
 
-    shape: tuple[int, int, int]
-    out_shape: tuple[int, int, int]
+    shape: tuple[int, ...]
+    out_shape: tuple[int, ...]
     mean: Tensor
     std: Tensor
     augmentation: object
