@@ -22,21 +22,21 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
+from ._callbacks import Follow, Interrupt, check_callbacks
 from ._check_input import check_samples, check_samples_like
 from ._checkpoint import Checkpoint, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
+from ._engine.data import SampleFormat, Samples, batches_per_epoch, infer_format
 from ._engine.inference import Inference
-from ._engine.memory import kept_memory
+from ._engine.memory import check_size, kept_memory
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
-from ._engine.samples import SampleFormat, Samples, batches_per_epoch, infer_format
-from ._engine.size import check_size
 from ._engine.trainer import Trainer, cosine, teacher_momentum
 from ._engine.views import ImageViews, VectorViews, make_views
 from ._identity import identity
-from ._progress import WORDS, FitBar, Follow, Interrupt, check_callbacks, tqdm
+from ._progress_bar import WORDS, FitBar, tqdm
 from ._restarts import Restarts, Run
 
 # Beyond these limits, results leave the range of float32.

@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from ._engine.arrays import as_array, check_finite, chunks, extremes
-from ._engine.samples import SampleFormat
+from ._engine.data import SampleFormat
 
 # Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12

@@ -6,7 +6,7 @@ import warnings
 
 import torch
 
-from ._engine.samples import SampleFormat
+from ._engine.data import SampleFormat
 
 
 def resolve_device(device) -> torch.device:

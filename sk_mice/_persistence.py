@@ -18,9 +18,9 @@ from . import __version__, augmentation, backbones
 from ._base import ContrastiveEstimator
 from ._classification_em import ClassificationEM
 from ._engine.ambient import OwnDraws, own_settings
+from ._engine.data import CHANNELS, LARGEST, SampleFormat
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
-from ._engine.samples import CHANNELS, LARGEST, SampleFormat
 from ._engine.storage import (
     UNREADABLE,
     NotDataError,

@@ -23,8 +23,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, validate_params
 from sklearn.utils.validation import _num_samples
 
-from ._bars import tqdm
 from ._constraints import Count
+from ._progress_bar import tqdm
 from .metrics import silhouette_scorer
 
 __all__ = ["NClustersChoice", "choose_n_clusters", "stability"]

@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from torch import Tensor
 
-from .samples import Samples
+from .data import Samples
 
 __all__ = ["Neighbors", "find_neighbors", "mutual_neighbors"]
 

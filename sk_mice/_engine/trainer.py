@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from . import objective
 from .ambient import OwnDraws
-from .samples import batches_per_epoch
+from .data import batches_per_epoch
 
 __all__ = ["Trainer", "cosine", "teacher_momentum"]
 

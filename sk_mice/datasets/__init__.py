@@ -16,7 +16,7 @@ from joblib import Parallel, delayed
 from sklearn import datasets as sklearn_datasets
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
-from .._bars import tqdm
+from .._progress_bar import tqdm
 from ._decoding import LONGEST_SIDE, Decoder
 from ._folder import classes_of, find_files, report
 
