@@ -104,7 +104,7 @@ def test_every_file_is_in_the_table():
     assert IMPORTS.keys() == FILES.keys()
 
 
-@pytest.mark.parametrize("name", IMPORTS.keys() & FILES.keys())
+@pytest.mark.parametrize("name", sorted(IMPORTS.keys() & FILES.keys()))
 def test_file_imports_what_the_table_says(name):
     words, found = IMPORTS[name].split(), imports(name)
     covered = {m: [w for w in words if f"{m}.".startswith(f"{w}.")] for m in found}
