@@ -150,6 +150,17 @@ def test_a_dump_is_as_large_as_what_prediction_needs(cls):
     assert extra < 500 * n_tensors
 
 
+def test_networks_made_ready_are_in_no_pickle_and_there_after_it():
+    mice = tiny().fit(IMAGES)
+    assert mice._inference.model is mice._model
+    assert "_inference" not in mice.__getstate__()
+    for again in (pickle.loads(pickle.dumps(mice)), copy.deepcopy(mice)):
+        assert again._inference.model is again._model
+        ready = again._inference
+        np.testing.assert_array_equal(again.predict(IMAGES), mice.labels_)
+        assert again._inference is ready
+
+
 def test_labels_alone_grow_with_the_samples():
     sizes = [
         len(pickle.dumps(tiny(queue_size=32).fit(IMAGES[:n_samples])))
