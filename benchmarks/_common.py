@@ -17,13 +17,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from _commit import commit
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 import sk_mice
-from sk_mice import MiCEClustering, datasets
+from sk_mice import MiCEClustering, backbones, datasets
 from sk_mice.metrics import clustering_accuracy_score
 
 RESULTS = Path(__file__).parent / "results"
@@ -45,6 +46,26 @@ def common_parser(doc, *, data=("digits", "fashion-mnist")):
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="where to write the results")
     return parser
+
+
+def add_backbone(parser) -> None:
+    """Options of the network, which `backbone` reads."""
+    names = list(backbones.NAMED)
+    parser.add_argument("--backbone", choices=names, default="resnet-small")
+    parser.add_argument("--width", type=int, help="of mlp and resnet-small")
+    parser.add_argument(
+        "--max-pool", action="store_true", help="of residual networks, in the stem"
+    )
+
+
+def backbone(options) -> backbones.Backbone:
+    """The network that the options describe."""
+    described = clone(backbones.NAMED[options.backbone])
+    if options.width is not None:
+        described.set_params(width=options.width)
+    if options.max_pool:
+        described.set_params(max_pool=True)
+    return described
 
 
 def limit_threads(n: int) -> None:
@@ -141,7 +162,7 @@ class Budget:
 
     def epochs_at(self, moco_share: float) -> int:
         """Epochs that cost as much if this share of them is MoCo's, the rest EM's."""
-        cost = self.epochs * self._epoch(MiCEClustering().init_share)
+        cost = self.epochs * self._epoch(MiCEClustering._init_share)
         return max(2, round(cost / self._epoch(moco_share)))
 
     def _epoch(self, moco_share: float) -> float:

@@ -60,7 +60,7 @@ class Task:
         return rows / rows.max()
 
     def kmeans(self, rows):
-        """By spherical k-means, as MiCE does at the start of EM."""
+        """By spherical k-means with many restarts."""
         kmeans = SphericalKMeans(
             self.n_clusters, n_init=RESTARTS, random_state=self.seed
         )

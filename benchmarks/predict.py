@@ -7,7 +7,7 @@ Memory is what the process's peak while it predicts has above what it held befor
 images and networks among that (Linux only).
 
     python benchmarks/predict.py
-    python benchmarks/predict.py --backbone resnet-small-maxpool --queue-size 16384
+    python benchmarks/predict.py --max-pool --queue-size 16384
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _common import limit_threads, load, timed, write_json
+from _common import add_backbone, backbone, limit_threads, load, timed, write_json
 from torch.nn import functional as F
 
 from sk_mice import MiCEClustering
@@ -73,7 +73,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=60_000)
     parser.add_argument("--image-size", type=int, default=28)
-    parser.add_argument("--backbone", default="auto")
+    add_backbone(parser)
     parser.add_argument("--epochs", type=int, default=4, help="of the model's training")
     parser.add_argument("--n-clusters", type=int, default=10)
     parser.add_argument("--queue-size", type=int, default=4096)
@@ -85,7 +85,7 @@ def main(argv=None):
     X = moved_digits(options.n, options.image_size)
     mice = MiCEClustering(
         options.n_clusters,
-        backbone=options.backbone,
+        backbone=backbone(options),
         queue_size=options.queue_size,
         max_epochs=options.epochs,
         device="cpu",

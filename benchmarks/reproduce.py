@@ -90,12 +90,6 @@ ROWS = (
     compare(
         "digits_1797_k1.5", "--data digits --seeds 0 --k-factor 1.5 --cases moco", 4
     ),
-    Row("starts_digits.json", "benchmarks/starts.py --data digits", 90),
-    Row(
-        "starts_fashion_mnist.json",
-        "benchmarks/starts.py --data fashion-mnist --epochs 24",
-        210,
-    ),
     Row("neighbors_digits_vectors.json", "benchmarks/neighbors.py --epochs 60", 2),
     Row(
         "neighbors_fashion_mnist_vectors.json",
@@ -112,7 +106,7 @@ ROWS = (
     step("resnet-small_10_float32", "--precision float32 --repeats 5", 1),
     step(
         "resnet-small-maxpool_10_float32",
-        "--backbone resnet-small-maxpool --precision float32 --repeats 5",
+        "--backbone resnet-small --max-pool --precision float32 --repeats 5",
         1,
     ),
     step(
@@ -124,7 +118,7 @@ ROWS = (
     Row("predict_cpu.json", "benchmarks/predict.py", 10),
     Row(
         "predict_cpu_maxpool.json",
-        "benchmarks/predict.py --backbone resnet-small-maxpool",
+        "benchmarks/predict.py --backbone resnet-small --max-pool",
         5,
     ),
     Row("spherical_kmeans.json", "benchmarks/spherical_kmeans.py", 5),

@@ -49,20 +49,20 @@ NEIGHBORS = {
     "neighbors_fashion_mnist_vectors": "Fashion-MNIST, 64 components",
     "neighbors_digits_images": "digits, images, 60 epochs",
 }
-STARTS = {"starts_digits": "digits", "starts_fashion_mnist": "Fashion-MNIST, 10,000"}
 STEPS = {
     "train_step_cpu_resnet-small_10": "`resnet-small`, 28 x 28 grey, B = 256",
     "train_step_cpu_resnet-small_10_float32": "`resnet-small`, 28 x 28 grey, B = 256",
     "train_step_cpu_resnet-small-maxpool_10_float32": (
-        "`resnet-small-maxpool`, 28 x 28 grey, B = 256"
+        "`SmallResNet(max_pool=True)`, 28 x 28 grey, B = 256"
     ),
     "train_step_cpu_resnet18_10": "`resnet18`, 32 x 32 colour, B = 64",
     "train_step_cpu_resnet-small_1000": "`resnet-small`, K = 1,000, B = 256",
 }
 PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
-    "predict_cpu_maxpool": "`resnet-small-maxpool`, 60,000 images",
+    "predict_cpu_maxpool": "`SmallResNet(max_pool=True)`, 60,000 images",
 }
+PARTS = (("Table 1", "table1"), ("Table 3", "table3"), ("SCAN", "scan"))
 PAPER_SETS = ("digits", "fashion_mnist", "cifar10_jpeg")
 NOT_MEASURED = (
     "Anything on a GPU: `benchmarks/train_step.py --device cuda` and the scale "
@@ -210,16 +210,17 @@ def other_k():
         where = (seconds(runs[0]), len(runs[0]), commit(kept))
         rows.append((f"K = {kept['n_clusters']}", *cells, *where))
     head = ("**Digits, 200 epochs, another K**", *methods, "s", "seeds", "commit")
-    text = "ACC and NMI; of 10 classes, at most 0.5 of ACC can be had with K = 5."
+    text = "ACC and NMI. There are 10 classes, so ACC is at most 0.5 with K = 5."
     commands = ", ".join(map(command, files))
     return table(head, *rows), line(text, notes(dict(enumerate(files))), commands)
 
 
-def beside(what, names, text):
+def neighbors():
     """Cells of several files side by side, and a line on them."""
-    files = {label: read(name) for name, label in names.items()}
+    files = {label: read(name) for name, label in NEIGHBORS.items()}
     metrics = ("acc", "nmi")
-    head = [what, *(f"{METRICS[m]}, {label}" for label in files for m in metrics)]
+    head = ["**Positives from neighbours**"]
+    head += [f"{METRICS[m]}, {label}" for label in files for m in metrics]
     rows = []
     for method in dict.fromkeys(m for kept in files.values() for m in kept["results"]):
         runs = [kept["results"].get(method, []) for kept in files.values()]
@@ -237,19 +238,10 @@ def beside(what, names, text):
                 ),
             )
         )
+    text = "MiCE without neighbours has noise for augmentation where X holds vectors."
     commands = ", ".join(map(command, files.values()))
     shown = table([*head, "s", "seeds", "commit"], *rows)
     return shown, line(text, notes(files), commands)
-
-
-def starts():
-    text = "Every case has the seconds of the first row, in as many epochs as that is."
-    return beside("**Starts of EM, equal time**", STARTS, text)
-
-
-def neighbors():
-    text = "MiCE without neighbours has noise for augmentation where X holds vectors."
-    return beside("**Positives from neighbours**", NEIGHBORS, text)
 
 
 def steps():
@@ -385,7 +377,7 @@ def paper_tables():
     head += ["NMI", "seeds with full MiCE above", "the paper's ACC", "s", "seeds"]
     files = {
         f"{part}, {DATA[d.replace('_', '-')]}": of_paper(script, d)
-        for part, script in (("Table 1", "table1"), ("Table 3", "table3"))
+        for part, script in PARTS
         for d in PAPER_SETS
     }
     text = "Cells of several sets are in their order. The paper's ACC: CIFAR-10, of "
@@ -404,7 +396,7 @@ def verdict(pairs):
 
 
 def claims():
-    """What the paper says, and whether it is borne out at this scale."""
+    """What the paper says, and whether it holds at this scale."""
     rows = paper_rows()
     full = rows["Table 3", MICE]
 
@@ -451,7 +443,7 @@ def figure_of_embeddings():
         gains.append(", ".join(f"{row['acc']:.3f}" for row in rows))
     rising = all(cell == ", ".join(sorted(cell.split(", "))) for cell in gains)
     return (
-        f"Clusters part as training goes on: figures of {links('embeddings')}",
+        f"Clusters separate during training: figures of {links('embeddings')}",
         "yes" if rising else "no",
         f"ACC after the first, middle and last epoch: {'; '.join(gains)}",
     )
@@ -531,33 +523,35 @@ def page():
         "# Results",
         "Written by `python benchmarks/results_page.py` from the JSON files of this "
         "folder. `python benchmarks/reproduce.py` runs every row again. "
-        f"The newest rows are of {date[:10]}, commit {' and '.join(commits)}. A row of "
-        "another commit is older: its code, and sometimes its defaults, were others. "
-        "Up to c420039 the commit is the one that added the row; since then it is the "
-        "one that was measured.",
+        f"The newest rows are of {date[:10]}, commit {' and '.join(commits)}. Rows of "
+        "other commits are older: their code and some of their defaults differ. Up to "
+        "c420039 the commit is the one that added the row, later it is the one that "
+        "was measured.",
         "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
         "accuracy under the best matching of clusters with classes; labels are used "
         "for scores alone. Seconds (s) are the median of a fit on one thread of a "
         "virtual 2-core AMD EPYC with bfloat16, unless the line below a table says "
-        "otherwise. Other work ran beside: compare seconds within a table only.",
+        "otherwise. Other processes ran at the same time, so compare seconds only "
+        "within a table.",
         "## Clusterings at equal time",
-        "MiCE runs first, with defaults. MoCo then gets the epochs that fit into the "
-        "same seconds, and is clustered in four ways, the last of them as MiCE starts.",
+        "MiCE has its default parameters. MoCo trains for as many epochs as fit into "
+        "the same time, and its features are clustered in four ways. The last of them "
+        "is the start of MiCE.",
     ]
     for name in COMPARED:
         parts += compared(name)
     parts += other_k()
-    parts += [*starts(), *neighbors()]
+    parts += neighbors()
     parts += ["## Speed", *steps(), *predictions(), *spherical_kmeans()]
     parts += [
         "## The paper's tables and figures",
         "Everything here is at `cpu-minutes`: 1,797 digits in 1,500 steps, 10,000 "
         "images of the other sets in 800, small networks, random starts. The paper "
-        "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says what of "
-        "the paper is borne out: yes, if it holds on every seed of every set; no, if "
-        "it fails on half of them.",
+        "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says "
+        "which of the paper's claims hold here: yes if a claim holds on every seed of "
+        "every data set, no if it fails on at least half of them.",
         *paper_tables(),
-        table(("**In the paper**", "borne out here", ""), *claims()),
+        table(("**In the paper**", "holds here", ""), *claims()),
         "## Not measured",
         "\n".join(f"- {line}" for line in NOT_MEASURED),
     ]
@@ -594,10 +588,11 @@ def readme_table():
             reached.append(f"{start} on {short}")
             gains.append(f"{100 * (float(mice) - float(start)):+.1f}")
     head = ("data", "MiCE", "MoCo + k-means", "seeds", "seconds of a fit")
+    changes = f"{', '.join(gains[:-1])} and {gains[-1]}"
     text = (
-        "MiCE's start alone, a partition of MoCo's features, reaches in the same time "
-        f"{', '.join(reached[:-1])} and {reached[-1]}: MiCE adds {', '.join(gains)} "
-        "points to that."
+        "The start of MiCE alone (MoCo, then `ClassificationEM` on its features) "
+        f"reaches {', '.join(reached[:-1])} and {reached[-1]} in the same time. The "
+        f"accuracy of MiCE differs from these by {changes} points."
     )
     return f"{table(head, *rows)}\n\n{textwrap.fill(text, 96)}"
 

@@ -7,7 +7,7 @@ part of the step alone, and the paper's pseudocode with the same networks.
     python benchmarks/train_step.py --device cpu
     python benchmarks/train_step.py --backbone resnet18 --image-size 32 --channels 3
                                     --batch-size 64
-    python benchmarks/train_step.py --device cuda --backbone resnet34-maxpool
+    python benchmarks/train_step.py --device cuda --backbone resnet34 --max-pool
                                     --image-size 32 --channels 3 --queue-size 16384
     python benchmarks/train_step.py --n-clusters 1000 --no-paper
 """
@@ -22,7 +22,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _common import RESULTS, limit_threads, peak_memory, write_json
+from _common import (
+    RESULTS,
+    add_backbone,
+    backbone,
+    limit_threads,
+    peak_memory,
+    write_json,
+)
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
@@ -30,8 +37,9 @@ from torchvision.transforms import v2
 from sk_mice import MiCEClustering
 from sk_mice._engine import objective
 from sk_mice._engine.memory import kept_memory
-from sk_mice._engine.model import gating_prototypes
-from sk_mice._progress import Progress
+from sk_mice._restarts import Run
+
+LARGE = {"cuda": 8192, "cpu": 2048}  # rows of a large matrix
 
 
 class Step:
@@ -48,30 +56,28 @@ class Step:
         self.X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
         estimator = MiCEClustering(
             options.n_clusters,
-            backbone=options.backbone,
+            backbone=backbone(options),
             queue_size=options.queue_size,
             batch_size=options.batch_size,
             device=options.device,
             precision=options.precision,
         )
-        X = estimator._check_fit_X(self.X)
-        setup = estimator._setup(X, Progress([0]))
-        omega = gating_prototypes("auto", options.n_clusters, 128)
+        X = estimator._check(self.X, options.n_clusters)
         # A queue as long as asked for, however few images there are.
-        setup = dataclasses.replace(setup, queue_size=options.queue_size)
-        self.model = estimator._build(
-            setup, 0, n_experts=options.n_clusters, omega=omega, kappa=1.0
-        )
+        task = dataclasses.replace(estimator._prepare(X), queue_size=options.queue_size)
+        self.model = estimator._first_model(task, seed=0)
         if options.compile:
             self.model.student.backbone.compile()
             self.model.teacher.backbone.compile()
-        self.trainer = estimator._make_trainer(self.model, setup, 0, 1, "em")
-        self.device = setup.device
+        self.trainer = estimator._make_trainer(Run(seed=0), self.model, task, 1, "em")
+        self.device = task.device
+        self.trainer.n_steps_ = n_batches
+        self.trainer.choose_parameters()
         self.trainer.initialize()
-        self.trainer.on_train_begin(self.trainer, X=setup.samples)
+        self.trainer.on_train_begin(self.trainer, X=task.samples)
         self.trainer.history.new_epoch()
         self.trainer.on_epoch_begin(self.trainer)
-        self.batches = self._endless(setup.samples)
+        self.batches = self._endless(task.samples)
         self.batch = next(self.batches)
         self.views = self.trainer.views(self.batch[0], 3, self.trainer.generator)
         self._keep_embeddings()
@@ -206,7 +212,7 @@ def seconds(part, device):
 
 def ceiling(device, dtype):
     """FLOP/s of a large matrix product, the best of several."""
-    size = 8192 if device.type == "cuda" else 2048
+    size = LARGE[device.type]
     a = torch.randn(size, size, device=device, dtype=dtype)
     best = min(seconds(lambda: a @ a, device) for _ in range(7))
     return 2 * size**3 / best
@@ -280,7 +286,7 @@ def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--backbone", default="resnet-small")
+    add_backbone(parser)
     parser.add_argument("--image-size", type=int, default=28)
     parser.add_argument("--channels", type=int, choices=[1, 3], default=1)
     parser.add_argument("--batch-size", type=int, default=256)
@@ -315,7 +321,8 @@ def main(argv=None):
     limit_threads(options.threads)
     result = measure(options)
     report(result)
-    case = f"{options.device}_{options.backbone}_{options.n_clusters}"
+    network = options.backbone + ("-maxpool" if options.max_pool else "")
+    case = f"{options.device}_{network}_{options.n_clusters}"
     path = options.json or RESULTS / f"train_step_{case}.json"
     write_json(path, __file__, argv, result)
     ratio = result["ratio_to_networks"]

@@ -8,17 +8,17 @@ runs the examples, which takes some minutes; `-D plot_gallery=0` leaves that out
 import io
 
 import sk_mice
-from sk_mice import _progress
+from sk_mice import _progress_bar
 
 
-class UnseenBar(_progress.tqdm):
+class UnseenBar(_progress_bar.tqdm):
     """A progress bar whose every step would be a line on the page."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, file=io.StringIO(), **kwargs)
 
 
-_progress.tqdm = UnseenBar
+_progress_bar.tqdm = UnseenBar
 
 project = "sk_mice"
 author = "The sk_mice developers"

@@ -2,14 +2,14 @@
 Searching the temperatures
 ==========================
 
-How sharply the experts and the gate tell samples apart is set by two temperatures,
-``tau`` and ``kappa``. Here a grid search tries nine pairs on the images of five digits,
-and scores each pair three times on held-out images: with labels, and twice without.
+Two temperatures, ``tau`` and ``kappa``, set how sharply the experts and the gate tell
+samples apart. This example searches a grid of nine pairs on the images of five digits.
+Each pair gets three scores on held-out images: one with labels, two without.
 """
 
 # %%
-# One random half of the images fits a model, the other scores it, and then the other
-# way round. The labels go to the scorers and never into a fit.
+# Two-fold cross-validation fits a model to one random half of the images and scores it
+# on the other, and vice versa. Labels are given to the scorers; no fit uses them.
 
 from pathlib import Path
 
@@ -30,11 +30,11 @@ grid = {"tau": [0.3, 0.5, 1.0], "kappa": [0.3, 0.5, 1.0]}
 
 # %%
 # ``SCORERS`` holds the scores that need labels: accuracy, NMI and ARI. The silhouette
-# of the gating embeddings needs none, and neither does the mean ELBO, ``mice.score``,
-# which is what a search takes if it is given no scorer.
+# of the gating embeddings and the mean ELBO need none. The ELBO is ``mice.score``, the
+# default of a search.
 #
-# A few epochs are enough to compare settings, and ``refit`` then fits the best one, by
-# accuracy, on all images. Each of the two jobs has one half of the cores.
+# A few epochs are enough to compare settings. ``refit`` fits the setting of highest
+# accuracy to all images. Two jobs run at a time, each on half of the cores.
 
 search = GridSearchCV(
     mice,
@@ -48,11 +48,11 @@ search.fit(X, y)
 print(f"best accuracy: {search.best_score_:.3f} with {search.best_params_}")
 
 # %%
-# The ELBO is the log-probability of telling a sample apart from others, and small
-# temperatures raise it whatever the clusters are: it picks the smallest of each. The
-# silhouette falls where a model has split one digit and merged two, but it looks at
-# another space for each model. Where some of the images have labels, trust those, and
-# differences only if they are larger than those between seeds.
+# The ELBO is the log-probability of telling a sample apart from others. Small
+# temperatures raise it whatever the clusters are, so it cannot compare temperatures.
+# The silhouette falls where a model splits one digit and merges two, but each model is
+# scored in its own embedding space. If some images have labels, prefer the scores that
+# use them. A difference counts if it is larger than that between seeds.
 
 titles = {
     "acc": "accuracy\n(with labels)",

@@ -1,7 +1,7 @@
-"""MiCE, mixture of contrastive experts, for scikit-learn.
+"""MiCE, the mixture of contrastive experts, for scikit-learn.
 
-The public names are loaded when they are first asked for (SPEC 1), so that
-``import sk_mice`` is quick: torch comes with the first estimator that trains.
+The public names are imported when they are first used (SPEC 1). ``import sk_mice`` is
+therefore fast, and torch is imported with the first estimator that needs it.
 """
 
 import importlib
@@ -42,7 +42,7 @@ __all__ = [
     "save",
 ]
 
-# Each class and function, and the module that it is loaded from.
+# Each class and function, and its module.
 _OBJECTS = {
     "ClassificationEM": "._classification_em",
     "MiCEClustering": "._mice",
@@ -64,7 +64,7 @@ def __getattr__(name):
         value = importlib.import_module(f".{name}", __name__)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value  # from now on an attribute like any other
+    globals()[name] = value  # so that this function is not called again
     return value
 
 
@@ -72,7 +72,7 @@ def __dir__():
     return list(__all__)
 
 
-# SPEC 1's switch for finding broken imports early.
+# SPEC 1: import everything at once, to find broken imports.
 if os.environ.get("EAGER_IMPORT"):
     for _name in (*_OBJECTS, *_MODULES):
         __getattr__(_name)

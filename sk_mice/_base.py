@@ -22,33 +22,34 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
+from ._callbacks import Follow, Interrupt, check_callbacks
 from ._check_input import check_samples, check_samples_like
 from ._checkpoint import Checkpoint, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
+from ._engine.data import SampleFormat, Samples, batches_per_epoch, infer_format
 from ._engine.inference import Inference
-from ._engine.memory import kept_memory
+from ._engine.memory import check_size, kept_memory
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
-from ._engine.samples import SampleFormat, Samples, batches_per_epoch, infer_format
-from ._engine.size import check_size
 from ._engine.trainer import Trainer, cosine, teacher_momentum
 from ._engine.views import ImageViews, VectorViews, make_views
 from ._identity import identity
-from ._progress import WORDS, FitBar, Follow, Interrupt, check_callbacks, tqdm
+from ._progress_bar import WORDS, FitBar, tqdm
 from ._restarts import Restarts, Run
 
-# Beyond these, what is computed with them soon leaves the range of float32.
+# Beyond these limits, results leave the range of float32.
 SMALLEST_TEMPERATURE = 1e-3
 LARGEST_RATE = 1e6
-# What leaves the model of the last whole epoch. The last is of checkpoints.
+# Errors after which the model of the last complete epoch is kept. Checkpoints raise
+# OSError.
 STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a fit works with: made of parameters and X before training."""
+    """What a fit needs, made from the parameters and X before training."""
 
     samples: Samples
     views: ImageViews | VectorViews
@@ -65,18 +66,18 @@ class Task:
     _open: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self):
-        """Wait for Ctrl-C, and keep the memory that steps free for the next."""
+        """Handle Ctrl-C, and keep freed memory for the next step."""
         self._open.callback(self.bar.close)
         self._open.enter_context(self.interrupt)
         self._open.enter_context(kept_memory(self.device))
         return self
 
     def __exit__(self, *error):
-        """Wait no longer, and close the progress bar."""
+        """Undo both, and close the progress bar."""
         return self._open.__exit__(*error)
 
     def infer(self, model, what: str) -> np.ndarray:
-        """One thing of the training samples, see `Inference`, or FloatingPointError."""
+        """A quantity of the training samples (see `Inference`) that must be finite."""
         (value,) = Inference(model).over(self.samples, self.views, what)
         if not np.isfinite(value).all():
             raise FloatingPointError(
@@ -111,17 +112,17 @@ class ContrastiveEstimator(
         "verbose": ["verbose"],
         "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
     }
-    # What decides the model and how X is read, which a warm start takes over.
+    # Parameters that determine the model and how X is read: a warm start keeps them.
     _of_the_model: tuple[str, ...] = ("backbone", "queue_size", "image_shape")
     _format: SampleFormat  # once `fit` has read X
-    # Objects that the short names of a parameter stand for; their parts can be set.
+    # The objects for which the short names of a parameter stand.
     _NAMED = {
         "augmentation": augmentation.NAMED,
         "backbone": {name: (spec,) for name, spec in backbones.NAMED.items()},
     }
 
     def set_params(self, **params):
-        """Set parameters, also parts of what a short name stands for.
+        """Set parameters, also those of the object that a short name stands for.
 
         Parameters
         ----------
@@ -147,7 +148,7 @@ class ContrastiveEstimator(
 
     @contextmanager
     def _whole_fit(self):
-        """Settings of our own; if the fit fails, the estimator is as it was."""
+        """Use our own global settings; restore the estimator if the fit fails."""
         before = vars(self).copy()
         try:
             with own_settings():
@@ -187,7 +188,7 @@ class ContrastiveEstimator(
                 )
 
     def _prepare(self, X, n_restarts: int = 1) -> Task:
-        """Data on the device, views, sizes, and what is known of an earlier try."""
+        """Data on the device, views, sizes and the checkpoint, as a `Task`."""
         device = resolve_device(self.device)
         samples = Samples(X, self._format, device)
         self.augmentation_ = augmentation.resolve_augmentation(
@@ -253,7 +254,7 @@ class ContrastiveEstimator(
         )
 
     def _open_checkpoint(self, X):
-        """The checkpoint that is asked for, and what it knows of this fit."""
+        """The checkpoint, and the progress of this fit that it holds; or None."""
         if self.checkpoint is None:
             return None, None
         model = dict(self._model.state_dict()) if self._continues else None
@@ -261,7 +262,7 @@ class ContrastiveEstimator(
         return checkpoint, checkpoint.load()
 
     def _take_up(self, task: Task, saved: dict) -> None:
-        """Put what a checkpoint has kept into a task."""
+        """Restore the progress of a checkpoint in a task."""
         restarts = task.restarts
         restarts.take_up(saved, lambda seed: self._first_model(task, seed))
         task.interrupt.waits = restarts.best is not None
@@ -293,7 +294,7 @@ class ContrastiveEstimator(
 
     @contextmanager
     def _kept(self, run: Run, task: Task):
-        """Judge a run at its end, or where something stops it after a whole epoch."""
+        """Evaluate a run at its end, or when it stops after a complete epoch."""
         restarts = task.restarts
         try:
             yield
@@ -309,7 +310,7 @@ class ContrastiveEstimator(
                 restarts.done(run, *self._judge(run, task))
 
     def _first_model(self, task: Task, seed: int) -> ContrastiveMixture:
-        """The model that a run begins with: new, or a warm start's."""
+        """The model with which a run begins: new, or that of the warm start."""
         if not self._continues:
             return self._build(task, seed, **self._model_options(seed))
         model = copy.deepcopy(self._model).to(task.device)
@@ -339,9 +340,9 @@ class ContrastiveEstimator(
         return model.to(task.device, memory_format=torch.channels_last).eval()
 
     def _run_stage(self, run: Run, model, task, n_epochs, stage, **options) -> None:
-        """Train the model in place and add an entry an epoch to the run's history.
+        """Train the model in place and add each epoch to the history of the run.
 
-        Whatever of `STOPS` comes on the way, the model is that of the last whole epoch.
+        After an error of `STOPS`, the model is that of the last complete epoch.
         """
         trainer = self._make_trainer(run, model, task, n_epochs, stage, **options)
         task.bar.say(WORDS[stage])
@@ -396,7 +397,7 @@ class ContrastiveEstimator(
     _trainer_class = Trainer
 
     def _course(self, n_samples: int) -> dict:
-        """How the learning rate goes, and how long the teacher averages."""
+        """The schedule of the learning rate, and the momentum of the teacher."""
         n_steps = self.max_epochs * batches_per_epoch(n_samples, self.batch_size)
         return {"course": cosine, "teacher_momentum": teacher_momentum(n_steps)}
 
@@ -414,7 +415,7 @@ class ContrastiveEstimator(
         self.n_iter_ = len(run.history)
 
     def _say_what_stopped(self, task: Task) -> None:
-        """Tell of what ended a fit too early; the estimator is fitted."""
+        """Warn or raise if something ended the fit too early."""
         error = task.restarts.stopped_by
         if error is None:
             return
@@ -429,7 +430,7 @@ class ContrastiveEstimator(
     # ------------------------------------------------------------------- predictions
 
     def _infer(self, X, *wanted):
-        """Any of what the model can infer about X, see `Inference`."""
+        """Quantities of the samples X; see `Inference`."""
         check_is_fitted(self)
         with own_settings():
             X = check_samples_like(self, X, self._format)
@@ -441,12 +442,12 @@ class ContrastiveEstimator(
 
     @property
     def device_(self) -> torch.device:
-        """Where the fitted model is."""
+        """Device of the fitted model."""
         return self._model.queue.device
 
     @property
     def backbone_(self):
-        """The trained module; can be passed on as another estimator's `backbone`."""
+        """The trained network; can be another estimator's `backbone`."""
         check_is_fitted(self)
         return self._model.student.backbone
 
@@ -455,7 +456,7 @@ class ContrastiveEstimator(
         return self._model.queue.shape[2]
 
     def __sklearn_is_fitted__(self):
-        """Whether there is a model: an interrupted `fit` leaves attributes, too."""
+        """Whether there is a model. A first fit that fails sets other attributes."""
         return hasattr(self, "_model")
 
     def __sklearn_tags__(self):
@@ -466,7 +467,7 @@ class ContrastiveEstimator(
         return tags
 
     def __getstate__(self):
-        """Pickle on the CPU, so that a file loads where there is no other device."""
+        """Move the model to the CPU, so that pickles load on any machine."""
         state = super().__getstate__().copy()
         state.pop("_inference", None)  # follows from the model
         if "_model" in state and self.device_.type != "cpu":
@@ -474,7 +475,7 @@ class ContrastiveEstimator(
         return state
 
     def __setstate__(self, state):
-        """Make the networks ready for predictions."""
+        """Prepare the networks for predictions."""
         super().__setstate__(state)
         if "_model" in state:
             with own_settings():
@@ -482,7 +483,7 @@ class ContrastiveEstimator(
 
 
 def _is_same(value, was) -> bool:
-    """Whether a parameter is the same, though perhaps a list and no longer a tuple."""
+    """Whether a parameter has the same value; a list may replace a tuple."""
     if isinstance(was, list | tuple) and isinstance(value, list | tuple):
         return list(value) == list(was)
     if isinstance(was, backbones.Backbone):
@@ -491,7 +492,7 @@ def _is_same(value, was) -> bool:
 
 
 def _try(views, samples: Samples) -> None:
-    """Call a user's augmentation before training, which may last hours, does."""
+    """Call a user's augmentation once, to find errors before training."""
     generator = torch.Generator(samples.device).manual_seed(0)
     with OwnDraws(0):
         if not views(samples[torch.arange(2)], 2, generator).isfinite().all():

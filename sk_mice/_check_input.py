@@ -10,16 +10,16 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from ._engine.arrays import as_array, check_finite, chunks, extremes
-from ._engine.samples import SampleFormat
+from ._engine.data import SampleFormat
 
-# Beyond so many ranges of the fit float32 is too small for what a network computes.
+# Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12
-# Samples are unlike those of `fit` if all their values lie within this share of the
-# range of the fit, for vectors within this distance of zero,
+# Samples are at another scale if all their values lie within this share of the range of
+# the fit (for vectors, within this distance of zero),
 NARROW = 1 / 20
-# where few values of vectors could be by chance,
+# if there are at least so many values of vectors,
 LEAST_VALUES = 100
-# or if so many of them lie so far outside, as a share of the range.
+# or if this share of the values lies this far outside of the range.
 OUTSIDE_SHARE, OUTSIDE_BY = 1 / 10, 1 / 2
 ONE_SAMPLE = "X[None] is an array of one sample."
 SHAPES = (
@@ -48,8 +48,8 @@ def check_samples_like(estimator, X, fmt: SampleFormat):
     Raises
     ------
     TypeError, ValueError
-        If X is anything else, has samples of another shape, or values with which
-        nothing can be computed.
+        If X is anything else, has samples of another shape, or values that are too
+        large to compute with.
 
     Warns
     -----
@@ -112,7 +112,7 @@ def _checked(estimator, X, *, reset: bool):
 
 @contextmanager
 def _sentences_of_ours(X, what_to_do):
-    """Say more of one dimension than scikit-learn does, and what it does not say."""
+    """Add advice to scikit-learn's errors, and replace those of conversions."""
     try:
         yield
     except (OverflowError, RuntimeError) as error:
@@ -170,7 +170,7 @@ def _check_distance(low, high, fmt):
 
 
 def _excess(X, low, high, seen, n_values):
-    """By how much of the fit's range X leaves it, if a tenth of it does so far."""
+    """How far X exceeds the range of the fit, if a tenth of the values do; or None."""
     spans = seen[1] - seen[0]
     varied = spans > 0
     margin = np.where(varied, OUTSIDE_BY * spans, np.inf)
@@ -188,9 +188,9 @@ def _excess(X, low, high, seen, n_values):
 
 
 def _narrowness(low, high, seen, is_image):
-    """The fit's ranges, if X lies within a twentieth of each."""
+    """The ranges of the fit, if X lies within a twentieth of each; or None."""
     spans = seen[1] - seen[0]
-    # A single vector has no extent, so that its distance from zero stands in for it.
+    # A single vector has no extent: use the distance from zero.
     extent = high - low if is_image else np.maximum(abs(low), abs(high))
     narrow = extent <= NARROW * spans
     one_value = low.min() == high.max()  # as of black images
@@ -198,7 +198,7 @@ def _narrowness(low, high, seen, is_image):
 
 
 def _warn(message):
-    """Warn where the user calls us, perhaps through scikit-learn."""
+    """Warn at the user's line, also if scikit-learn calls us."""
     frame, level = sys._getframe(), 1
     while frame.f_back and _root(frame) in {"sk_mice", "sklearn", "joblib"}:
         frame, level = frame.f_back, level + 1

@@ -52,8 +52,8 @@ class Run(NamedTuple):
 class ClassificationEM(ClusterMixin, BaseEstimator):
     r"""Classification EM for Gaussian clusters that share one covariance.
 
-    It clusters the directions of feature vectors, such as a network's, whether or not
-    the clusters are of like size. It is the second stage of the start of
+    It clusters the directions of feature vectors, such as those of a network, whether
+    or not the clusters have similar sizes. It is the second stage of the start of
     :class:`MiCEClustering`.
 
     Parameters
@@ -69,17 +69,17 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         Number of principal components, D: "auto" takes those that hold 99% of the
         variance, at most 3 K; an int is an upper bound.
     max_iter : int, default=3
-        Most steps of classification EM. More of them raise the likelihood, but not
-        the agreement with classes.
+        Maximum number of steps of classification EM. More steps raise the likelihood,
+        but not the agreement with classes.
     random_state : int, RandomState instance or None, default=None
-        Determines the restarts; an int makes the clusters reproducible.
+        Determines the runs of k-means; an int makes the clusters reproducible.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,)
         Label of each training row, equal to ``predict(X)``.
     means_ : ndarray of shape (n_clusters, n_components)
-        Means of the clusters, among whitened components.
+        Means of the clusters, in whitened components.
     covariance_ : ndarray of shape (n_components, n_components)
         Covariance that the clusters share.
     weights_ : ndarray of shape (n_clusters,)
@@ -87,7 +87,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
     mean_ : ndarray of shape (n_features,)
         Mean direction of the training rows.
     components_ : ndarray of shape (n_components, n_features)
-        What whitens: the whitened components of a row x are
+        The whitening: the whitened components of a row x are
         ``components_ @ (x / norm(x) - mean_)``.
     n_iter_ : int
         Steps of classification EM.
@@ -113,8 +113,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
 
         \log\det\mathbf{W} - 2 \sum_k p_k \log p_k
 
-    is smallest [1]_. Without the second term clusters of like size are favoured. A step
-    of classification EM [2]_ assigns each row to the cluster from which it is most
+    is smallest [1]_. Without the second term, clusters of similar size are favoured. A
+    step of classification EM [2]_ assigns each row to the cluster from which it is most
     likely,
 
     .. math::
@@ -123,18 +123,18 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         - \tfrac12 (\mathbf{x}_n - \boldsymbol{\mu}_k)^\top \mathbf{W}^{-1}
         (\mathbf{x}_n - \boldsymbol{\mu}_k).
 
-    The steps begin at a partition by spherical k-means. One candidate is the best of
-    many runs on the whitened components, which finds most of classes of like size. The
-    others are partitions of the components as they are, which do not cut large classes
-    into pieces: the optimum that the first candidate leads to, and the best of every
-    five runs, if its inertia is less than that. The candidate with the smallest
+    The steps begin at a partition by spherical k-means. The first candidate is the best
+    of many runs on the whitened components, which are better if classes have similar
+    sizes. The others are partitions of the plain components, which are better if they
+    have not: the optimum that k-means reaches from the first candidate, and the best of
+    every five runs, if its inertia is less than that. The candidate with the smallest
     criterion is taken. Of many runs, only the quarter with the least inertia after 8
-    iterations goes on. The components as they are start from the origin, not from the
-    mean: angles between them are those between the rows.
+    iterations continues. The plain components are measured from the origin, not from
+    the mean, so that the angles between them are those between the rows.
 
-    :math:`D / (N + D)` is added to the diagonal of :math:`\mathbf{W}`, since few rows
+    :math:`D / (N + D)` is added to the diagonal of :math:`\mathbf{W}`, because few rows
     may have no scatter in some direction. A zero row stays zero. The steps end before
-    one that would empty a cluster, unless it is the first. Where rows are repeated,
+    one that would empty a cluster, unless it is the first one. If rows are repeated,
     clusters may be empty.
 
     References

@@ -1,4 +1,4 @@
-"""Intervals as scikit-learn's, for numbers that are meant as numbers."""
+"""Parameter constraints: scikit-learn's intervals, without booleans."""
 
 from numbers import Integral, Real
 
@@ -10,13 +10,13 @@ LARGEST_COUNT = 2**31 - 1
 
 
 class Number(Interval):
-    """Real numbers in an interval, without booleans and what no float can hold."""
+    """Real numbers in an interval, without booleans and numbers beyond any float."""
 
     def __init__(self, left, right, *, closed):
         super().__init__(Real, left, right, closed=closed)
 
     def is_satisfied_by(self, value):
-        """Whether a value is one of these."""
+        """Whether a value satisfies the constraint."""
         if isinstance(value, bool) or not isinstance(value, Real):
             return False
         try:
@@ -26,12 +26,12 @@ class Number(Interval):
 
 
 class Count(Interval):
-    """Integers in an interval, without booleans; by default up to any size."""
+    """Integers in an interval, without booleans; by default without an upper end."""
 
     def __init__(self, left, right=None):
         closed = "left" if right is None else "both"
         super().__init__(Integral, left, right, closed=closed)
 
     def is_satisfied_by(self, value):
-        """Whether a value is one of these."""
+        """Whether a value satisfies the constraint."""
         return not isinstance(value, bool) and super().is_satisfied_by(value)

@@ -1,4 +1,4 @@
-"""Where a fit runs, and in which precision: what "auto" means on this machine."""
+"""Device and precision of a fit: what "auto" means on this machine."""
 
 import multiprocessing
 import re
@@ -6,13 +6,13 @@ import warnings
 
 import torch
 
-from ._engine.samples import SampleFormat
+from ._engine.data import SampleFormat
 
 
 def resolve_device(device) -> torch.device:
-    """Turn `device` into a torch.device that is there; "auto" prefers CUDA.
+    """Turn `device` into an available torch.device; "auto" prefers CUDA.
 
-    Worker processes of joblib take the GPUs in turn.
+    Worker processes of joblib use the GPUs in turn.
 
     Raises
     ------
@@ -22,7 +22,7 @@ def resolve_device(device) -> torch.device:
     Warns
     -----
     UserWarning
-        If "auto" gives several workers one GPU.
+        If several workers share a GPU with "auto".
     """
     n_gpus = torch.cuda.device_count()
     if isinstance(device, str) and device == "auto":
@@ -59,7 +59,7 @@ def resolve_device(device) -> torch.device:
 
 
 def _worker_number() -> int | None:
-    """Which of joblib's worker processes this is, from 0; None if it is none."""
+    """Number of this worker process of joblib, from 0; None outside of workers."""
     name = multiprocessing.current_process().name
     number = re.fullmatch(r"(?:LokyProcess|SpawnPoolWorker|ForkPoolWorker)-(\d+)", name)
     return int(number[1]) - 1 if number else None
@@ -68,7 +68,7 @@ def _worker_number() -> int | None:
 def resolve_precision(
     precision: str, device: torch.device, fmt: SampleFormat
 ) -> torch.dtype | None:
-    """Autocast type of the networks; "auto" is bfloat16 where the hardware has it."""
+    """Autocast type of the networks; None is float32."""
     if precision == "auto":
         if device.type == "cuda":
             fast = torch.cuda.get_device_capability(device) >= (8, 0)

@@ -32,6 +32,7 @@ _BYTES = 2**24  # of an array that are read at a time
 _NO_STATE = (
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"),
     *("__annotations__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
+    "__slotnames__",  # which pickling a first object adds
 )
 _OF_CODE = (
     *("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars"),

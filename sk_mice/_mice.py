@@ -26,9 +26,9 @@ from ._engine.arrays import plain_array
 from ._engine.inference import Inference
 from ._engine.model import gating_prototypes
 
-SETTLING_STEPS = 30  # of an average that takes in a tenth of every batch
+SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
-STEADY = 0.01  # share of the samples that may change their cluster at convergence
+STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
 class MiCEClustering(ClusterMixin, ContrastiveEstimator):
@@ -57,67 +57,68 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Temperature of the gating function (equation 4), at least 0.001. ``math.inf``
         makes the gate uniform (Assumption A3); `transform` is then untrained.
     queue_size : int, default=16384
-        V, teacher embeddings kept as negatives; at most N are.
+        V, the number of teacher embeddings that are kept as negatives, at most N.
     augmentation : str, object, callable or None, default="moco"
-        How the three random views of a step are made: "moco", "simclr", an
-        `ImageAugmentation` or a `VectorAugmentation` of `sk_mice.augmentation`, whose
-        parameters a search can set. None takes the samples as they are. A callable gets
-        all views of a batch, images as (n_views * B, C, H, W) in [0, 1], and a
-        generator.
+        How the three random views of a step are made: "moco", "simclr", or an
+        `ImageAugmentation` or `VectorAugmentation` of `sk_mice.augmentation`, whose
+        parameters a search can set. None uses the plain samples. A callable gets all
+        views of a batch, images as (n_views * B, C, H, W) in [0, 1], and a generator.
     n_neighbors : int, default=0
         If not 0, each view of a sample is a view of one of its mutual nearest
-        neighbours: of those among its `n_neighbors` nearest in X, by cosine of centred
-        values, that have it among theirs. For features of a pretrained network, with
-        ``augmentation=None``, and for small images that are alike pixel by pixel.
+        neighbours. Two samples are mutual neighbours if each is among the `n_neighbors`
+        nearest of the other, by the cosine of centred values. Useful for features of a
+        pretrained network, with ``augmentation=None``, and for small images that can be
+        compared pixel by pixel.
     init : {"two-stage", "random"}, clusterer or array-like, default="two-stage"
         Where EM starts. "two-stage" first trains as the special case that MoCo is
-        (Theorem 3) and starts EM at a partition of its features by `ClassificationEM`;
-        a clusterer whose labels go from 0 to K - 1 takes the place of that, and is
-        tried on untrained features first. "random" starts from random weights and
-        prototypes, as the paper does. An array of N labels from 0 to K - 1 is a
+        (Theorem 3) and starts EM at a partition of its features by `ClassificationEM`.
+        A clusterer whose labels go from 0 to K - 1 replaces `ClassificationEM`; it is
+        first tried on untrained features. "random" starts from random weights and
+        prototypes, as the paper does. An array of N labels from 0 to K - 1 is the
         partition to start from.
     n_init : int, default=1
-        Restarts from different seeds; the one with the best ELBO is kept.
+        Number of restarts from different seeds. The one with the best ELBO is kept.
     max_epochs : int, default=200
-        Epochs of one restart, over all its stages. (The paper: 1,000 and more.) With
-        two stages MoCo takes 90% of them.
+        Epochs of one restart, over all its stages. (The paper: 1,000 and more.) In the
+        two-stage start, MoCo takes 90% of them.
     batch_size : int, default=256
-        At most N is used. An epoch's batches are of equal size to within one.
+        Samples in a batch, at most N. The batches of an epoch have equal sizes, to
+        within one.
     lr : float, default=0.3
-        Peak learning rate of SGD with momentum 0.9, which rises over 5% of each stage
-        and then falls by half a cosine. (The paper: 1.0.) After the first of two stages
-        EM takes a third of it. (The paper, after pre-training: a tenth.)
+        Peak learning rate of SGD with momentum 0.9. The rate rises over 5% of each
+        stage and then falls along half a cosine. (The paper: 1.0.) After MoCo, EM has a
+        third of it. (The paper, after pre-training: a tenth.)
     weight_decay : float, default=1e-4
-        Of SGD.
+        Weight decay of SGD.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
-        Takes the rows of a two-dimensional X for flattened images. Also says how a
-        four-dimensional X is meant whose shape can be read in two ways.
+        Shape of the images whose rows a two-dimensional X holds. For a four-dimensional
+        X whose shape can be read in two ways, says which one is meant.
     device : str or torch.device, default="auto"
-        "auto" takes a CUDA device if there is one; workers of joblib take all of them
-        in turn. Apple's "mps" has no float64 and is not supported.
+        "auto" uses a CUDA device if there is one; workers of joblib use all of them in
+        turn. Apple's "mps" is not supported, because it has no float64.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
-        Of the networks while they train, and of the queue; the objective and
-        predictions are computed in float32. "auto" takes bfloat16 where the hardware
-        has it; for vectors, only on a GPU.
+        Precision of the networks during training, and of the queue. The objective and
+        predictions are computed in float32. "auto" is bfloat16 where the hardware has
+        it; for vectors, only on a GPU.
     callbacks : list of skorch callbacks, default=None
-        They see the first stage, and each round of EM, as a training run of its own,
-        whose history has "train_loss", the negative ELBO. No samples are held out:
-        "valid_loss", which `EarlyStopping` monitors, is the same.
+        They see the first stage, and each round of EM, as a training run of its own.
+        "train_loss" in its history is the negative ELBO. No samples are held out, and
+        "valid_loss", which `EarlyStopping` monitors, has the same values.
     checkpoint : str or path-like, default=None
-        A folder for the progress of the fit; files in it are named after parameters
-        and data. `fit` with the same parameters and data goes on from there, bit for
-        bit as if it had never been cut off, and returns at once if it was done. Files
-        are written after epochs, as often as that takes less than 5% of the time.
+        A folder for the progress of the fit. Its files are named after a hash of the
+        parameters and the data. `fit` with the same parameters and data continues from
+        there, with the same result bit for bit, and returns at once if the fit was
+        complete. Files are written after epochs, as often as that takes less than 5% of
+        the time.
     warm_start : bool, default=False
-        Whether `fit` goes on from the fitted model (teacher, heads, queue and
-        prototypes) with EM for another `max_epochs`. What decides the model and how X
-        is read must be as before: `n_clusters`, `backbone`, `embedding_dim`,
-        `queue_size` and `image_shape`.
+        Whether `fit` continues from the fitted model (teacher, heads, queue and
+        prototypes) with EM for another `max_epochs`. `n_clusters`, `backbone`,
+        `embedding_dim`, `queue_size` and `image_shape` must be as before.
     verbose : int, default=0
         1 shows a progress bar over the whole fit.
     random_state : int, RandomState instance or None, default=None
-        Decides weights, order and views. An int makes fits repeatable on one machine
-        at one number of threads.
+        Determines weights, the order of samples and views. An int makes fits repeatable
+        on one machine with one number of threads.
 
     Attributes
     ----------
@@ -127,15 +128,15 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Mean ELBO of the training samples, in nats; see `score`.
     converged_ : bool
         Whether at most 1% of the training samples changed their cluster in the last
-        epoch of EM, as seen through random views. False does not mean that the clusters
-        are bad: views alone move samples that lie between clusters.
+        epoch of EM. Training sees samples through random views, which alone move those
+        that lie between clusters, so False does not mean that the clusters are bad.
     cluster_sizes_ : ndarray of shape (K,)
-        Samples in each cluster.
+        Number of training samples in each cluster.
     stability_ : float
         Mean adjusted Rand index between the partitions of the restarts, if `n_init` >
-        1: how far they agree, which can be known without labels.
+        1: how far they agree.
     init_labels_ : ndarray of shape (N,) or None
-        The partition that EM first started from. Pickles and copies leave it out.
+        The partition from which EM started first. Pickles and copies leave it out.
     history_ : list of dict
         For every epoch of the best restart: "stage", "epoch" (within the stage),
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
@@ -145,18 +146,17 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     n_iter_ : int
         Epochs trained.
     augmentation_ : object
-        `augmentation` with nothing left to "auto": whether images were mirrored, and by
-        how many degrees they were tilted.
+        `augmentation` with every "auto" replaced by what was decided.
     gating_prototypes_ : ndarray of shape (K, D)
         Unit vectors.
     expert_prototypes_ : ndarray of shape (K, D)
         Unit vectors.
     backbone_ : nn.Module
-        The trained encoder; can be another estimator's `backbone`.
+        The trained network. It can be another estimator's `backbone`.
     device_ : torch.device
-        Where the model is.
+        Device of the model.
     n_features_in_ : int
-        Values of one sample.
+        Number of values of a sample.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X has any.
 
@@ -168,10 +168,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     Notes
     -----
-    With the gate :math:`\pi_k(x)` and the experts' :math:`p_k(y|x)`, one E-step is
-    :math:`q_k \propto \pi_k p_k`, and the ELBO at that q is
-    :math:`\log \sum_k \pi_k p_k`. One M-step is a step of SGD on it; at each epoch's
-    end the expert prototypes are replaced by the mean directions of the teacher's
+    With the gate :math:`\pi_k(x)` and the experts' :math:`p_k(y|x)`, an E-step is
+    :math:`q_k \propto \pi_k p_k`. The ELBO at this q is
+    :math:`\log \sum_k \pi_k p_k`, and an M-step is a step of SGD on it. At the end of
+    each epoch, the expert prototypes become the mean directions of the teacher's
     embeddings in their clusters (equation 13).
 
     References
@@ -203,18 +203,16 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "n_init": [Count(1, MOST_RESTARTS)],
     }
 
-    # The course of a fit. Chosen on digits and 10,000 images of Fashion-MNIST.
-    _init_share = 0.9  # of the epochs, for MoCo
-    _n_rounds = 2  # of EM, each after the first from a partition anew
-    # Share of the epochs of a round in which the model settles at the partition that it
-    # starts from. After MoCo a tenth is too little for a few hundred samples, whose
-    # epochs are a few steps: clusters ran empty. Untrained networks released as late
-    # lost theirs.
+    # The stages of a fit. Chosen on digits and 10,000 images of Fashion-MNIST.
+    _init_share = 0.9  # of the epochs are MoCo's
+    _n_rounds = 2  # of EM; each after the first starts from a new partition
+    # Share of the epochs of a round in which q is held at the partition from which the
+    # round starts. After MoCo, a tenth is too little for a few hundred samples, whose
+    # epochs have a few steps: clusters became empty. From untrained networks, half is
+    # too much: clusters became empty, too.
     _held_share = 0.5
     _held_share_untrained = 0.1
-    _later_rate = (
-        1 / 3
-    )  # of `lr`, for EM after MoCo, whose features a full rate disturbs
+    _later_rate = 1 / 3  # of `lr`, for EM after MoCo; the full rate disturbs features
 
     def __init__(
         self,
@@ -267,7 +265,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     # ------------------------------------------------------------------------- fit
 
-    @_fit_context(prefer_skip_nested_validation=False)  # `init` may be of a user
+    @_fit_context(prefer_skip_nested_validation=False)  # `init` may be any clusterer
     def fit(self, X, y=None):
         """Cluster the samples by EM.
 
@@ -289,15 +287,16 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ValueError, TypeError
             If X or a parameter is invalid, before training.
         FloatingPointError
-            If training diverges; says when, and what to try.
+            If training diverges. The message says when, and what to try.
         OSError
-            If a checkpoint cannot be read or written; names the file.
+            If a checkpoint cannot be read or written. The message names the file.
 
         Notes
         -----
-        After a FloatingPointError or an OSError the estimator is fitted as at the end
-        of the last whole epoch; so it is, with a warning, after an interruption. A fit
-        that fails otherwise, or before, leaves the estimator as it was.
+        After a FloatingPointError, an OSError or an interruption, which gives a
+        warning, the estimator has the model of the last complete epoch. A fit that
+        fails in another way, or before the end of the first epoch, leaves the estimator
+        as it was.
         """
         with self._whole_fit():
             X = self._check(X, self.n_clusters)
@@ -371,10 +370,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     # ------------------------------------------------------------------- initialise
 
     def _initialise(self, run, task) -> None:
-        """A model, and the partition that EM starts from, if it starts from one.
+        """A model, and the partition from which EM starts, if there is one.
 
-        MoCo is the special case A3 to A5 of the model (Theorem 3), so EM goes on from
-        it without a break.
+        MoCo is the special case A3 to A5 of the model (Theorem 3), so EM can continue
+        from it.
         """
         run.model = self._first_model(task, run.seed)
         if self._is_two_stage and run.stage == 0:
@@ -389,7 +388,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         moco = self._build(task, run.seed, **moco_options())
         n_epochs = self._n_epochs()["moco"]
         if not isinstance(self.init, str) and run.state is None:
-            self._partition(run, task)  # what it refuses, it refuses before training
+            self._partition(run, task)  # a clusterer that fails does so before training
         try:
             if n_epochs:
                 self._run_stage(run, moco, task, n_epochs, "moco", fill_queue=True)
@@ -401,24 +400,24 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         run.stage = 1
 
     def _take_over(self, run, moco, task) -> None:
-        """Go on from the first stage's model."""
+        """Continue from the model of the first stage."""
         run.model.start_from(moco)
         self._start_at_partition(run, task)
         run.init_labels = run.labels
         run.ready = True
 
     def _start_at_partition(self, run, task) -> None:
-        """Set the model to a partition of the features that it has now.
+        """Set the model to a partition of its present features.
 
-        They hold the classes better than the embeddings, whose objective has no use
-        for most of what tells classes apart.
+        Features separate classes better than embeddings, which are trained to tell
+        samples apart and drop other information.
         """
         task.bar.say("clustering of the features")
         run.labels, features = self._partition(run, task)
         self._start_at(run, task, features)
 
     def _partition(self, run, task):
-        """Labels of a clusterer, and the features that it has clustered."""
+        """Labels from the clusterer, and the features that it clusters."""
         features = task.infer(run.model, "features")
         seed = spawn_seed(run.seed, "partition", run.stage)
         by_default = isinstance(self.init, str)
@@ -435,7 +434,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     @torch.no_grad()
     def _settle(self, run, task):
-        """Give an untrained model batch-norm statistics, of random batches."""
+        """Set the batch-norm statistics of an untrained model by random batches."""
         model = run.model
         generator = torch.Generator().manual_seed(spawn_seed(run.seed, "settle"))
         model.train()
@@ -461,20 +460,20 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     # ------------------------------------------------------------------------ train
 
     def _train(self, run, task) -> None:
-        """Rounds of EM; each after the first starts at a partition anew."""
+        """Rounds of EM; each after the first starts from a new partition."""
         if not self._is_two_stage:
             self._em(run, task, self.max_epochs)
             return
         rounds = split_rounds(self._n_epochs()["em"], self._n_rounds)
         for i, n_epochs in enumerate(rounds, start=1):
-            if i < run.stage:  # a checkpoint has it behind it
+            if i < run.stage:  # finished before the checkpoint
                 continue
             if i > 1 and run.state is None:
                 self._start_at_partition(run, task)
             self._em(run, task, n_epochs)
 
     def _em(self, run, task, n_epochs) -> None:
-        """EM, at first with responsibilities held at labels, if there are any."""
+        """EM. If there are labels, q is held at them at first."""
         options = {}
         if not self._continues:
             options["fill_queue"] = not run.history
@@ -506,7 +505,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         last = self.history_[-1]
         whole = restarts.stopped_by is None and last["stage"] == "em"
         self.converged_ = bool(whole and last["changed"] <= STEADY)
-        self.__dict__.pop("stability_", None)  # of an earlier fit
+        self.__dict__.pop("stability_", None)  # from an earlier fit
         if len(restarts.partitions) > 1:
             pairs = combinations(restarts.partitions, 2)
             scores = [adjusted_rand_score(a, b) for a, b in pairs]
@@ -524,7 +523,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             )
 
     def __getstate__(self):
-        """Leave out what grows with N and predicts nothing."""
+        """Leave out what grows with N and is not needed for predictions."""
         state = super().__getstate__()
         state.pop("init_labels_", None)
         return state
@@ -550,7 +549,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Before `fit`.
         ValueError, TypeError
             If samples have another shape than in `fit`, or values that are not finite
-            or cannot be computed with.
+            or too large to compute with.
 
         Warns
         -----
@@ -579,7 +578,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Before `fit`.
         ValueError, TypeError
             If samples have another shape than in `fit`, or values that are not finite
-            or cannot be computed with.
+            or too large to compute with.
 
         Warns
         -----
@@ -607,7 +606,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Before `fit`.
         ValueError, TypeError
             If samples have another shape than in `fit`, or values that are not finite
-            or cannot be computed with.
+            or too large to compute with.
 
         Warns
         -----
@@ -636,7 +635,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Before `fit`.
         ValueError, TypeError
             If samples have another shape than in `fit`, or values that are not finite
-            or cannot be computed with.
+            or too large to compute with.
 
         Warns
         -----
@@ -665,7 +664,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Before `fit`.
         ValueError, TypeError
             If samples have another shape than in `fit`, or values that are not finite
-            or cannot be computed with.
+            or too large to compute with.
 
         Warns
         -----
@@ -679,9 +678,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """Mean ELBO of the samples, in nats.
 
         At the exact posterior the ELBO is log p(y | x), the log-probability of telling
-        a sample apart from those in the queue. Comparable only between models with the
-        same `tau`, `kappa` and queue size: a search that maximises it over the
-        temperatures rewards small ones.
+        a sample apart from those in the queue. Compare it only between models with the
+        same `tau`, `kappa` and queue size. A search that maximises it over temperatures
+        chooses small ones.
 
         Parameters
         ----------
@@ -700,7 +699,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Before `fit`.
         ValueError, TypeError
             If samples have another shape than in `fit`, or values that are not finite
-            or cannot be computed with.
+            or too large to compute with.
 
         Warns
         -----
@@ -718,7 +717,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     @property
     def expert_prototypes_(self):
-        """Expert prototypes mu, ndarray of shape (K, D), unit norm; None without."""
+        """Expert prototypes mu, ndarray of shape (K, D), unit norm, or None."""
         check_is_fitted(self)
         mu = self._model.prototypes()
         return None if mu is None else mu.detach().cpu().numpy()

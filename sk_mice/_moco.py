@@ -9,16 +9,16 @@ from ._base import ContrastiveEstimator, moco_options
 class MoCo(ContrastiveEstimator):
     """Momentum contrast: unit-norm embeddings of images or vectors, without labels.
 
-    The same engine as :class:`MiCEClustering` under Assumptions A3 to A5: one expert,
-    no gate, no prototypes. Its objective is then InfoNCE (Theorem 3 of [1]_).
+    The model of :class:`MiCEClustering` under Assumptions A3 to A5: one expert, no gate
+    and no prototypes. The objective is then InfoNCE (Theorem 3 of [1]_).
     ``make_pipeline(MoCo(), SphericalKMeans(10))`` is the paper's two-stage baseline.
 
     Parameters
     ----------
     backbone : str, Backbone, nn.Module or callable, default="auto"
-        See :class:`MiCEClustering`, also for the parameters that follow.
+        See :class:`MiCEClustering`, also for all parameters without a description.
     embedding_dim : int, default=128
-        D.
+        D, the dimension of the embeddings.
     tau : float, default=1.0
         Temperature of the softmax over positive and negatives.
     queue_size : int, default=16384
@@ -40,23 +40,23 @@ class MoCo(ContrastiveEstimator):
     Attributes
     ----------
     backbone_ : nn.Module
-        The trained encoder, a start for ``MiCEClustering(backbone=...)``.
+        The trained network. It can be the `backbone` of a :class:`MiCEClustering`.
     history_ : list of dict
-        Figures of every epoch, see :class:`MiCEClustering`.
+        Figures for every epoch; see :class:`MiCEClustering`.
     n_iter_ : int
         Epochs trained.
     augmentation_ : object
-        `augmentation` with nothing left to "auto".
+        `augmentation` with every "auto" replaced by what was decided.
     device_ : torch.device
-        Where the model is.
+        Device of the model.
     n_features_in_ : int
-        Values of one sample.
+        Number of values of a sample.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns, if X has any.
 
     See Also
     --------
-    MiCEClustering : The mixture that this is a special case of.
+    MiCEClustering : The mixture of which this is a special case.
     SphericalKMeans : The second stage of the baseline.
 
     References
@@ -183,7 +183,7 @@ class MoCo(ContrastiveEstimator):
             Before `fit`.
         ValueError, TypeError
             If samples have another shape than in `fit`, or values that are not finite
-            or cannot be computed with.
+            or too large to compute with.
 
         Warns
         -----
@@ -194,9 +194,9 @@ class MoCo(ContrastiveEstimator):
         return v[:, 0]
 
     def score(self, X, y=None):
-        """Mean log p(y | x) of the samples among the queue: the negative InfoNCE loss.
+        """Mean log p(y | x) of the samples: the negative InfoNCE loss on the queue.
 
-        Comparable only between models with the same `tau` and queue size.
+        Compare it only between models with the same `tau` and queue size.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class MoCo(ContrastiveEstimator):
             Before `fit`.
         ValueError, TypeError
             If samples have another shape than in `fit`, or values that are not finite
-            or cannot be computed with.
+            or too large to compute with.
 
         Warns
         -----

@@ -18,9 +18,9 @@ from . import __version__, augmentation, backbones
 from ._base import ContrastiveEstimator
 from ._classification_em import ClassificationEM
 from ._engine.ambient import OwnDraws, own_settings
+from ._engine.data import CHANNELS, LARGEST, SampleFormat
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
-from ._engine.samples import CHANNELS, LARGEST, SampleFormat
 from ._engine.storage import (
     UNREADABLE,
     NotDataError,
@@ -204,14 +204,15 @@ _ATTRIBUTES = {
 def save(model, path):
     """Write a fitted estimator to a file that holds no code.
 
-    The file is a safetensors file: tensors, and JSON for all else, with a checksum over
-    everything. It is written whole or not at all; an earlier file is replaced and its
-    mode is kept. The parameter `checkpoint` is not stored.
+    The file is a safetensors file, with JSON for everything that is not a tensor and a
+    checksum of the whole file. It is written completely or not at all. An earlier file
+    is replaced, and its mode is kept. The parameter `checkpoint` is not stored.
 
     Parameters
     ----------
     model : MiCEClustering, MoCo, ClassificationEM or SphericalKMeans
-        Fitted. It is stored on the CPU, wherever it is.
+        A fitted estimator, which may also be a PaperMiCE or a PaperMoCo. It is stored
+        on the CPU.
     path : str or path-like
         ``.safetensors`` is the usual ending.
 
@@ -222,24 +223,24 @@ def save(model, path):
     NotFittedError
         If it is not fitted.
     ValueError
-        If one of its parameters is invalid, or it is a model that :func:`load` would
-        refuse: something in it is not finite, say.
+        If a parameter is invalid, or if :func:`load` would refuse the model, for
+        example because a value is not finite.
     OSError
-        That names `path`, if the file cannot be written: also if `path` is a folder, a
-        FIFO or a device, or a file that its owner may not write to (even for root). An
-        earlier file is left as it was.
+        If the file cannot be written; names `path`. This includes folders, FIFOs,
+        devices, and files that their owner may not write to, even for root. An earlier
+        file is kept.
 
     Warns
     -----
     UserWarning
-        If a parameter cannot be stored, as it is code or a live object (a callable,
-        `callbacks`, a RandomState): the file has its default instead. Predictions do
-        not depend on these. A `backbone` that is a module or a callable is no such
-        case: `load` asks for it.
+        If a parameter cannot be stored, because it is a callable, `callbacks` or a
+        RandomState. The file has its default instead. Predictions do not depend on
+        these. There is no warning for a `backbone` that is a module or a callable,
+        because `load` requires it.
 
     See Also
     --------
-    load : The way back.
+    load : Reads the file.
 
     Examples
     --------
@@ -283,21 +284,21 @@ def save(model, path):
 def load(path, backbone=None):
     """Read an estimator that :func:`save` wrote.
 
-    Loading runs no code from the file and needs no trust in whoever made it.
+    Loading runs no code from the file, so files from anyone can be loaded.
 
     Parameters
     ----------
     path : str or path-like
-        Of a regular file.
+        A regular file.
     backbone : nn.Module or callable, default=None
-        The estimator's own `backbone`, if that was a module or a callable, since no
-        file can hold its code: a module like it, whatever its weights, or a factory.
+        Required if the `backbone` of the estimator was a module or a callable, as the
+        file does not hold its code: a module like it, with any weights, or a factory.
         Names, shapes and types of its tensors are compared with the file.
 
     Returns
     -------
     MiCEClustering, MoCo, ClassificationEM or SphericalKMeans
-        On the CPU.
+        The estimator, on the CPU.
 
     Raises
     ------
@@ -306,13 +307,13 @@ def load(path, backbone=None):
     OSError
         If the file cannot be read, or is a folder, a FIFO, a device or a socket.
     ValueError
-        If the file is of another kind, of a later format version, truncated or
-        otherwise damaged, if it holds what no fit gives, or if `backbone` does not fit
-        it; names the file and the reason.
+        If the file is of another kind or format version, truncated or damaged, if its
+        content could not come from a fit, or if `backbone` does not match it; names the
+        file and the reason.
 
     See Also
     --------
-    save : Has an example.
+    save : Writes the file; with an example.
     """
     path = as_path(path)
     tensors, document = read(path, **_KIND)

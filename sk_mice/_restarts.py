@@ -1,4 +1,4 @@
-"""The restarts of a fit: how far each has come, and which is the best."""
+"""The restarts of a fit: the progress of each, and the best of them."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,25 +10,25 @@ from ._engine.model import ContrastiveMixture
 
 @dataclass
 class Run:
-    """One model and how it comes about."""
+    """One restart: its model and its progress."""
 
     seed: int
     model: ContrastiveMixture | None = None
-    init_labels: np.ndarray | None = None  # that EM first started from
-    labels: np.ndarray | None = None  # that the present stage started from
+    init_labels: np.ndarray | None = None  # from which EM started first
+    labels: np.ndarray | None = None  # from which the present stage started
     history: list[dict] = field(default_factory=list)
-    stage: int = 0  # how many have come to their end
-    state: dict | None = None  # of the trainer, if a stage goes on from a checkpoint
-    ready: bool = False  # whether the model can predict, once an epoch is behind it
+    stage: int = 0  # number of finished stages
+    state: dict | None = None  # of the trainer, if a checkpoint ends within a stage
+    ready: bool = False  # whether the model can predict after an epoch
 
     def facts(self) -> dict:
-        """All but the model and what belongs to a process."""
+        """What a checkpoint keeps of a run, without its model."""
         names = ("seed", "init_labels", "labels", "history", "stage")
         return {name: getattr(self, name) for name in names}
 
 
 class Restarts:
-    """Goes through the runs of a fit, each from a seed of its own; keeps the best.
+    """Iterates over the runs of a fit, each with its own seed, and keeps the best.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ class Restarts:
     Attributes
     ----------
     partitions : list of ndarray
-        Labels of the samples by each whole run.
+        Labels of the samples by each complete run.
     best : Run or None
-        Of the whole ones.
+        The best of the complete runs.
     elbo, labels
-        The best one's.
+        Those of the best run.
     stopped_by : BaseException or None
     """
 
@@ -54,7 +54,7 @@ class Restarts:
         self.elbo = -math.inf
         self.labels: np.ndarray | None = None
         self.stopped_by: BaseException | None = None
-        self.taken_up: Run | None = None  # in the middle of which a checkpoint ends
+        self.taken_up: Run | None = None  # the run within which a checkpoint ends
 
     def __iter__(self):
         while len(self.partitions) < len(self.seeds) and self.stopped_by is None:
@@ -62,13 +62,13 @@ class Restarts:
             yield run or Run(self.seeds[len(self.partitions)])
 
     def done(self, run: Run, elbo: float, partition) -> None:
-        """Add a whole run; the one with the best ELBO is kept."""
+        """Add a complete run; the run with the best ELBO is kept."""
         self.partitions.append(partition)
         if elbo > self.elbo:
             self.best, self.elbo, self.labels = run, elbo, partition
 
     def save(self, run: Run | None = None, trainer=None) -> None:
-        """Write to the checkpoint, if there is one; also a run that trains."""
+        """Write a checkpoint, if the fit has one, also of a run that still trains."""
         if self.checkpoint is None:
             return
         kept = {"seeds": self.seeds, "partitions": self.partitions, "run": None}
@@ -81,13 +81,13 @@ class Restarts:
         self.checkpoint.save(kept)
 
     def take_up(self, saved: dict, build) -> None:
-        """Go on from what a checkpoint has kept.
+        """Continue from the progress that a checkpoint holds.
 
         Parameters
         ----------
         saved : dict
         build : callable
-            Makes a model, of whatever weights, from a seed.
+            Makes a model from a seed. Its weights are replaced.
         """
         self.partitions, self.elbo = saved["partitions"], saved["elbo"]
         self.labels = saved["labels"]

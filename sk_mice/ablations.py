@@ -1,8 +1,8 @@
-"""The paper's ablations, and its learning rates, as estimators of their own.
+"""Estimators with the parameters of the paper's ablations, and its learning rates.
 
 `PaperMiCE` and `PaperMoCo` are `MiCEClustering` and `MoCo` with the parameters that the
-paper varies (Table 3, the appendix) and that a user need not meet. The recipes of the
-paper (`sk_mice.recipes`) are for these two.
+paper varies in Table 3 and in the appendix. The paper's recipes (`sk_mice.recipes`) are
+for these two.
 """
 
 import math
@@ -25,14 +25,14 @@ __all__ = ["PaperMiCE", "PaperMoCo"]
 
 PAPER_MILESTONES = (0.48, 0.64, 0.8)  # appendix: 480, 640 and 800 of 1,000 epochs
 MAX_PASSES = 20  # appendix
-# The appendix names two criteria, the prototypes' norm and the change of the objective,
-# and no figures.
+# The appendix names two criteria, the norm of the prototypes and the change of the
+# objective, without figures.
 SETTLED_ROWS = 1e-3  # largest distance that a row, as a unit vector, moves in a pass
 SETTLED_LOSS = 1e-4  # change of the loss from pass to pass, in nats
 
 
 class _PaperCourse:
-    """Parameters of the course of a fit, beside those of an estimator."""
+    """The learning rate and the teacher's momentum as parameters of an estimator."""
 
     _parameter_constraints: dict = {
         "schedule": "no_validation",  # `course` says what it takes
@@ -42,7 +42,7 @@ class _PaperCourse:
 
     @classmethod
     def _get_param_names(cls):
-        # `__init__` takes the estimator's own as keywords.
+        # Those of the estimator are keywords of `__init__`.
         return sorted({*super()._get_param_names(), *cls._of._get_param_names()})
 
     def _check(self, X, n_experts):
@@ -64,16 +64,16 @@ class PaperMoCo(_PaperCourse, MoCo):
     Parameters
     ----------
     schedule : {"cosine", "step", "constant"}, sequence or callable, default="cosine"
-        Course of the learning rate. "step" multiplies it by 0.1 at 48, 64 and 80
-        percent of each stage as the paper does for CIFAR, a sequence of shares of the
-        stage at those; a callable maps progress from 0 to 1 to a factor.
+        Schedule of the learning rate. "step" multiplies it by 0.1 at 48, 64 and 80
+        percent of each stage, as the paper does for CIFAR. A sequence has other shares
+        of a stage. A callable maps progress from 0 to 1 to a factor.
     warmup : float, default=0.05
         Share of each stage over which the learning rate rises linearly.
     teacher_momentum : float or None, default=None
-        m of the teacher's moving average. None averages over a hundredth of the steps,
-        between 100 and 1,000 of them. (The paper: 0.999.)
+        m of the teacher's moving average. With None, the average is over a hundredth of
+        the steps, at least 100 and at most 1,000. (The paper: 0.999.)
     **parameters : dict
-        Those of `MoCo`.
+        Other parameters of `MoCo`.
 
     Examples
     --------
@@ -103,29 +103,30 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
     Parameters
     ----------
     n_clusters : int, default=8
+        K.
     gating_prototypes : {"auto", "simplex", "repelled", "uniform"}, default="auto"
-        Prototypes of the gate. "simplex" are the centres of Algorithm 2, which need K
-        <= D + 1; "repelled" are unit vectors spread by repulsion; "auto" takes the
-        former where they exist. "uniform" are drawn at random (Table 3 (c)).
+        Prototypes of the gate. "simplex" gives the centres of Algorithm 2, which exist
+        for K <= D + 1. "repelled" gives unit vectors that are spread by repulsion.
+        "auto" is "simplex" where it exists and "repelled" otherwise. "uniform" draws
+        them at random (Table 3 (c)).
     train_gating_prototypes : bool, default=False
-        Whether the gating prototypes, fixed otherwise, follow the gradient as well
-        (Table 3 (d)).
+        Whether the gradient also updates the gating prototypes, which are fixed
+        otherwise (Table 3 (d)).
     expert_prototypes : str or None, default="both"
-        How the prototypes of the experts learn: by the "gradient" of every step, by the
-        "analytical" update at each epoch's end (equation 13), or by "both". "passes"
-        has the gradient and, in place of equation 13, up to 20 passes over the data in
-        which nothing else is trained, until they settle (appendix); `history_` then has
-        "prototype_passes". None leaves them out (Assumption A5).
+        How the prototypes of the experts are updated: by the "gradient" in every step,
+        by the "analytical" update at the end of each epoch (equation 13), or by "both".
+        "passes" replaces equation 13 by up to 20 passes over the data in which only the
+        prototypes are trained (appendix); `history_` then has "prototype_passes". None
+        leaves the prototypes out (Assumption A5).
     expert_heads : {"own", "shared"}, default="own"
-        Whether each expert has an output layer of its own, or all share one
-        (Assumption A4).
+        Whether each expert has its own output layer or all share one (Assumption A4).
     n_rounds : int, default=2
-        Rounds of EM after MoCo. Each after the first starts at a partition anew, of
-        the features that EM has learned so far; the first is the longest.
+        Rounds of EM after MoCo. Each after the first starts from a new partition of the
+        present features. The first is the longest.
     schedule, warmup, teacher_momentum
         See `PaperMoCo`.
     **parameters : dict
-        Those of `MiCEClustering`. ``kappa=math.inf`` is Assumption A3.
+        Other parameters of `MiCEClustering`. ``kappa=math.inf`` is Assumption A3.
 
     See Also
     --------
@@ -242,7 +243,7 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
 
 
 def _gating_prototypes(kind, n_clusters, dim, seed):
-    """Gating prototypes omega by name, (K, D)."""
+    """Gating prototypes omega, (K, D), for a value of `gating_prototypes`."""
     if kind == "uniform":
         generator = torch.Generator().manual_seed(seed)
         draws = torch.rand(n_clusters, dim, generator=generator, dtype=torch.float32)
@@ -255,7 +256,7 @@ def _gating_prototypes(kind, n_clusters, dim, seed):
 
 
 class AblationTrainer(Trainer):
-    """A trainer with other ways to learn the prototypes; see `PaperMiCE`."""
+    """A trainer with other updates of the prototypes; see `PaperMiCE`."""
 
     def __init__(
         self,
@@ -289,14 +290,14 @@ class AblationTrainer(Trainer):
             return {}
         if self.prototype_update != "passes":
             return super().update_prototypes(samples)
-        self.module_.eval()  # leaves the networks' statistics alone
+        self.module_.eval()  # keeps the batch-norm statistics
         n_passes = self._pass_over_prototypes(samples, mu)
         self.module_.train()
         self._forget_momentum(mu)
         return {"prototype_passes": n_passes}
 
     def _pass_over_prototypes(self, samples, mu) -> int:
-        """SGD on mu alone, until it or the loss settles; returns how many passes.
+        """SGD on mu alone until mu or the loss settles; returns the number of passes.
 
         The appendix's "extra end-of-epoch training only on mu with stochastic gradient
         ascent".
@@ -347,7 +348,7 @@ def course(schedule, warmup: float) -> Callable[[float], float]:
     Raises
     ------
     ValueError
-        If `schedule` is nothing of these.
+        If `schedule` is anything else.
     """
     decay = _decay(schedule)
 

@@ -1,7 +1,8 @@
 """Augmentations: how the random views of a training step are made.
 
-Estimators take the objects of this module, whose parameters a search can set as
-``augmentation__flip``, and short forms: a name, None (plain samples) or a callable.
+The `augmentation` of an estimator is an object of this module, whose parameters a
+search can set as in ``augmentation__flip``, or a name, None (plain samples) or a
+callable.
 """
 
 from sklearn.base import BaseEstimator, clone
@@ -24,21 +25,19 @@ class ImageAugmentation(BaseEstimator):
     Parameters
     ----------
     colours : {"moco", "simclr"} or None, default="moco"
-        "moco" changes brightness, contrast, saturation and hue of every view and takes
-        the colours out of a fifth of them. "simclr" changes them more, and blurs half
-        of the views. None leaves colours as they are.
+        "moco" changes brightness, contrast, saturation and hue of every view and makes
+        a fifth of the views grey. "simclr" makes larger changes and blurs half of the
+        views. None does not change colours.
     flip : bool or "auto", default="auto"
-        Whether to mirror images at random, left to right. "auto" does so unless mirror
-        images are unlike those of X, as they are of digits, text and whatever else has
-        a left and a right.
+        Whether to mirror images at random, left to right. "auto" mirrors them unless
+        mirror images look unlike the images of X, as for digits and text.
     crop_scale : "auto" or tuple (low, high), default="auto"
-        Range of a random crop's share of the image's area. "auto" is the paper's
-        (0.2, 1), and (0.5, 1) for grey images up to 32 pixels.
+        Range of the area of random crops, as a share of the image. "auto" is the
+        paper's (0.2, 1), and (0.5, 1) for grey images up to 32 pixels.
     affine : "auto" or tuple (rotation, shear), default="auto"
-        In degrees, at most 180 and at most 45: views are turned, and sheared along
-        their rows, by up to that to either side. "auto" is the paper's (0, 0), and
-        (10, 10) for grey images up to 32 pixels that lean either way by themselves, as
-        handwriting does.
+        Largest angles in degrees, at most 180 and 45. Views are rotated, and sheared
+        along their rows, to either side. "auto" is the paper's (0, 0), and (10, 10) for
+        grey images up to 32 pixels that lean, such as handwriting.
 
     References
     ----------
@@ -58,7 +57,7 @@ class ImageAugmentation(BaseEstimator):
     _parameter_constraints: dict = {
         "colours": [StrOptions({"moco", "simclr"}), None],
         "flip": ["boolean", StrOptions({"auto"})],
-        "crop_scale": "no_validation",  # checked by what uses them
+        "crop_scale": "no_validation",  # checked in `_decided`
         "affine": "no_validation",
     }
 
@@ -71,7 +70,7 @@ class ImageAugmentation(BaseEstimator):
         self.affine = affine
 
     def _decided(self, samples):
-        """The same for these samples, with nothing left to "auto"."""
+        """A copy in which every "auto" is replaced by what suits the samples."""
         self._validate_params()
         fmt = samples.format
         if not fmt.is_image:
@@ -101,10 +100,10 @@ class VectorAugmentation(BaseEstimator):
     Parameters
     ----------
     noise : float, default=0.1
-        Standard deviation of Gaussian noise, in those of each feature.
+        Standard deviation of Gaussian noise, relative to that of each feature.
     replacement : float, default=0.2
-        Share of the features that take the value of another sample of the batch, as in
-        SCARF.
+        Share of the values that are replaced by the same feature of another sample of
+        the batch, as in SCARF.
 
     References
     ----------
@@ -128,7 +127,7 @@ class VectorAugmentation(BaseEstimator):
         self.replacement = replacement
 
     def _decided(self, samples):
-        """The same, for samples that are vectors."""
+        """A copy, if the samples are vectors."""
         self._validate_params()
         if samples.format.is_image:
             raise ValueError(
@@ -148,13 +147,13 @@ NAMED = {
 
 
 def resolve_augmentation(augmentation, samples):
-    """What an estimator's `augmentation` stands for, with nothing left to "auto".
+    """Turn an estimator's `augmentation` into an object without "auto".
 
     Parameters
     ----------
     augmentation : str, ImageAugmentation, VectorAugmentation, callable or None
     samples : Samples
-        Of the fit.
+        Those of the fit.
 
     Returns
     -------
@@ -163,7 +162,7 @@ def resolve_augmentation(augmentation, samples):
     Raises
     ------
     ValueError, TypeError
-        If `augmentation` is nothing of these, or not for such samples.
+        If `augmentation` is anything else, or is not for such samples.
     """
     if isinstance(augmentation, str) and augmentation in NAMED:
         augmentation = NAMED[augmentation][0 if samples.format.is_image else 1]

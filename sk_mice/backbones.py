@@ -1,9 +1,9 @@
 """Backbones: networks that turn a batch of samples into features (B, F).
 
-`MLP`, `SmallResNet` and `ResNet` describe networks by parameters that a search can set
-as ``backbone__width``; `build` makes the module. Estimators also take short names for
-the usual ones ("mlp", "resnet-small", "resnet18", "resnet34", "resnet50"), any module
-of the user's own, and factories of one.
+`MLP`, `SmallResNet` and `ResNet` describe networks by parameters, which a search can
+set as in ``backbone__width``. `build` makes the module. The `backbone` of an estimator
+can also be a short name ("mlp", "resnet-small", "resnet18", "resnet34", "resnet50"), a
+module, or a factory of modules.
 """
 
 import copy
@@ -20,7 +20,7 @@ from ._constraints import LARGEST_COUNT, Count
 
 __all__ = ["MLP", "ResNet", "SmallResNet"]
 
-CIFAR_STEM_UP_TO = 64  # pixels; above, the stem halves images once more, as ImageNet's
+CIFAR_STEM_UP_TO = 64  # pixels; for larger images the stem is that for ImageNet
 LARGEST_DEPTH = 1000  # layers, or blocks of a stage: more take minutes to count
 
 
@@ -28,10 +28,10 @@ LARGEST_DEPTH = 1000  # layers, or blocks of a stage: more take minutes to count
 
 
 class Backbone(BaseEstimator):
-    """A network by its parameters."""
+    """A network, described by its parameters."""
 
     def build(self, shape) -> nn.Module:
-        """The network, with random weights.
+        """Make the network, with random weights.
 
         Parameters
         ----------
@@ -67,6 +67,7 @@ class MLP(Backbone):
     width : int, default=256
         Units of each layer.
     n_layers : int, default=2
+        Number of hidden layers.
 
     Examples
     --------
@@ -99,9 +100,9 @@ class MLP(Backbone):
 class SmallResNet(Backbone):
     """A residual network for small images and CPUs.
 
-    Stages of basic blocks (He et al., 2016) of 1, 2, 4, ... times `width` channels, at
-    full, half, quarter, ... of the size that the stem leaves: the image's own up to 64
-    pixels.
+    The stages consist of basic blocks (He et al., 2016). They have 1, 2, 4, ... times
+    `width` channels, at full, half, quarter, ... of the size after the stem, which is
+    the size of the image up to 64 pixels.
 
     Parameters
     ----------
@@ -111,7 +112,8 @@ class SmallResNet(Backbone):
         Blocks of each stage.
     max_pool : bool, default=False
         Whether the stem halves the image by max-pooling (and, above 64 pixels, once
-        more by a stride). Training takes a third of the time, which serves short fits.
+        more by a stride). Training takes about a third of the time, so that a short fit
+        has more epochs.
 
     Examples
     --------
@@ -148,17 +150,18 @@ class SmallResNet(Backbone):
 
 
 class ResNet(Backbone):
-    """The residual networks of He et al. (2016), as torchvision has them.
+    """The residual networks of He et al. (2016), from torchvision.
 
-    Images up to 64 pixels get the stem of the paper's appendix: a 3 x 3 convolution
-    without stride. Weights are random.
+    For images up to 64 pixels, the stem is that of the paper's appendix: a 3 x 3
+    convolution without stride. Weights are random.
 
     Parameters
     ----------
     depth : {18, 34, 50}, default=18
+        Number of layers.
     max_pool : bool, default=False
-        Whether the stem for images up to 64 pixels keeps the max-pooling, which halves
-        them. (Larger images always have it.)
+        Whether the stem for images up to 64 pixels has max-pooling, which halves them.
+        The stem for larger images always has it.
 
     Examples
     --------
@@ -178,7 +181,7 @@ class ResNet(Backbone):
 
     def _build(self, shape):
         self._refuse_vectors(shape)
-        # Imported when used: torchvision takes longer to import than all of ours.
+        # Imported here, as torchvision takes longer to import than this package.
         from torchvision import models
 
         channels, *sides = shape
@@ -206,7 +209,7 @@ NAMED = {
 
 
 def resolve_backbone(backbone, shape, device):
-    """What an estimator's `backbone` stands for, for samples and a device.
+    """Turn an estimator's `backbone` into an object, a module or a factory.
 
     Parameters
     ----------
@@ -224,7 +227,7 @@ def resolve_backbone(backbone, shape, device):
     Raises
     ------
     ValueError, TypeError
-        If `backbone` is nothing of these.
+        If `backbone` is anything else.
     """
     if isinstance(backbone, str):
         if backbone == "auto":
@@ -255,9 +258,9 @@ def build_backbone(resolved, shape) -> nn.Module:
 
 
 def weight_count(resolved, shape) -> tuple[int, int]:
-    """Numbers of weights and of features F, before any memory is taken for them.
+    """Numbers of weights and of features F, without allocating memory for them.
 
-    Of the user's own networks as far as they are known. To be called within `OwnDraws`.
+    For the user's own networks they may be unknown. To be called within `OwnDraws`.
 
     Raises
     ------
@@ -280,7 +283,7 @@ def weight_count(resolved, shape) -> tuple[int, int]:
 
 
 def _weights(module):
-    """Parameters with sizes: those of lazy layers have none yet."""
+    """Parameters, without those of lazy layers, which have no size yet."""
     return (p for p in module.parameters() if not nn.parameter.is_lazy(p))
 
 
@@ -294,7 +297,7 @@ def _no_backbone(got) -> str:
 def _copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
-    except Exception as error:  # of whatever the module keeps
+    except Exception as error:  # attributes of the module may raise anything
         raise ValueError(
             "`backbone` must be a module that can be copied; copying "
             f"{type(module).__name__} raised {type(error).__name__}: {error}"
@@ -311,7 +314,7 @@ def feature_count(backbone: nn.Module, shape) -> int:
     """
     was_training = backbone.training
     backbone.eval()  # a probe must not touch batch-norm statistics
-    with torch.no_grad(), _device(backbone):  # also what the module makes lies there
+    with torch.no_grad(), _device(backbone):  # for tensors that the module makes
         features = _probed(backbone, torch.zeros(2, *shape, dtype=torch.float32))
     backbone.train(was_training)
     return features.shape[1]
@@ -320,7 +323,7 @@ def feature_count(backbone: nn.Module, shape) -> int:
 def check_training(backbone: nn.Module, shape) -> None:
     """Raise ValueError unless a user's own backbone can be trained.
 
-    It is tried on a copy, whose draws are its own: to be called within `OwnDraws`.
+    A copy is tried. To be called within `OwnDraws`.
     """
     device = _device(backbone)
     if device.type == "meta":
@@ -343,7 +346,7 @@ def _device(module) -> torch.device:
 
 
 def _probed(module, x, *, backward=False) -> Tensor:
-    """What a module makes of a batch, and perhaps the way back; as it has to be."""
+    """Features of a batch, perhaps after a backward pass; ValueError if invalid."""
     name = type(module).__name__
     needed = f"`backbone` must map (B, {', '.join(map(str, x.shape[1:]))}) to (B, F)"
     mode = "in training mode " if module.training else ""

@@ -1,10 +1,9 @@
-"""How good clusters are, with known classes and without: scores, matching, scorers.
+"""Scores of clusters with and without known classes, and scorers for searches.
 
 The scorers ``acc_scorer``, ``nmi_scorer`` and ``ari_scorer`` are called as
-``scorer(estimator, X, y)`` and compare ``estimator.predict(X)``, on the held-out fold
-of a search, with the classes ``y``. `silhouette_scorer` is called alike and needs no
-classes. `SCORERS` holds the former three by name; the folds are shuffled, as many data
-sets are sorted by class:
+``scorer(estimator, X, y)`` and compare ``estimator.predict(X)`` with the classes ``y``.
+`SCORERS` holds them by name. `silhouette_scorer` is called in the same way and needs no
+classes. Shuffle the folds of a search, because many data sets are sorted by class:
 
 >>> from sklearn.datasets import load_iris
 >>> from sklearn.model_selection import GridSearchCV, KFold
@@ -58,7 +57,7 @@ def clustering_accuracy_score(y_true, y_pred):
         Classes: numbers, strings or, in an array, any hashable objects.
 
     y_pred : array-like of shape (n_samples,)
-        Clusters, likewise; they need not be of the type of the classes.
+        Clusters, likewise. Their type may differ from that of the classes.
 
     Returns
     -------
@@ -78,10 +77,10 @@ def clustering_accuracy_score(y_true, y_pred):
     Notes
     -----
     The matching maximises the number of agreeing samples (the Hungarian method
-    [1]_). With more clusters than classes, the samples of the clusters that are
-    left over count as wrong; with fewer, those of the classes that are left over
-    do. So splitting a class costs accuracy, as merging two does, and 1 is reached
-    only by the classes themselves.
+    [1]_). If there are more clusters than classes, samples in clusters without a
+    class count as wrong; if there are fewer, samples of classes without a cluster
+    do. Both splitting a class and merging two classes lower the accuracy, and only
+    the classes themselves reach 1.
 
     References
     ----------
@@ -102,7 +101,7 @@ def clustering_accuracy_score(y_true, y_pred):
 
 
 def match_labels(y_true, y_pred):
-    """Clusters renamed to the classes that they match best, one to one.
+    """Rename clusters to the classes that they match best, one to one.
 
     Parameters
     ----------
@@ -110,7 +109,7 @@ def match_labels(y_true, y_pred):
         Classes: numbers, strings or, in an array, any hashable objects.
 
     y_pred : array-like of shape (n_samples,)
-        Clusters, likewise; they need not be of the type of the classes.
+        Clusters, likewise. Their type may differ from that of the classes.
 
     Returns
     -------
@@ -119,10 +118,10 @@ def match_labels(y_true, y_pred):
         matching of `clustering_accuracy_score`: that score is the share of samples
         for which this equals `y_true`.
 
-        With more clusters than classes some are left over. Each of these gets a
-        name of its own that is no class: the largest class + 1, + 2, ... if the
-        classes are numbers, and otherwise ``"unmatched <cluster>"``. With fewer
-        clusters than classes some classes do not occur.
+        If there are more clusters than classes, each cluster without a class gets a
+        new name: the largest class + 1, + 2, ... if the classes are numbers, and
+        ``"unmatched <cluster>"`` otherwise. If there are fewer, some classes do not
+        occur.
 
     Raises
     ------
@@ -227,28 +226,27 @@ SCORERS = {"acc": acc_scorer, "nmi": nmi_scorer, "ari": ari_scorer}
 def silhouette_scorer(estimator, X, y=None):
     """Mean silhouette [1]_ of an estimator's clusters, by cosine distance.
 
-    Called like any scorer, as in ``GridSearchCV(..., scoring=silhouette_scorer)``; no
-    classes are needed.
+    Use it like any scorer, as in ``GridSearchCV(..., scoring=silhouette_scorer)``. It
+    needs no classes.
 
     Parameters
     ----------
     estimator : object
-        Fitted; `predict` gives the clusters, and `transform` the embeddings whose
-        distances are taken. Where `transform` gives distances to centres, as for
-        `SphericalKMeans` (what has `cluster_centers_` is taken for such), or is
-        missing, they are the estimator's input: in a pipeline, what its last step
-        gets.
+        A fitted estimator. `predict` gives the clusters and `transform` the embeddings.
+        If the estimator has no `transform`, or has `cluster_centers_`, so that
+        `transform` gives distances to centres, the embeddings are the input of the
+        estimator, or of the last step of a pipeline.
     X : array-like
         Samples, as `predict` takes them.
     y : Ignored
-        Present for the API's sake.
+        Present for API consistency by convention.
 
     Returns
     -------
     score : float
-        From -1 to 1, large for clusters that are dense and apart. -1 if all samples
-        are in one cluster, which a search is thus kept from choosing. A cluster of one
-        sample counts 0.
+        From -1 to 1, large for dense and separated clusters. It is -1 if all samples
+        are in one cluster, so that a search does not choose this. A cluster of one
+        sample counts as 0.
 
     See Also
     --------
@@ -257,14 +255,12 @@ def silhouette_scorer(estimator, X, y=None):
 
     Notes
     -----
-    Models with other temperatures or other networks embed in other spaces, and a
-    space may be well separated into what nobody looks for: prefer it for comparing
-    numbers of clusters.
+    Models with different temperatures or networks have different embedding spaces,
+    whose silhouettes are hard to compare.
 
     The mean cosine distance of a unit vector to a cluster is one minus its product
-    with the cluster's mean. So this is exact, and takes time and memory in proportion
-    to the number of samples, where the silhouette by any other distance needs all
-    pairs.
+    with the mean of the cluster. The exact silhouette therefore needs time and memory
+    in proportion to the number of samples. Other distances need all pairs.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""How many clusters: whether they are found again in other samples, for each number.
+"""The number of clusters, chosen by stability.
 
 >>> from sklearn.cluster import KMeans
 >>> from sklearn.datasets import load_wine
@@ -23,8 +23,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, validate_params
 from sklearn.utils.validation import _num_samples
 
-from ._bars import tqdm
 from ._constraints import Count
+from ._progress_bar import tqdm
 from .metrics import silhouette_scorer
 
 __all__ = ["NClustersChoice", "choose_n_clusters", "stability"]
@@ -41,7 +41,7 @@ LEAST_SAMPLES = 4  # two for each half
     prefer_skip_nested_validation=False,
 )
 def stability(estimator, X, *, n_repeats=20, random_state=None):
-    """Whether an estimator's clusters are found again in other samples.
+    """Whether an estimator finds the same clusters in other samples.
 
     The samples are split into two halves at random, and a clone of the estimator is
     fitted to each. Both models then cluster both halves: on each half, one model has
@@ -51,8 +51,8 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     Parameters
     ----------
     estimator : object
-        Clusterer with `fit` and `predict`, or a Pipeline that ends in one. It is
-        cloned, and itself neither fitted nor changed.
+        Clusterer with `fit` and `predict`, or a Pipeline that ends in one. Clones of it
+        are fitted.
     X : array-like of shape (n_samples, ...)
         Samples, as `fit` takes them; at least 4.
     n_repeats : int, default=20
@@ -66,8 +66,8 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     -------
     values : ndarray of shape (n_repeats,)
         The stability in each split: 1 if both models find the same clusters, about 0
-        if they agree as by chance. A half where either model has only one cluster
-        counts 0, as any two models agree on that.
+        if they agree only by chance. A half in which either model has only one cluster
+        counts as 0, because any two models agree on that.
 
     Raises
     ------
@@ -83,10 +83,10 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     -----
     Lange et al. [1]_ count the samples on which the partitions differ under the best
     matching of their clusters, and divide by the same figure for random labels. The
-    adjusted Rand index is corrected for chance by itself and needs no matching.
+    adjusted Rand index is already corrected for chance and needs no matching.
 
-    Stable clusters need not be the classes that one looks for: a few large clusters are
-    often more stable than these.
+    Stable clusters need not be the classes that you have in mind. A few large clusters
+    are often more stable than these.
 
     References
     ----------
@@ -137,7 +137,7 @@ def choose_n_clusters(
     estimator : object
         Clusterer with `fit`, `predict` and a parameter `n_clusters`, such as
         `MiCEClustering`, `SphericalKMeans` or scikit-learn's `KMeans`, or a Pipeline
-        that ends in one. It is cloned, and itself neither fitted nor changed.
+        that ends in one. Clones of it are fitted.
     X : array-like of shape (n_samples, ...)
         Samples, as `fit` takes them, in any order.
     candidates : iterable of int
@@ -150,15 +150,14 @@ def choose_n_clusters(
         `random_state`, also in the steps of a Pipeline. Pass an int for repeatable
         results.
     verbose : int, default=0
-        1 shows a progress bar over all fits: their number and, after the first, the
-        time left.
+        1 shows a progress bar over all fits and, after the first one, the time left.
 
     Returns
     -------
     choice : NClustersChoice
-        The choice as `n_clusters`, all measurements as `table`, and `plot` to draw
-        them; printed, it shows the table. The final model is still to be fitted, with
-        that number and to all samples.
+        The choice is `n_clusters`, the measurements are `table`, and `plot` draws them.
+        Printing it shows the table. Fit the final model with this number to all
+        samples.
 
     Raises
     ------
@@ -239,7 +238,7 @@ def choose_n_clusters(
 
 @dataclass(frozen=True, repr=False)
 class NClustersChoice:
-    """What `choose_n_clusters` has measured, and its choice.
+    """The result of `choose_n_clusters`: measurements and choice.
 
     Attributes
     ----------
@@ -257,7 +256,7 @@ class NClustersChoice:
 
     See Also
     --------
-    choose_n_clusters : Makes it, and has the rule of the choice.
+    choose_n_clusters : Returns it, and explains how the number is chosen.
     """
 
     n_clusters: int

@@ -1,36 +1,37 @@
 """Settings by name: the paper's, and ours for short budgets.
 
-Each is a read-only mapping of parameters, to be handed on with ``**``; another value
-goes beside it, ``PaperMiCE(**(CIFAR10 | {"max_epochs": 100}))``. The paper's are for
-`sk_mice.ablations.PaperMiCE`, ours for `MiCEClustering`. What ends in ``_MOCO`` is for
-`PaperMoCo` and `MoCo` and holds the same values, as in the paper ("MoCo [...] follows
-the same hyper-parameter settings as MiCE").
+Each recipe is a read-only mapping of parameters, to be passed with ``**``. To change a
+value, write ``PaperMiCE(**(CIFAR10 | {"max_epochs": 100}))``. The paper's recipes are
+for `sk_mice.ablations.PaperMiCE`, ours for `MiCEClustering`. Those whose names end in
+``_MOCO`` are for `PaperMoCo` and `MoCo`. They have the same values, as in the paper
+("MoCo [...] follows the same hyper-parameter settings as MiCE").
 
 The paper's
     ``CIFAR10``, ``CIFAR100_20``, ``STL10``, ``IMAGENET_DOG``: from random weights, as
-    its Table 1 has it, and each with its ``..._MOCO``. A recipe leaves open what no
-    result should depend on, such as `device`, and `random_state`.
+    in its Table 1, and each with its ``..._MOCO``. Recipes do not set parameters on
+    which no result should depend, such as `device`, nor `random_state`.
 
-    ``FINETUNE``: what changes for the second of two fits in the comparison with SCAN,
+    ``FINETUNE``: the changes for the second of two fits in the comparison with SCAN,
     "MiCE pre-training + MiCE".
 
 Ours
     ``DIGITS_CPU``, ``FASHION_MNIST_CPU``, ``CIFAR10_GPU``, and each with its
-    ``..._MOCO``: the defaults, with the number of epochs that fits minutes on a CPU or
-    half an hour on a GPU. The last has not been measured.
+    ``..._MOCO``: the defaults, with a number of epochs for minutes on a CPU or half an
+    hour on a GPU. The last has not been measured.
 
 Where the authors' code differs from their text
-    - Warm-up: the text has none. The code raises the rate from 0 over 10 epochs, and
-      it made the tables, so the recipes have 10 epochs, too; from a tenth of the peak
-      on, as a rate of 0 trains nothing.
-    - Milestones: the code lowers the rate one epoch after each, and trains one epoch
-      more than the text, the first at a rate of 0. The recipes follow the text.
-    - STL-10: the code's command has half of the text's 6,000 epochs, with its
+    - Warm-up: the text has none. The code, which produced the tables, raises the rate
+      from 0 over 10 epochs. The recipes raise it over 10 epochs from a tenth of the
+      peak, because a rate of 0 trains nothing.
+    - Milestones: the code lowers the rate one epoch after each milestone, and trains
+      one epoch more than the text, the first at a rate of 0. The recipes follow the
+      text.
+    - STL-10: the code's command has 3,000 epochs instead of the text's 6,000, with
       milestones at the same shares. The recipe follows the text;
-      ``STL10 | {"max_epochs": 3000, "warmup": 10 / 3000}`` is the code's.
-    - Expert prototypes begin in the code with whatever memory holds, the queue with
-      noise that is not normalised. The text says nothing; here the former are random
-      unit vectors, and the queue is filled with the samples' embeddings.
+      ``STL10 | {"max_epochs": 3000, "warmup": 10 / 3000}`` follows the code.
+    - Starts: in the code, expert prototypes are uninitialised memory and the queue is
+      noise that is not normalised. The text does not mention them. Here, expert
+      prototypes are random unit vectors, and the queue is filled with embeddings.
 
 Examples
 --------
@@ -91,9 +92,8 @@ def _for_moco(recipe):
 
 # "Appendix" is "Experiment settings" there.
 _PAPER = _recipe(
-    # Experiments and appendix. For images up to 64 pixels the name stands for the stem
-    # of 3 x 3 without max-pooling that the appendix gives to CIFAR, and for larger ones
-    # for the usual stem.
+    # Experiments and appendix. For images up to 64 pixels, the stem is the appendix's
+    # for CIFAR, 3 x 3 without max-pooling; for larger images it is the usual one.
     backbone="resnet34",
     embedding_dim=128,  # appendix, of gate and experts
     tau=1.0,  # Experiments, and appendix
@@ -101,8 +101,7 @@ _PAPER = _recipe(
     gating_prototypes="simplex",  # EM algorithm, and Algorithm 2
     queue_size=16384,  # appendix; STL-10 has another
     teacher_momentum=0.999,  # appendix, m
-    # Appendix: "follows MoCo closely"; the range is that of the authors' code, as the
-    # text has none.
+    # Appendix: "follows MoCo closely". The range of crops is from the authors' code.
     augmentation=ImageAugmentation(flip=True, crop_scale=(0.2, 1.0), affine=(0.0, 0.0)),
     init="random",  # Introduction: "without any form of pre-training"
     batch_size=256,  # Experiments, and appendix
@@ -146,15 +145,15 @@ FINETUNE = _recipe(lr=0.1, warm_start=True)
 
 # ---------------------------------------------------------------------------- our own
 
-# The defaults, which choose other networks on another device: so they are named.
-# Measured with one thread on two cores, see benchmarks/results: about two minutes with
-# bfloat16, six without.
+# The defaults. The network is named because "auto" depends on the device.
+# Measured on one thread, see benchmarks/results: about two minutes with bfloat16, six
+# without.
 DIGITS_CPU = _recipe(n_clusters=10, backbone="resnet-small", max_epochs=200)
-# From 24 epochs of 10,000 of the images: about ten minutes, and 25.
+# Extrapolated from 24 epochs of 10,000 images: about ten minutes, and 25 without.
 FASHION_MNIST_CPU = _recipe(n_clusters=10, backbone="resnet-small", max_epochs=50)
-# Not measured: a guess at what one H100 does in 30 minutes, from the number of
-# operations. Max-pooling makes the network four times as fast, and the appendix has
-# found that it costs nothing (83.6 for 83.4).
+# Not measured: an estimate, from the number of operations, for 30 minutes of one H100.
+# Max-pooling makes the network four times as fast. In the appendix it does not lower
+# the accuracy (83.6 instead of 83.4).
 CIFAR10_GPU = _recipe(n_clusters=10, backbone=ResNet(34, max_pool=True), max_epochs=250)
 
 DIGITS_CPU_MOCO = _for_moco(DIGITS_CPU)

@@ -1,5 +1,6 @@
 """The benchmarks run, here for two epochs on a few images."""
 
+import argparse
 import importlib
 import io
 import json
@@ -16,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 
 from sk_mice._engine import objective
-from sk_mice.backbones import SmallResNet
+from sk_mice.backbones import NAMED, ResNet, SmallResNet
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCORES = {"acc", "nmi", "ari"}
@@ -38,13 +39,21 @@ def benchmark(monkeypatch):
     return load
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """The network of images is smaller."""
+    monkeypatch.setitem(NAMED, "resnet-small", SmallResNet(4, blocks=(1, 1)))
+
+
 def run(module, path, *argv):
     module.main([*map(str, argv), "--epochs", "2", "--json", str(path)])
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_compare(benchmark, tmp_path, capsys):
+@pytest.mark.usefixtures("quick")
+def test_compare(benchmark, tmp_path, capsys, monkeypatch):
     compare = benchmark("compare")
+    monkeypatch.setattr(compare, "RESTARTS", 2)
     kept = run(
         compare,
         tmp_path / "digits.json",
@@ -101,6 +110,7 @@ def test_cifar_is_read_from_an_archive(benchmark, tmp_path):
     np.testing.assert_allclose(X.mean(axis=(1, 2)), colors[y], atol=3)
 
 
+@pytest.mark.usefixtures("quick")
 def test_compare_on_cifar_with_clustpy(benchmark, tmp_path, monkeypatch):
     fits = []
 
@@ -160,27 +170,38 @@ def test_budget_is_what_mice_spent(benchmark):
     assert only_em.epochs_at(0.9) == 2  # one is too few to say anything
 
 
-def test_starts(benchmark, tmp_path):
-    module = benchmark("starts")
-    cases = ("one round", "half of", "MoCo, k-means")
-    options = ("--n", "60", "--seeds", "0", "--cases", *cases)
-    kept = run(module, tmp_path / "starts.json", *options)
-    assert len(kept["results"]) == 1 + len(cases)  # the default is always there
-    assert all(rows[0].keys() >= SCORES for rows in kept["results"].values())
-    # Of two epochs MoCo has one in each case, so that all share it.
-    assert len(module.Start.trained) == 1
+def test_options_describe_a_backbone(benchmark):
+    benchmark("compare")
+    from _common import add_backbone, backbone
+
+    parser = argparse.ArgumentParser()
+    add_backbone(parser)
+
+    def described(*argv):
+        return repr(backbone(parser.parse_args(argv)))
+
+    assert described() == repr(SmallResNet())
+    of_small = ("--width", "4", "--max-pool")
+    assert described(*of_small) == repr(SmallResNet(4, max_pool=True))
+    of_large = ("--backbone", "resnet34", "--max-pool")
+    assert described(*of_large) == repr(ResNet(34, max_pool=True))
+    assert not NAMED["resnet34"].max_pool
+    with pytest.raises(ValueError, match="'width' for estimator ResNet"):
+        described("--backbone", "resnet18", "--width", "4")
 
 
-def test_train_step(benchmark, tmp_path, capsys):
+def test_train_step(benchmark, tmp_path, capsys, monkeypatch):
     path = tmp_path / "step.json"
     options = ("--batch-size", "16", "--image-size", "16", "--queue-size", "64")
     argv = [*options, "--n-clusters", "3", "--repeats", "1", "--json", str(path)]
     module = benchmark("train_step")
+    monkeypatch.setitem(module.LARGE, "cpu", 256)
     module.main(argv)
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert set(kept["seconds"]) > {"whole step", "networks", "paper's pseudocode"}
     assert kept["ratio_to_networks"] > 0
     assert kept["network_flops"] > 0
+    assert kept["ceiling_flops_per_second"] > 0
     with pytest.raises(SystemExit, match=r"above 0\.001"):
         module.main([*argv, "--max-ratio", "0.001"])
 
@@ -188,7 +209,7 @@ def test_train_step(benchmark, tmp_path, capsys):
 def test_predict(benchmark, tmp_path, capsys):
     path = tmp_path / "predict.json"
     options = ("--n", "300", "--image-size", "16", "--queue-size", "64")
-    options = (*options, "--backbone", SmallResNet(4), "--epochs", "2")
+    options = (*options, "--width", "4", "--epochs", "2")
     benchmark("predict").main([*options, "--repeats", "1", "--json", str(path)])
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert set(kept["seconds"]) == {"predict", "predict_proba", "networks"}
@@ -209,6 +230,7 @@ def test_classification_em(benchmark, tmp_path, capsys):
     assert "60x12x20" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("more", [(), ("--images",)])
 def test_neighbors(benchmark, tmp_path, capsys, more):
     kept = run(
@@ -254,6 +276,7 @@ def test_elbo_of_perfect_clusters_chooses_k_by_the_temperatures(benchmark):
     assert many[10] == pytest.approx(choose_k.perfect_elbo(11))
 
 
+@pytest.mark.usefixtures("quick")
 def test_choose_k(benchmark, tmp_path, capsys):
     kept = run(
         benchmark("choose_k"),

@@ -14,6 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import sk_mice
 from sk_mice import MiCEClustering
+from sk_mice.augmentation import ImageAugmentation
+from sk_mice.backbones import SmallResNet
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -55,7 +57,9 @@ def test_functions_and_tests_of_the_equations_exist():
 
 
 def test_defaults_that_depart_from_the_paper_are_the_defaults():
-    parameters = inspect.signature(MiCEClustering).parameters
+    parameters = {}
+    for cls in (MiCEClustering, ImageAugmentation):
+        parameters |= inspect.signature(cls).parameters
     rows = list(table_rows("mathematics.md", "Where we depart from the paper"))
     named = [pair for row in rows for pair in re.findall(r"`(\w+)=([^`]+)`", row[0])]
     assert len(named) > 4
@@ -82,8 +86,9 @@ def test_every_public_name_is_in_the_api():
     listed = set((DOCS / "api.rst").read_text(encoding="utf-8").split())
     listed |= set(re.findall(r"``(\w+)``", " ".join(listed)))
     names = [name for name in sk_mice.__all__ if callable(getattr(sk_mice, name))]
-    for module in (sk_mice.metrics, sk_mice.model_selection, sk_mice.datasets):
-        names += module.__all__
+    for module in ("ablations", "augmentation", "backbones", "datasets", "metrics"):
+        names += getattr(sk_mice, module).__all__
+    names += sk_mice.model_selection.__all__
     assert set(names) <= listed
 
 
@@ -123,7 +128,7 @@ def test_randaugment_of_the_guide_follows_random_state():
     state = torch.get_rng_state()
     elbos = [
         MiCEClustering(
-            **{"n_clusters": 2, "backbone": "resnet-small-4", "embedding_dim": 8},
+            **{"n_clusters": 2, "backbone": SmallResNet(4), "embedding_dim": 8},
             **{"max_epochs": 2, "init": "random", "random_state": seed},
             augmentation=names["randaugment"],
         )

@@ -1,4 +1,4 @@
-"""What `import sk_mice` costs, and who may import whom."""
+"""What `import sk_mice` costs, and which file imports which."""
 
 import ast
 import os
@@ -12,153 +12,64 @@ import pytest
 import sk_mice
 
 PACKAGE = Path(sk_mice.__file__).parent
+ESTIMATORS = ["ClassificationEM", "MiCEClustering", "MoCo", "SphericalKMeans"]
+HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 
-
-# ------------------------------------------------------------------ lazy names
-
-
-def run(code, **environment):
-    """Run `code` in a fresh interpreter, as this one has long imported torch."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "EAGER_IMPORT": "", **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import sk_mice; dir(sk_mice)",
-        "from sk_mice import ClassificationEM, SphericalKMeans",
-        "from sk_mice import metrics",
-        "import sk_mice.metrics",
-        "from sk_mice import model_selection",
-    ],
-)
-def test_torch_is_not_imported(statement):
-    run(f"{statement}; import sys; assert not {{'torch', 'skorch'}} & set(sys.modules)")
-
-
-def test_import_adds_little_to_sklearn():
-    seconds = run(
-        "import sklearn, time; start = time.perf_counter(); import sk_mice; "
-        "print(time.perf_counter() - start)"
-    )
-    assert float(seconds) < 0.3
-
-
-@pytest.mark.parametrize("name", sk_mice.__all__)
-def test_public_name_resolves(name):
-    assert getattr(sk_mice, name) is getattr(sk_mice, name)
-    assert name in dir(sk_mice)
-
-
-def test_star_import_brings_every_public_name():
-    names = {}
-    exec("from sk_mice import *", names)
-    assert set(sk_mice.__all__) <= set(names)
-
-
-@pytest.mark.parametrize(
-    "name", ["ClassificationEM", "MiCEClustering", "MoCo", "SphericalKMeans"]
-)
-def test_estimator_is_pickled_by_reference(name):
-    cls = getattr(sk_mice, name)
-    assert pickle.loads(pickle.dumps(cls)) is cls
-
-
-def test_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="'sk_mice' has no attribute 'nothing'"):
-        sk_mice.nothing  # noqa: B018
-
-
-def test_eager_import_loads_everything():
-    run("import sk_mice, sys; assert 'torch' in sys.modules", EAGER_IMPORT="1")
-
-
-# ------------------------------------------------------------ who imports whom
-
-# What a file may import of ours; a file that is not listed may import what it needs
-# within the rules below the table. Names are module paths without `sk_mice.`.
-MAY_IMPORT = {
-    "metrics": set(),
-    "datasets": {"_bars", "datasets._decoding", "datasets._folder"},
-    "datasets._decoding": set(),
-    "datasets._folder": set(),
-    "_bars": set(),
-    "_identity": set(),
-    "_interrupt": set(),
-    "recipes": set(),
-    "_constraints": set(),
-    "_checkpoint": {"_engine.storage", "_identity"},
-    "_check_input": {"_engine.arrays", "_engine.samples"},
-    "_spherical_kmeans": {
-        "_constraints",
-        "_cosine_kmeans",
-        "_cosine_rows",
-        "_engine.arrays",
-    },
-    "_cosine_kmeans": {"_cosine_rows", "_engine.arrays"},
-    "_cosine_rows": set(),
-    "_classification_em": {
-        "_constraints",
-        "_cosine_kmeans",
-        "_cosine_rows",
-        "_engine.arrays",
-    },
-    "_resolve": {"_engine.samples"},
-    "_engine.ambient": set(),
-    "_engine.attention": set(),
-    "_engine.objective": {"_engine.attention"},
-    "_engine.arrays": set(),
-    "_engine.samples": {"_engine.arrays"},
-    "_engine.neighbors": {"_engine.samples"},
-    "_engine.views": {
-        "_engine.arrays",
-        "_engine.views.geometry",
-        "_engine.views.images",
-        "_engine.views.vectors",
-    },
-    "_engine.views.images": {"_engine.views.colours", "_engine.views.geometry"},
-    "_engine.views.vectors": {"_engine.views.images"},
-    "_engine.views.colours": set(),
-    "_engine.views.geometry": set(),
-    "_engine.views.invariances": {"_engine.samples", "_engine.views.geometry"},
-    "_engine.backbones": set(),
-    "_engine.size": {"_engine.ambient", "_engine.backbones"},
-    "_engine.schedule": {"_engine.arrays"},
-    "_engine.passes": set(),
-    "_engine.memory": set(),
-    "_engine.storage": set(),
-    "_engine.model": {"_engine.objective", "_engine.backbones"},
-    "_engine.inference": {"_engine.model", "_engine.objective"},
-    "_engine.trainer": {
-        "_engine.ambient",
-        "_engine.model",
-        "_engine.objective",
-        "_engine.passes",
-        "_engine.views",
-        "_engine.samples",
-    },
-}
-NO_TORCH = {
-    "_constraints",
-    "_engine.arrays",
-    "_bars",
-    "_interrupt",
-    "metrics",
-    "model_selection",
-    "recipes",
-    "datasets._decoding",
-    "datasets._folder",
-    "_spherical_kmeans",
-    "_cosine_kmeans",
-    "_cosine_rows",
-    "_classification_em",
+# What each file imports of ours, and of HEAVY. A package stands for all of its files.
+# The engine knows no estimator; what has no word of HEAVY works without torch, unless
+# it imports a file that has one.
+IMPORTS = {
+    "": "_classification_em _mice _moco _persistence _spherical_kmeans ablations "
+    "augmentation backbones datasets metrics model_selection recipes",
+    # estimators
+    "_mice": "torch _base _classification_em _constraints _engine",
+    "_moco": "_base",
+    "_base": "torch _check_input _checkpoint _constraints _device _engine _identity "
+    "_callbacks _progress_bar _restarts augmentation backbones",
+    "_classification_em": "_constraints _cosine_kmeans _cosine_rows _engine.arrays",
+    "_spherical_kmeans": "_constraints _cosine_kmeans _cosine_rows _engine.arrays",
+    "ablations": "torch _constraints _engine _mice _moco",
+    # their parts
+    "augmentation": "_constraints _engine.arrays _engine.views",
+    "backbones": "torch torchvision _constraints",
+    "_callbacks": "skorch _progress_bar",
+    "_check_input": "_engine.arrays _engine.data",
+    "_checkpoint": "skorch _engine.storage _identity",
+    "_constraints": "",
+    "_cosine_kmeans": "_cosine_rows _engine.arrays",
+    "_cosine_rows": "",
+    "_device": "torch _engine.data",
+    "_identity": "torch",
+    "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
+    "_spherical_kmeans augmentation backbones",
+    "_progress_bar": "",
+    "_restarts": "_engine.model",
+    # beside them
+    "datasets": "torchvision _progress_bar datasets._decoding datasets._folder",
+    "datasets._decoding": "",
+    "datasets._folder": "",
+    "metrics": "",
+    "model_selection": "_progress_bar _constraints metrics",
+    "recipes": "augmentation backbones",
+    # the engine
+    "_engine": "",
+    "_engine.ambient": "torch",
+    "_engine.arrays": "",
+    "_engine.attention": "torch",
+    "_engine.inference": "torch _engine.model",
+    "_engine.memory": "torch",
+    "_engine.model": "torch _engine.objective",
+    "_engine.neighbors": "torch _engine.data",
+    "_engine.objective": "torch _engine.attention",
+    "_engine.data": "torch _engine.arrays",
+    "_engine.storage": "torch safetensors",
+    "_engine.trainer": "torch skorch _engine.ambient _engine.objective _engine.data",
+    "_engine.views": "torch _engine.views.images _engine.views.vectors",
+    "_engine.views.colours": "torch",
+    "_engine.views.geometry": "torch",
+    "_engine.views.images": "torch _engine.views.colours _engine.views.geometry",
+    "_engine.views.invariances": "torch _engine.data _engine.views.geometry",
+    "_engine.views.vectors": "torch _engine.views.images",
 }
 
 
@@ -172,52 +83,73 @@ FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imports(name):
-    """Full names of the modules that a file imports, wherever in it that happens."""
-    path = FILES[name]
-    package = ("sk_mice", *path.relative_to(PACKAGE).parts[:-1])
+    """Our files, and packages of HEAVY, that a file imports, at any place in it."""
+    package = ["sk_mice", *FILES[name].relative_to(PACKAGE).parts[:-1]]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             # One dot is the file's own package, each further dot one above it.
-            base = package[: len(package) + 1 - node.level] if node.level else ()
-            source = ".".join((*base, *filter(None, [node.module])))
-            for alias in node.names:
-                # `from package import x` imports a module if x is one.
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            source = ".".join([*base, *filter(None, [node.module])])
+            for alias in node.names:  # a file of a package, or a name in a file
                 inner = f"{source}.{alias.name}"
                 found.add(inner if inner.removeprefix("sk_mice.") in FILES else source)
-    return found
+    ours = {module.removeprefix("sk_mice.") for module in found} & FILES.keys()
+    return ours | {module.split(".")[0] for module in found} & HEAVY
 
 
-def ours(name):
-    """Modules of this package that a file imports, without `sk_mice.`."""
-    found = {module for module in imports(name) if module.split(".")[0] == "sk_mice"}
-    return {module.removeprefix("sk_mice").removeprefix(".") for module in found}
+def test_every_file_is_in_the_table():
+    assert IMPORTS.keys() == FILES.keys()
 
 
-def test_the_reader_of_imports_sees_them():
-    assert {"_mice", "_moco", "_spherical_kmeans", "metrics", "datasets"} <= ours("")
-    assert {"importlib", "os", "typing"} <= imports("")
+@pytest.mark.parametrize("name", sorted(IMPORTS.keys() & FILES.keys()))
+def test_file_imports_what_the_table_says(name):
+    words, found = IMPORTS[name].split(), imports(name)
+    covered = {m: [w for w in words if f"{m}.".startswith(f"{w}.")] for m in found}
+    assert all(covered.values()), "a file imports what the table does not say"
+    assert set(words) == set().union(*covered.values()), "the table says too much"
 
 
-@pytest.mark.parametrize("name", sorted(MAY_IMPORT.keys() & FILES.keys()))
-def test_file_imports_only_what_it_may(name):
-    assert ours(name) <= MAY_IMPORT[name]
+# ------------------------------------------------------------------ lazy names
 
 
-@pytest.mark.parametrize("name", sorted(n for n in FILES if n.startswith("_engine")))
-def test_engine_knows_no_estimator(name):
-    assert all(module.startswith("_engine.") for module in ours(name))
+def run(code, **environment):
+    """Run `code` in a fresh interpreter, as this one has imported torch."""
+    environment = {**os.environ, "EAGER_IMPORT": "", **environment}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-@pytest.mark.parametrize("name", sorted(NO_TORCH & FILES.keys()))
-def test_file_does_without_torch(name):
-    roots = {module.split(".")[0] for module in imports(name)}
-    assert not roots & {"torch", "torchvision", "skorch"}
+def test_torch_is_not_imported():
+    modules = "datasets, metrics, model_selection"
+    for names in ("ClassificationEM, SphericalKMeans", modules):
+        code = f"import sk_mice, sys; dir(sk_mice); from sk_mice import {names}; "
+        run(code + "assert not {'torch', 'skorch'} & set(sys.modules)")
 
 
-@pytest.mark.parametrize("name", sorted(FILES.keys() - {"__main__"}))
-def test_nothing_imports_the_command_line(name):
-    # `__main__` is how Python starts it.
-    assert "cli" not in ours(name)
+def test_import_adds_little_to_sklearn():
+    code = "import sklearn, time; start = time.perf_counter(); import sk_mice; "
+    assert float(run(code + "print(time.perf_counter() - start)")) < 0.3
+
+
+def test_public_names_resolve():
+    names = {}
+    exec("from sk_mice import *", names)
+    for name in sk_mice.__all__:
+        assert getattr(sk_mice, name) is names[name]
+        assert name in dir(sk_mice)
+    for name in ESTIMATORS:
+        assert pickle.loads(pickle.dumps(names[name])) is names[name]
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'sk_mice' has no attribute 'nothing'"):
+        sk_mice.nothing  # noqa: B018
+
+
+def test_eager_import_loads_everything():
+    run("import sk_mice, sys; assert 'torch' in sys.modules", EAGER_IMPORT="1")

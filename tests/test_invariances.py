@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sk_mice._engine.samples import Samples, infer_format
+from sk_mice._engine.data import Samples, infer_format
 from sk_mice._engine.views.invariances import (
     _sheared,
     _shrunk,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits, make_blobs
 
 from sk_mice import MiCEClustering, MoCo
+from sk_mice._engine.data import Samples, infer_format
 from sk_mice._engine.neighbors import Neighbors, find_neighbors, mutual_neighbors
-from sk_mice._engine.samples import Samples, infer_format
 from sk_mice.metrics import clustering_accuracy_score
 
 CPU = torch.device("cpu")

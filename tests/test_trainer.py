@@ -8,8 +8,8 @@ import torch
 from skorch.callbacks import Callback
 
 from sk_mice._engine import objective
+from sk_mice._engine.data import Samples, infer_format
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
-from sk_mice._engine.samples import Samples, infer_format
 from sk_mice._engine.trainer import (
     EpochStatistics,
     Trainer,

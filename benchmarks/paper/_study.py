@@ -46,7 +46,7 @@ class Scale:
     points: int = 10_000  # of a picture
 
 
-TINY = {"backbone": SmallResNet(4), "embedding_dim": 16}
+TINY = {"backbone": SmallResNet(4, blocks=(1, 1)), "embedding_dim": 16}
 TINY |= {"max_epochs": 3, "batch_size": 32}
 # A random start is EM from the first epoch on. With the recipes' networks, queues and
 # epochs a fit would take ten minutes (digits) to three quarters of an hour

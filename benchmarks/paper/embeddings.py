@@ -15,10 +15,10 @@ import literature
 import matplotlib
 import numpy as np
 from _study import study
-from sk_mice._contrastive import infer
 from sklearn.manifold import TSNE
 from skorch.callbacks import Callback
 
+from sk_mice._engine.inference import Inference
 from sk_mice.metrics import clustering_accuracy_score, match_labels
 
 
@@ -34,9 +34,9 @@ class Snapshots(Callback):
         epoch = len(net.history)
         if epoch in self.epochs:
             net.module_.eval()
-            self.taken[epoch] = infer(
-                net.module_, net.views, dataset_train, *self.wanted
-            )
+            inference = Inference(net.module_)
+            found = inference.over(dataset_train, net.views, *self.wanted)
+            self.taken[epoch] = found
             net.module_.train()
 
 

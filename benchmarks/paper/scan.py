@@ -10,6 +10,7 @@ strengths at random.
 
 import copy
 import sys
+from functools import partial
 
 import literature
 import torch
@@ -21,12 +22,12 @@ from sk_mice import recipes
 FIRST = "MiCE"
 
 
-def randaugment(stack, generator):
+def randaugment(stack, generator, *, crop_scale, flip):
     """A crop, a flip, four operations and a cutout, drawn for every eight images."""
     view = v2.Compose(
         [
-            v2.RandomResizedCrop(stack.shape[2:], scale=(0.2, 1)),
-            v2.RandomHorizontalFlip(),
+            v2.RandomResizedCrop(stack.shape[2:], scale=crop_scale),
+            v2.RandomHorizontalFlip(0.5 * flip),
             v2.RandAugment(num_ops=4),
             v2.RandomErasing(p=1, scale=(0.001, 0.25), ratio=(1, 1), value=0.5),
         ]
@@ -34,16 +35,26 @@ def randaugment(stack, generator):
     return torch.cat([view(images) for images in stack.split(8)])
 
 
+def with_randaugment(first):
+    """Parameters of views that are cropped and mirrored as those of the first fit."""
+    views = first.augmentation_
+    own = {"crop_scale": views.crop_scale, "flip": views.flip}
+    return {"augmentation": partial(randaugment, **own)}
+
+
+# Parameters of the second fit, from the model of the first.
 VIEWS = {
-    "MiCE pre-training + MiCE": "moco",
-    "MiCE pre-training + MiCE (RA)": randaugment,
-    "MiCE pre-training + MiCE (SimCLR)": "simclr",
+    "MiCE pre-training + MiCE": lambda first: {},
+    "MiCE pre-training + MiCE (RA)": with_randaugment,
+    "MiCE pre-training + MiCE (SimCLR)": lambda first: {
+        "augmentation__colours": "simclr"
+    },
 }
 
 
-def finetune(model, X, augmentation):
-    model = copy.deepcopy(model)
-    return model.set_params(**recipes.FINETUNE, augmentation=augmentation).fit(X)
+def finetune(first, X, views):
+    model = copy.deepcopy(first)
+    return model.set_params(**recipes.FINETUNE, **views(first)).fit(X)
 
 
 def main(argv=None):
@@ -54,10 +65,9 @@ def main(argv=None):
         for seed in this.options.seeds:
             first, row = task.row(seed, lambda t=task, s=seed: t.mice(s).fit(t.X))
             this.keep(task, FIRST, row)
-            for name, kind in views.items():
-                _, row = task.row(
-                    seed, lambda m=first, t=task, k=kind: finetune(m, t.X, k)
-                )
+            for name, of_first in views.items():
+                fit = partial(finetune, first, task.X, of_first)
+                _, row = task.row(seed, fit)
                 this.keep(task, name, row)
         paper = {name: {"acc": acc} for name, acc in literature.SCAN.items()}
         this.print_table(task, paper if task.name == "cifar10" else None)

@@ -1,4 +1,4 @@
-"""A process's settings of torch, and its generator, on which nothing here depends."""
+"""Keep torch's global settings and generators out of fits and predictions."""
 
 import os
 import zlib
@@ -13,8 +13,8 @@ __all__ = ["OwnDraws", "own_settings", "spawn_seed"]
 
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
-# In the child of a fork the parent's threads are not there, and OpenMP would wait for
-# them without end: one thread is enough until the child asks for more.
+# The child of a fork does not have the parent's threads, and OpenMP would wait for them
+# forever. It uses one thread until the child sets another number.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
@@ -76,6 +76,10 @@ class OwnDraws(TorchDispatchMode):
     used : bool
         Whether anything was drawn that named no generator itself.
     """
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # else the first use imports the compiler, for seconds
 
     def __init__(self, seed: int, *generators: torch.Generator):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a trained model knows of samples, as fast as its networks can tell."""
+"""Inference with a trained model, and bounds that make it fast."""
 
 import copy
 import itertools
@@ -13,18 +13,18 @@ from .model import ContrastiveMixture
 
 __all__ = ["Inference", "in_pieces", "log_partition_bounds", "queue_moments"]
 
-# Samples at a time: in the sum over the queue, which is read once a batch, and in the
-# networks, whose activations are to stay in a CPU's caches or fit into a GPU.
+# Samples at a time, for the sum over the queue, which is read once per batch, and for
+# the networks, whose activations should stay in a CPU's caches or fit into a GPU.
 LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
 LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
-# Nats by which bounds must tell experts apart: bfloat16 rounds the sum over the queue.
+# Nats by which bounds must separate experts, because bfloat16 rounds the exact sum.
 MARGIN = 0.01
 
 
 class Inference:
-    """A model's networks, made ready; the model is only read.
+    """The networks of a model, prepared for inference. The model is only read.
 
-    Predictions of the model as it is now: of a model that is trained on, make another.
+    If the model is trained further, make a new object.
 
     Parameters
     ----------
@@ -35,30 +35,30 @@ class Inference:
     def __init__(self, model: ContrastiveMixture):
         self.model = model
         self.student, self.teacher = model.student.backbone, model.teacher.backbone
-        if model.backbone is not None:  # of the user's own little is known
+        if model.backbone is not None:  # a network of ours, which can be folded
             self.student, self.teacher = folded(self.student), folded(self.teacher)
 
     def over(self, samples, views, *wanted: str) -> list[np.ndarray]:
-        """What the model knows of all samples.
+        """Infer quantities of all samples.
 
         Parameters
         ----------
         samples : Samples
         views : ImageViews or VectorViews
-            Of which the plain ones are taken.
+            Makes the plain views.
         *wanted : str
             See :meth:`__call__`.
 
         Returns
         -------
         list of ndarray
-            What is wanted, for all samples in order; float32, but for labels.
+            The quantities for all samples, in order; float32, except labels.
         """
         moments = None
         dim = self.model.queue.shape[2]
         if (
             "label" in wanted and len(samples) > dim
-        ):  # as they cost as much as D samples
+        ):  # the moments cost as much as D samples
             moments = queue_moments(self.model.queue)
         parts = []
         for batch in samples.in_order(self.batch_size(views.out_shape)):
@@ -67,13 +67,13 @@ class Inference:
         return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
 
     def batch_size(self, shape) -> int:
-        """Samples of a shape that may be given at a time: memory is bounded."""
+        """Number of samples of a shape per batch, so that memory is bounded."""
         largest = max(math.prod(shape), math.prod(self.model.queue.shape[1:]))
         return min(LARGEST_BATCH, max(SMALLEST_PIECE, BATCH_VALUES // largest))
 
     @torch.inference_mode()
     def __call__(self, x: Tensor, *wanted: str, moments=None) -> list[Tensor]:
-        """What the model knows of a batch.
+        """Infer quantities of a batch.
 
         Parameters
         ----------
@@ -84,12 +84,12 @@ class Inference:
             backbone's output (B, F); and, if there is a gate, "gating" embeddings
             (B, D). Nothing else is computed.
         moments : tuple of Tensor, default=None
-            From :func:`queue_moments`; with them "label" is quicker.
+            From :func:`queue_moments`; they make "label" faster.
 
         Returns
         -------
         list of Tensor
-            What is wanted, in that order.
+            The quantities, in the order of `wanted`.
         """
         model, known = self.model, {}
         inferred = not {"joint", "label"}.isdisjoint(wanted)
@@ -110,7 +110,7 @@ class Inference:
         return [known[name] for name in wanted]
 
     def _labels(self, f, v, g, moments) -> Tensor:
-        """The largest of the log-joint: where bounds tell, without the whole queue."""
+        """Expert with the largest log-joint, from bounds where they decide."""
         model = self.model
         if moments is None:
             return model.log_joint(f, v, g).argmax(dim=1)
@@ -123,7 +123,7 @@ class Inference:
         rivals = most.scatter(1, labels, -math.inf).amax(dim=1)
         known = least.gather(1, labels).squeeze(1) > rivals + MARGIN
         labels = labels.squeeze(1)
-        rest = torch.nonzero(~known).squeeze(1)  # also what is not finite
+        rest = torch.nonzero(~known).squeeze(1)  # also values that are not finite
         if len(rest):
             gating = None if g is None else g[rest]
             labels[rest] = model.log_joint(f[rest], v[rest], gating).argmax(dim=1)
@@ -134,9 +134,9 @@ class Inference:
 
 
 def queue_moments(queue: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean (K, D) and covariance (K, D, D) of the queue (V, K, D), not in bfloat16."""
+    """Mean (K, D) and covariance (K, D, D) of the queue (V, K, D), at least float32."""
     means, covariances = [], []
-    for rows in queue.transpose(0, 1):  # of many experts a copy would be too large
+    for rows in queue.transpose(0, 1):  # a copy for many experts would be too large
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         means.append(rows.mean(dim=0))
         rows = rows - means[-1]
@@ -147,13 +147,13 @@ def queue_moments(queue: Tensor) -> tuple[Tensor, Tensor]:
 def log_partition_bounds(
     x: Tensor, positive: Tensor, n: int, mean: Tensor, covariance: Tensor
 ) -> Tensor:
-    """What `objective.log_partition` lies between, at the cost of a queue of D.
+    """Bounds of `objective.log_partition`, at the cost of a queue of length D.
 
-    Over the queue a logit has a mean and a variance that its moments tell, and it lies
-    in [-|x|, |x|], as the queue holds unit vectors. With t for a logit less the mean
-    and c(u) = (exp(u) - 1 - u) / u^2, which increases, exp(t) is at most
-    1 + t + c(u) t^2 where t <= u, and at least that where t >= u: so is its mean, with
-    the variance for t^2.
+    The moments of the queue give the mean and the variance of a logit over the queue.
+    A logit lies in [-|x|, |x|], because the queue holds unit vectors. Let t be a logit
+    less the mean, and c(u) = (exp(u) - 1 - u) / u^2, which increases. Then exp(t) is at
+    most 1 + t + c(u) t^2 for t <= u, and at least that for t >= u. The same bounds hold
+    for the mean of exp(t), with the variance in place of t^2.
 
     Parameters
     ----------
@@ -187,9 +187,9 @@ def _curvature(u):
 
 
 def in_pieces(network, x: Tensor) -> Tensor:
-    """What a network, in evaluation mode, makes of many samples.
+    """Outputs of a network in evaluation mode.
 
-    On a CPU in pieces that its caches can hold, which is two to three times as fast.
+    On a CPU, in pieces that fit into its caches, which is two to three times as fast.
     """
     n = LARGEST_PIECE
     if x.device.type == "cpu":
@@ -198,9 +198,9 @@ def in_pieces(network, x: Tensor) -> Tensor:
 
 
 def folded(backbone: nn.Module) -> nn.Module:
-    """A copy of a residual network whose convolutions do the batch norms' work, too.
+    """A copy of a residual network with batch norms folded into the convolutions.
 
-    Batch norm in evaluation mode is one more linear map after the convolution's.
+    In evaluation mode, batch norm is a linear map after that of the convolution.
     """
     backbone = copy.deepcopy(backbone)
     for block in list(backbone.modules()):

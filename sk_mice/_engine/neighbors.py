@@ -1,9 +1,9 @@
-"""Mutual nearest neighbours, of which one stands in for a sample in each view.
+"""Mutual nearest neighbours, one of which replaces a sample in each view.
 
-Two samples are mutual neighbours if each is among the nearest of the other: a sample
-that lies apart from all others then has none, while plain nearest neighbours would tie
-it to whatever is least far (Gowda and Krishna, Agglomerative clustering using the
-concept of mutual nearest neighbourhood, Pattern Recognition 1978).
+Two samples are mutual neighbours if each is among the nearest of the other. A sample
+that is far from all others has none, while it always has nearest neighbours (Gowda and
+Krishna, Agglomerative clustering using the concept of mutual nearest neighbourhood,
+Pattern Recognition 1978).
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from torch import Tensor
 
-from .samples import Samples
+from .data import Samples
 
 __all__ = ["Neighbors", "find_neighbors", "mutual_neighbors"]
 
@@ -23,7 +23,7 @@ _BATCH = 1024  # samples read at a time
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Samples, and of each the samples that stand in for it.
+    """Samples, and for each the samples that can replace it.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Neighbors:
     table: Tensor
 
     def draw(self, indices: Tensor, n_views: int, generator: torch.Generator) -> Tensor:
-        """Draw for each view a sample that stands in.
+        """Draw a replacement for each view.
 
         Parameters
         ----------
@@ -59,8 +59,8 @@ class Neighbors:
 def find_neighbors(samples: Samples, n_neighbors: int) -> Neighbors:
     """Find each sample's mutual neighbours, by cosine of centred values.
 
-    Values are compared at the scale that they were given, images by their pixels. Takes
-    a copy of all samples in float32, and time that grows as N^2.
+    Values are compared at the scale of X, images pixel by pixel. This needs a copy of
+    all samples in float32, and its time grows as N^2.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def find_neighbors(samples: Samples, n_neighbors: int) -> Neighbors:
     rows = torch.cat([batch.flatten(1).cpu() for batch in batches]).numpy()
     if samples.format.is_image:
         rows -= rows.mean(axis=0)
-    else:  # standardised, which blows up features that hardly vary
+    else:  # undo the standardisation, which enlarges features that hardly vary
         std = np.asarray(samples.format.std)
         rows *= (std / std.max()).astype(rows.dtype)
     table = mutual_neighbors(normalize(rows, copy=False), n_neighbors)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from . import objective
 from .ambient import OwnDraws
-from .samples import batches_per_epoch
+from .data import batches_per_epoch
 
 __all__ = ["Trainer", "cosine", "teacher_momentum"]
 
@@ -58,16 +58,16 @@ class NegativeELBO(nn.Module):
 
 
 class EpochStatistics:
-    """What an epoch adds up on the device, read once at its end.
+    """Sums over an epoch, kept on the device and read once at the end of the epoch.
 
-    Besides the figures of the history these are the class sums of the analytical
-    update (equation 13) and every sample's hard assignment.
+    Beside the figures of the history, these are the class sums for the analytical
+    update (equation 13) and the hard assignment of every sample.
     """
 
     def __init__(self, n_samples: int, n_experts: int, dim: int, device):
         self.labels = torch.full((n_samples,), -1, device=device)
         self._sums = torch.zeros(n_experts, dim, dtype=torch.float32, device=device)
-        # Of all samples, where float32 stops counting at 2**24: ELBO and confidence.
+        # ELBO and confidence, summed in float64, as float32 cannot count beyond 2**24.
         self._totals = torch.zeros(2, dtype=torch.float64, device=device)
         self._bins = torch.zeros(N_BINS, dtype=torch.int64, device=device)
         self._previous = self.labels.clone()
@@ -125,7 +125,7 @@ class Trainer(NeuralNet):
         Peak learning rate.
     n_epochs, batch_size : int
     neighbors : Neighbors or None
-        From whom each view of a sample is drawn, in place of the sample itself.
+        Samples that replace a sample in its views.
     course : callable, default=cosine
         Maps the stage's progress in [0, 1] to a factor of `lr`.
     weight_decay : float
@@ -141,7 +141,7 @@ class Trainer(NeuralNet):
     callbacks : list
         skorch callbacks.
     stop_requested : callable, optional
-        Asked before every batch; where it returns True training ends there, as by a
+        Called before every batch. If it returns True, training ends as by a
         KeyboardInterrupt.
     """
 
@@ -194,7 +194,7 @@ class Trainer(NeuralNet):
             iterator_train__n_views=module.n_views,
             callbacks=list(callbacks),
             train_split=None,
-            device=None,  # the module is where it belongs
+            device=None,  # the module is on its device
             verbose=0,
         )
 
@@ -231,8 +231,8 @@ class Trainer(NeuralNet):
         Raises
         ------
         KeyboardInterrupt, FloatingPointError
-            From the user, or for an ELBO that is not finite; :meth:`rewind` then leads
-            back to the end of the last whole epoch.
+            From the user, or for an ELBO that is not finite. :meth:`rewind` then
+            restores the end of the last complete epoch.
         """
         n_left = self.max_epochs - len(self.history)
         try:
@@ -286,7 +286,7 @@ class Trainer(NeuralNet):
         return {"loss": loss, "y_pred": (joint, v)}
 
     def embed(self, x, network=None) -> tuple[Tensor, Tensor]:
-        """Random views of a batch, and what the model makes of them."""
+        """Outputs of the model, or of `network`, for random views of a batch."""
         with self._own_draws() as draws:
             views = self._make_views(x)
             with self._autocast(x.device):
@@ -302,14 +302,14 @@ class Trainer(NeuralNet):
         return nn.functional.one_hot(labels, joint.shape[1]).to(joint.dtype)
 
     def after_step(self, v: Tensor) -> None:
-        """What follows a step of SGD."""
+        """Update the teacher and the queue after a step of SGD."""
         self.module_.update_teacher(self.teacher_momentum)
         self.module_.enqueue(v)
 
     def _own_draws(self):
-        """Have the user's own networks and augmentations draw from our generators.
+        """Make the user's networks and augmentations draw from our generators.
 
-        Ours name their generator, and steps are quicker without the detour.
+        Our own take a generator, and steps are faster without this context.
         """
         if self.may_draw_:
             return OwnDraws(0, self.order_generator, self.generator)
@@ -327,7 +327,7 @@ class Trainer(NeuralNet):
         dtype = self.autocast_dtype
         with torch.autocast(device.type, dtype, enabled=dtype is not None):
             yield
-        # An outer autocast would keep the weights of this step for the next one.
+        # An outer autocast would keep this step's weights in its cache.
         torch.clear_autocast_cache()
 
     def _set_learning_rate(self):
@@ -372,12 +372,12 @@ class Trainer(NeuralNet):
         self._mark_epoch()
 
     def choose_parameters(self) -> None:
-        """Say which of the prototypes the gradient moves: those of the experts."""
+        """Choose the prototypes that the gradient updates: those of the experts."""
         if self.module.expert_prototypes is not None:
             self.module.expert_prototypes.requires_grad_(True)
 
     def update_prototypes(self, samples) -> dict:
-        """Update the expert prototypes (equation 13); returns figures of that."""
+        """Update the expert prototypes (equation 13); returns figures for history."""
         mu = self.module_.expert_prototypes
         if mu is not None:
             with torch.no_grad():
@@ -386,15 +386,15 @@ class Trainer(NeuralNet):
         return {}
 
     def _forget_momentum(self, parameter):
-        """It belongs to the values that were replaced."""
+        """Reset the momentum, which belongs to the values that were replaced."""
         momentum = self.optimizer_.state.get(parameter, {}).get("momentum_buffer")
         if momentum is not None:
             momentum.zero_()
 
     @torch.no_grad()
     def _fill_queue(self, samples):
-        # Against a queue of noise the quickest gain is to embed all samples alike, and
-        # a model that has learned that does not recover.
+        # With a queue of noise, the fastest gain is to embed all samples alike, and the
+        # model does not recover from this.
         self.module_.train()
         n_missing = len(self.module_.queue)
         for batch, _ in samples.shuffled(self.batch_size, self.order_generator):
@@ -409,12 +409,12 @@ class Trainer(NeuralNet):
     def _record(self, figures):
         for name, value in figures.items():
             self.history.record(name, value)
-        # No sample is held out, so that the loss is one, whatever callbacks monitor.
+        # No sample is held out. Callbacks may monitor either name.
         for name in ("train_loss", "valid_loss"):
             self.history.record(name, -figures["elbo"])
 
     def _is_finite(self) -> bool:
-        # The queue is large, and shows in the ELBO.
+        # Skip the queue, which is large; the ELBO shows its values.
         queue = self.module_.queue
         values = [
             tensor.isfinite().all()
@@ -453,21 +453,21 @@ class Trainer(NeuralNet):
             self._record(row)
 
     def _mark_epoch(self):
-        """Remember the end of a whole epoch, to which `rewind` leads back."""
+        """Keep the state at the end of an epoch, for `rewind`."""
         self.between_epochs_ = self.is_whole_ = True
         self.n_whole_epochs_ = len(self.history)
         self.last_epoch_ = [tensor.detach().clone() for tensor in self._tensors()]
 
     def rewind(self) -> None:
-        """Put model and history back to the end of the last whole epoch.
+        """Restore model and history of the end of the last complete epoch.
 
-        A queue that is too large to be kept twice is filled anew.
+        A queue that is too large for a copy is filled again.
         """
         if not self.is_whole_:
             self._restore()
             if not self._keeps_queue:
                 self._fill_queue(self.samples_)
-                self._restore()  # filling has moved batch-norm statistics
+                self._restore()  # filling has changed batch-norm statistics
             self.is_whole_ = True
         del self.history[self.n_whole_epochs_ :]
 
@@ -477,7 +477,7 @@ class Trainer(NeuralNet):
             tensor.copy_(kept)
 
     def _tensors(self):
-        """All of the model but a queue that is too large."""
+        """All tensors of the model, except a queue that is too large."""
         left_out = None if self._keeps_queue else self.module_.queue
         tensors = chain(self.module_.parameters(), self.module_.buffers())
         return [tensor for tensor in tensors if tensor is not left_out]
@@ -488,9 +488,9 @@ class Trainer(NeuralNet):
 
 
 class _Epochs:
-    """Iterates over one epoch of shuffled batches, each time anew.
+    """Iterates over the shuffled batches of one epoch.
 
-    With neighbors a sample's stand in its place, one for each view.
+    With neighbors, a neighbor replaces the sample in each view.
     """
 
     def __init__(self, samples, batch_size, generator, neighbors, n_views):

@@ -1,8 +1,8 @@
-"""Images as arrays: a folder of one's own, and two sets to try things on.
+"""Images as arrays: from a folder, and two small data sets.
 
-Every loader returns ``(X, y, names)``: the images, the class of each from 0 on, and the
-classes' names; `load_image_folder` adds the files' names. The classes are for scores;
-no estimator needs them.
+Every loader returns ``(X, y, names)``: the images, their classes as integers from 0,
+and the names of the classes. `load_image_folder` also returns the names of the files.
+The classes are for scores; no estimator needs them.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from joblib import Parallel, delayed
 from sklearn import datasets as sklearn_datasets
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
-from .._bars import tqdm
+from .._progress_bar import tqdm
 from ._decoding import LONGEST_SIDE, Decoder
 from ._folder import classes_of, find_files, report
 
@@ -65,44 +65,43 @@ def load_image_folder(
     n_jobs=-1,
     verbose=0,
 ):
-    """The images in a folder and in the folders below it, at one size.
+    """Read the images in a folder and in the folders below it, at one size.
 
     Formats are AVIF, BMP, GIF, JPEG, JPEG 2000, PNG, PPM (also PBM, PGM and PFM), TGA,
-    TIFF and WebP, as far as Pillow was built with them; no program is started. Of an
-    animation or a stack it is the first frame. An image is turned as its EXIF data say;
-    16 bits become 8, other colour spaces RGB, and what is transparent shows
-    `background`.
+    TIFF and WebP, as far as Pillow was built with them. No program is started. Of an
+    animation or a stack, the first frame is read. Images are rotated as their EXIF data
+    say, 16 bits become 8, other colour spaces become RGB, and `background` shows
+    through transparent pixels.
 
-    What all threads of the process decode takes at most 1 GiB together, beside X and
-    some megabytes a thread. An image that would take more by itself cannot be read, and
-    neither can one of more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
+    All threads of the process together decode at most 1 GiB at a time, beside X and
+    some megabytes per thread. An image that needs more by itself cannot be read, nor
+    can one with more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
 
     Parameters
     ----------
     path : str or path-like
-        Files and folders in it whose names begin with a dot are not looked at, and it
-        is an error if there are more than 10,000,000 files and folders. Links are
-        followed. A file that several paths lead to is read once, by the path without
-        links or, if all have links, by the first; hard links are files of their own, as
-        copies are.
+        The folder. Files and folders in it whose names begin with a dot are ignored.
+        More than 10,000,000 files and folders are an error. Links are followed, and a
+        file to which several paths lead is read once: by the path without links, or by
+        the first if all have links. Hard links count as separate files.
     image_size : int or tuple (H, W)
         Height and width in X, each at most 4,096; an int is both.
     grey : bool, default=False
-        Whether X has brightness only.
+        Whether to read grey images.
     resize : {"crop", "stretch"}, default="crop"
-        "crop" keeps the proportions, and of the image the largest part in its middle
-        that has those of `image_size`; "stretch" keeps the whole image.
+        "crop" keeps the proportions and crops the centre of the image to those of
+        `image_size`; "stretch" keeps the whole image.
     background : str, default="white"
-        A colour by name or as "#rrggbb".
+        Colour behind transparent pixels, by name or as "#rrggbb".
     white : int, default=65535
-        Value of white in grey images of 16 bits, 4095 where a camera has used 12 of
-        them; an image with larger ones cannot be read. Floats go from 0 to 1.
+        Value of white in grey images of 16 bits, for example 4095 if a camera uses 12
+        of them. An image with larger values cannot be read. Floats are from 0 to 1.
     on_error : {"raise", "warn"}, default="raise"
-        Whether a file that is no image, or cannot be read as a whole, stops the loading
-        or is left out with one warning, which lists all of them. Either comes after
-        all files were tried.
+        Whether files that are no images, or cannot be read as a whole, raise an error
+        or are left out with one warning that lists them. Both come after all files have
+        been tried.
     n_jobs : int, default=-1
-        Threads, as in joblib; -1 takes all cores.
+        Number of threads, as in joblib; -1 uses all cores.
     verbose : int, default=0
         1 shows a progress bar.
 
@@ -111,26 +110,26 @@ def load_image_folder(
     X : ndarray of shape (N, H, W, 3), or (N, H, W) if `grey`, uint8
         In the order of `files`.
     y : ndarray of shape (N,), int64
-        The class of each image: the position in `names` of the folder in `path` that it
-        lies in, at any depth; -1 for an image in `path` itself.
+        The class of each image: the index in `names` of the subfolder of `path` in
+        which it is, at any depth; -1 for images in `path` itself.
     names : list of str
-        Names of these folders, sorted; none without an image in X.
+        Names of the subfolders with images, sorted.
     files : ndarray of shape (N,), object
-        Path of each image relative to `path`, with "/" between its parts, which it is
-        sorted by. As an array, so that ``files[labels == 0]`` lists a cluster.
+        Path of each image relative to `path`, with "/" between its parts, sorted. It
+        is an array, so that ``files[labels == 0]`` lists a cluster.
 
     Raises
     ------
     FileNotFoundError, NotADirectoryError
-        If `path` is no folder.
+        If `path` is not a folder.
     ValueError
         If a parameter is invalid, if there is no image, or, with ``on_error="raise"``,
-        if there is anything else.
+        if a file cannot be read.
 
     Warns
     -----
     UserWarning
-        With ``on_error="warn"``, if anything was left out: how many, which, and why.
+        With ``on_error="warn"``, if files are left out: how many, which, and why.
 
     Examples
     --------
@@ -156,7 +155,7 @@ def load_image_folder(
     def load(row):
         return decoder.into(X[row], os.path.join(root, *found[row]))
 
-    # Threads, which write into one X, and Pillow decodes without the GIL.
+    # Threads can write into one X, and Pillow decodes without the GIL.
     tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
         delayed(load)(row) for row in range(len(found))
     )
@@ -176,7 +175,7 @@ def load_image_folder(
 
 
 def load_digits():
-    """Scikit-learn's handwritten digits, which come with it.
+    """Load the handwritten digits that come with scikit-learn.
 
     Returns
     -------
@@ -200,7 +199,9 @@ def load_digits():
 
 
 def load_fashion_mnist(root=None, *, download=False):
-    """Fashion-MNIST: grey images of ten kinds of clothing [1]_, train and test joined.
+    """Load Fashion-MNIST [1]_: grey images of ten kinds of clothing.
+
+    Training and test images are joined.
 
     Parameters
     ----------
@@ -212,8 +213,8 @@ def load_fashion_mnist(root=None, *, download=False):
         package ``dataset-fashion-mnist`` puts them, then in scikit-learn's data home
         (:func:`sklearn.datasets.get_data_home`).
     download : bool, default=False
-        Whether torchvision may fetch the files, into `root` or the data home, if they
-        are not there (about 30 MB).
+        Whether torchvision downloads the files (about 30 MB) into `root` or the data
+        home if they are missing.
 
     Returns
     -------
@@ -227,7 +228,7 @@ def load_fashion_mnist(root=None, *, download=False):
     Raises
     ------
     FileNotFoundError
-        If the files are not there and `download` is False.
+        If the files are missing and `download` is False.
     ValueError
         If a file is damaged, or images and labels differ in number.
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..samples import Samples
+from ..data import Samples
 from .geometry import is_small_and_grey, sampling_grid
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""X as it lies on the device: layout, value range, statistics, batches."""
+"""X as it is stored: layout, range of values, statistics, batches."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from .arrays import chunks, extremes
 __all__ = ["SampleFormat", "Samples", "batches_per_epoch", "infer_format"]
 
 CHANNELS = (1, 3, 4)
-RESIDENT_SHARE = 0.5  # of the device's free memory that X may take
+RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
 LARGEST = 1e140
 
 
@@ -22,8 +22,8 @@ LARGEST = 1e140
 class SampleFormat:
     """How one sample of X is stored, and how it becomes a network's input.
 
-    Images are handed on as (B, C, H, W) scaled to [0, 1] by the value range, vectors
-    as (B, F) standardised feature by feature.
+    Images become (B, C, H, W), scaled to [0, 1]. Vectors become (B, F), standardised
+    feature by feature.
     """
 
     input_shape: tuple[int, ...]  # X.shape[1:]
@@ -38,7 +38,7 @@ class SampleFormat:
     seen_high: tuple[float, ...] = field(default=(), repr=False)
 
     def __post_init__(self):
-        """Refuse extremes, perhaps of a file, that are not of such samples."""
+        """Check the extremes, which may come from a file."""
         n_seen = 1 if self.is_image else self.shape[0]
         figures = (*self.seen_low, *self.seen_high)
         if figures and not (
@@ -172,7 +172,7 @@ def _value_range(dtype, minimum, maximum):
         return 0.0, 1.0
     if dtype == np.uint8:
         return 0.0, 255.0
-    # Snap to the two usual ranges; otherwise what was seen is what there is.
+    # Use one of the two usual ranges if it fits, and the range of X otherwise.
     for usual in (1.0, 255.0):
         if minimum >= 0 and usual / 2 < maximum <= usual:
             return 0.0, usual
@@ -200,8 +200,8 @@ def _statistics(X, fmt):
         mean = mean + delta * (n / (count + n))
         count += n
     std = np.sqrt(squares / count)
-    # A constant carries nothing: rounding in its mean must not be blown up.
-    noise = 1e-12 * np.abs(mean)  # of a constant, as its mean is rounded
+    # A constant has no information: do not enlarge the rounding error of its mean.
+    noise = 1e-12 * np.abs(mean)
     std = np.where(std > noise, std, np.maximum(noise, 1.0))
     return mean.tolist(), std.tolist()
 
@@ -218,9 +218,9 @@ def _tensor(array) -> Tensor:
 class Samples(Dataset):
     """The samples of X, delivered in batches of indices.
 
-    On a CPU, and where X is larger than half the free memory of a GPU, X stays where
-    it is (a memory map on disk, too) and each batch is gathered from it. Otherwise X
-    moves to the device once, as it is stored, 8-bit images as 8 bits.
+    On a CPU, and if X is larger than half of the free memory of a GPU, X stays where it
+    is (also on disk, as a memory map), and each batch is gathered from it. Otherwise X
+    moves to the device once, with the type that it has.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ class Samples(Dataset):
 
 
 def batches_per_epoch(n_samples: int, batch_size: int) -> int:
-    """How many batches of equal size to within one.
+    """Number of batches, which have equal sizes to within one.
 
     None holds a single sample, which batch normalisation cannot take: with a
     `batch_size` of 2 and an odd number of samples one holds three.

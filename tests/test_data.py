@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sk_mice._engine.samples import Samples, batches_per_epoch, infer_format
+from sk_mice._engine.data import Samples, batches_per_epoch, infer_format
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)

@@ -1,0 +1,90 @@
+"""The callbacks of every fit, those of the user, and Ctrl-C."""
+
+import signal
+import sys
+import threading
+
+from skorch.callbacks import Callback
+
+from ._progress_bar import FitBar
+
+
+class Follow(Callback):
+    """Counts the epochs of a stage; from the first on, Ctrl-C waits for their end."""
+
+    def __init__(self, bar: FitBar, interrupt, stage: str):
+        self.bar = bar
+        self.interrupt = interrupt
+        self.stage = stage
+
+    def on_epoch_end(self, net, **kwargs):
+        self.bar.epoch(self.stage, net.history[-1, "seconds"])
+        self.interrupt.waits = True
+
+
+def check_callbacks(callbacks) -> None:
+    """Raise TypeError unless each is a skorch callback, or a pair of name and one."""
+    for item in callbacks or ():
+        named = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+        callback = item[1] if named else item
+        kind = callback if isinstance(callback, type) else type(callback)
+        if not issubclass(kind, Callback):
+            raise TypeError(f"`callbacks` must be skorch callbacks; got {item!r}.")
+
+
+class Interrupt:
+    """Delays a first Ctrl-C until the end of an epoch.
+
+    As a context manager it replaces Python's own handler in the main thread, which is
+    the only one that gets signals. A handler that the user has set is still called.
+
+    Parameters
+    ----------
+    announce : callable
+        Called at a first Ctrl-C that is delayed; returns a message for the user.
+
+    Attributes
+    ----------
+    waits : bool
+        Whether the first Ctrl-C is delayed. False at the beginning, when Ctrl-C raises
+        KeyboardInterrupt. A second Ctrl-C always does.
+    """
+
+    def __init__(self, announce):
+        self.waits = False
+        self._announce = announce
+        self._count = 0
+        self._handler = None  # the replaced handler, if any
+
+    def __enter__(self):
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(handler):
+            self._handler = handler
+            signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *error):
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            self._handler = None
+
+    @property
+    def came(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._count > 0
+
+    @property
+    def again(self) -> bool:
+        """Whether it was pressed more than once, so that the fit must end at once."""
+        return self._count > 1
+
+    def _on_signal(self, number, frame):
+        self._count += 1
+        is_python = self._handler is signal.default_int_handler
+        if not (is_python and self.waits and self._count == 1):
+            self._handler(number, frame)
+            return
+        try:
+            print(f"\n{self._announce()}", file=sys.stderr, flush=True)
+        except RuntimeError:  # the signal came during another print
+            return

@@ -1,0 +1,71 @@
+"""Progress bars, which leave no thread behind."""
+
+from tqdm import auto
+
+# Time of an epoch of EM in epochs of MoCo, before one has been timed.
+USUAL_COST_OF_EM = 2.2
+WORDS = {"moco": "MoCo", "em": "EM"}
+
+
+class tqdm(auto.tqdm):
+    """tqdm without its monitor thread, which would outlive the bar."""
+
+    monitor_interval = 0
+
+
+class FitBar:
+    """A progress bar over the epochs of a fit: the stage in words, and the time left.
+
+    Parameters
+    ----------
+    name : str
+    n_epochs : dict of str to int
+        Epochs of each stage, over all restarts.
+    shown : bool
+    """
+
+    def __init__(self, name: str, n_epochs: dict[str, int], shown: bool):
+        self.name = name
+        self._left = dict(n_epochs)
+        self._seconds: dict[str, float] = {}  # of the last epoch of each stage
+        self._doing = ""
+        self._bar = tqdm(
+            total=sum(n_epochs.values()),
+            desc=name,
+            disable=not shown,
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} epochs "
+            "[{elapsed}{postfix}]",
+        )
+
+    def say(self, doing: str) -> None:
+        """Show what is being done, in words."""
+        self._doing = doing
+        self._show()
+
+    def pass_over(self, stage: str, n_epochs: int) -> None:
+        """Count epochs that are not trained now."""
+        self._left[stage] -= n_epochs
+        self._bar.update(n_epochs)
+        self._show()
+
+    def epoch(self, stage: str, seconds: float) -> None:
+        """Count an epoch and note its duration."""
+        self._seconds[stage] = seconds
+        self.pass_over(stage, 1)
+
+    def close(self) -> None:
+        """End the bar."""
+        self._bar.close()
+
+    def _show(self):
+        words = [self._doing]
+        seconds = self._seconds_left()
+        if seconds:
+            words.append(f"about {tqdm.format_interval(seconds)} of training left")
+        self._bar.set_postfix_str(", ".join(words))
+
+    def _seconds_left(self) -> float:
+        """Seconds of training that are left; 0 before an epoch has been timed."""
+        known = self._seconds
+        usual = {"moco": 0.0, "em": USUAL_COST_OF_EM * known.get("moco", 0.0)}
+        return sum(n * known.get(s, usual[s]) for s, n in self._left.items())
