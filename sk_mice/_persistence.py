@@ -434,10 +434,10 @@ def _check_parts(network, parameters, attributes) -> None:
     for value in values:
         if type(value) in PARAMETER_CLASSES.values():
             value._validate_params()
-    for name, known in _NAMES_OF_PARTS.items():
+    for name, names in _NAMES_OF_PARTS.items():
         given = parameters.get(name)
-        if isinstance(given, str) and given not in known:
-            raise ValueError(f"its `{name}` must be one of {known}; it is {given!r}.")
+        if isinstance(given, str) and given not in names:
+            raise ValueError(f"its `{name}` must be one of {names}; it is {given!r}.")
     known = isinstance(network.get("backbone"), (*_BACKBONES, type(None)))
     _expect(known, "network", "have a backbone that is known")
 

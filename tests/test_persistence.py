@@ -918,10 +918,11 @@ def test_settings_around_load_and_save_change_nothing(path, kind):
     trained = copy.deepcopy(model).set_params(warm_start=True, n_init=1).fit(X)
     for around in AMBIENT:
         with around():
-            before = torch.get_default_dtype(), torch.get_default_device()
+            before = torch.empty(0)
             sk_mice.save(model, again)
             loaded = sk_mice.load(path, given)
-            assert (torch.get_default_dtype(), torch.get_default_device()) == before
+            after = torch.empty(0)
+            assert (after.dtype, after.device) == (before.dtype, before.device)
         assert again.read_bytes() == path.read_bytes()
         np.testing.assert_array_equal(loaded.predict_proba(X), expected)
         for name, parameter in loaded._model.named_parameters():

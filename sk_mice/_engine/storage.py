@@ -198,7 +198,9 @@ def _read_tensors(file, path, header, entries, document) -> dict:
         with safe_open(opened if os.path.exists(opened) else path, "pt") as content:
             for name in sorted(entries, key=lambda n: entries[n]["data_offsets"]):
                 # A copy of the mapped tensor would take its memory twice.
-                tensor = torch.empty_like(content.get_tensor(name))
+                # Older versions of safetensors read onto the caller's default device.
+                like = content.get_tensor(name)
+                tensor = torch.empty_like(like, device="cpu")
                 raw = tensor.flatten().view(torch.uint8)
                 file.readinto(raw.numpy())  # the tensors fill the rest of the file
                 sha.update(raw.numpy())
