@@ -183,7 +183,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     --------
     >>> from sklearn.datasets import load_digits
     >>> from sk_mice import MiCEClustering
-    >>> X = load_digits(n_class=3).images
+    >>> X = load_digits(n_class=3).images[:200]
     >>> mice = MiCEClustering(3, max_epochs=10, random_state=0).fit(X)
     >>> mice.predict_proba(X[:5]).shape
     (5, 3)

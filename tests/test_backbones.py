@@ -167,7 +167,7 @@ def test_narrow_networks_train_on_several_threads():
     torch.set_num_threads(max(2, n_threads))
     try:
         net = SmallResNet(4).build((1, 16, 16)).to(memory_format=torch.channels_last)
-        for _ in range(20):
+        for _ in range(8):
             net(torch.rand(27, 1, 16, 16)).square().mean().backward()
     finally:
         torch.set_num_threads(n_threads)

@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sk_mice.model_selection
 from sk_mice import MiCEClustering, SphericalKMeans
+from sk_mice.backbones import SmallResNet
 from sk_mice.model_selection import choose_n_clusters, stability
 
 
@@ -151,7 +152,7 @@ def test_rule_is_the_largest_within_a_standard_error_of_the_best():
 def test_mice_on_images_shows_every_fit_and_the_time_left(capsys):
     X = load_digits(n_class=2).images[:64, ..., None]
     mice = MiCEClustering(
-        backbone="resnet-small-4", embedding_dim=8, max_epochs=1, batch_size=32
+        backbone=SmallResNet(4), embedding_dim=8, max_epochs=1, batch_size=32
     )
     choice = choose_n_clusters(mice, X, [2, 3], n_repeats=2, random_state=0, verbose=1)
     assert choice.n_clusters in (2, 3)

@@ -47,6 +47,7 @@ def tiny(**options):
         "embedding_dim": 16,
         "max_epochs": 2,
         "batch_size": 32,
+        "init": "random",
         "random_state": 0,
     }
     return MiCEClustering(4, **(defaults | options))

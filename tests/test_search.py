@@ -34,6 +34,7 @@ def tiny(n_clusters=3, **options):
         "embedding_dim": 8,
         "max_epochs": 2,
         "batch_size": 32,
+        "init": "random",
         "random_state": 0,
     }
     return MiCEClustering(n_clusters, **(defaults | options))

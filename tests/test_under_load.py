@@ -391,7 +391,7 @@ def leftovers(folder):
             sk_mice.load("model").transform(IMAGES)
         sk_mice.save(SphericalKMeans(3).fit(ROWS), "model")
         sk_mice.load("model").predict(ROWS)
-        failing = tiny(lr=1e6, schedule=lambda progress: 1e30)
+        failing = tiny(PaperMiCE, lr=1e6, schedule=lambda progress: 1e30)
         with suppress(FloatingPointError):
             failing.fit(IMAGES)
         with suppress(ValueError):
