@@ -141,8 +141,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         For every epoch of the best restart: "stage", "epoch" (within the stage),
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
         (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
-        with another label than in the epoch before, 1 where a stage or a round begins),
-        "cluster_sizes", "lr" (at the last step) and "seconds".
+        with another label than in the epoch before, or than in the partition that a
+        round starts from; 1 in the first epoch from random weights), "cluster_sizes", "lr" (at the last step) and "seconds".
     n_iter_ : int
         Epochs trained.
     augmentation_ : object

@@ -323,7 +323,8 @@ def test_parts_of_short_names_can_be_set():
 def test_converged_says_whether_labels_still_change(fitted):
     assert fitted.converged_ == (fitted.history_[-1]["changed"] <= 0.01)
     assert isinstance(fitted.converged_, bool)
-    assert tiny(1).fit(IMAGES).converged_ is False  # labels are new in its only epoch
+    assert tiny(1).fit(IMAGES).converged_ is True  # there is no other cluster
+    assert tiny(init="random", max_epochs=1).fit(IMAGES).converged_ is False
 
 
 def test_callbacks_and_progress_bar(capsys):

@@ -148,6 +148,14 @@ def test_responsibilities_are_held_at_first(samples):
     assert used == [True] * 6 + [False] * 3
 
 
+def test_held_labels_are_those_that_the_first_epoch_changes(samples):
+    held = torch.arange(N) % K
+    trainer = make_trainer(samples, held_labels=held, held_epochs=1, n_epochs=1)
+    (row,) = trainer.begin(samples).train().history_rows()
+    changed = (trainer.statistics_.labels != held).float().mean().item()
+    assert row["changed"] == changed < 1
+
+
 def test_learning_rate_follows_progress(samples):
     rates = []
 

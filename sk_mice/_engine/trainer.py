@@ -343,6 +343,8 @@ class Trainer(NeuralNet):
         _, n_experts, dim = self.module_.queue.shape
         device = self.module_.queue.device
         self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
+        if self.held_labels is not None:  # the first epoch may change these
+            self.statistics_.labels.copy_(self.held_labels)
         unknown = self.module_.backbone is None
         self.may_draw_ = unknown or callable(self.views.augmentation)
         if self.fill_queue and not self.history:
