@@ -142,7 +142,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
         (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
         with another label than in the epoch before, or than in the partition that a
-        round starts from; 1 in the first epoch from random weights), "cluster_sizes", "lr" (at the last step) and "seconds".
+        round starts from; 1 in the first epoch from random weights), "cluster_sizes",
+        "lr" (at the last step) and "seconds".
     n_iter_ : int
         Epochs trained.
     augmentation_ : object
