@@ -69,7 +69,7 @@ def assert_same_state(estimator, state):
 # ------------------------------------------------------------------- scikit-learn
 
 
-@parametrize_with_checks([MiCEClustering(max_epochs=60)])
+@parametrize_with_checks([MiCEClustering(max_epochs=30)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
