@@ -35,7 +35,7 @@ from sk_mice.backbones import SmallResNet
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-IMAGES = load_digits(n_class=4).images[:120]
+IMAGES = load_digits(n_class=4).images[:80]
 OPTIONS = {
     "backbone": SmallResNet(4),
     "embedding_dim": 8,
@@ -285,8 +285,8 @@ def test_names_tell_fits_apart_and_nothing_else(name_of):
     other.layers[1].bias.data += 1e-3
     changed = IMAGES.copy()
     changed[-1, -1, -1] += 1
-    rows = IMAGES.reshape(120, -1)
-    labels = np.arange(120) % 3
+    rows = IMAGES.reshape(80, -1)
+    labels = np.arange(80) % 3
     others = [
         *(name_of(tau=0.5), name_of(max_epochs=9), name_of(random_state=1)),
         *(name_of(random_state=generator(s)) for s in (0, 1)),

@@ -20,10 +20,10 @@ from sk_mice.backbones import SmallResNet
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-IMAGES = load_digits(n_class=4).images[:160]
+IMAGES = load_digits(n_class=4).images[:96]
 torch.manual_seed(0)
 BACKBONE = SmallResNet(8, blocks=(1, 1)).build((1, 16, 16))
-OPTIONS = {"backbone": BACKBONE, "batch_size": 64, "random_state": 0}
+OPTIONS = {"backbone": BACKBONE, "batch_size": 40, "random_state": 0}
 
 
 class Raise(Callback):

@@ -369,7 +369,7 @@ def growth(n_fits):
     for fit in range(10 + int(n_fits)):
         if fit == 10:  # by now all libraries are loaded and all pools are made
             before = resident_bytes()
-        model = tiny(random_state=fit).fit(IMAGES)
+        model = tiny(random_state=fit, init="random").fit(IMAGES)
         model.predict_proba(IMAGES)
     print(resident_bytes() - before)
 
