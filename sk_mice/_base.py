@@ -162,6 +162,11 @@ class ContrastiveEstimator(
     def _continues(self) -> bool:
         return self.warm_start and hasattr(self, "_model")
 
+    @property
+    def _is_two_stage(self) -> bool:
+        """Whether a second model waits while MoCo trains."""
+        return False
+
     def _check(self, X, n_experts: int):
         """X as an array of numbers whose format is known; parameters that fit it."""
         check_callbacks(self.callbacks)
@@ -249,7 +254,7 @@ class ContrastiveEstimator(
             n_heads=n_heads,
             queue_shape=(queue_size, n_experts, self.embedding_dim),
             queue_dtype=queue_dtype,
-            two_stage="moco" in self._n_epochs() and n_experts > 1,
+            two_stage=self._is_two_stage,
             device=device,
         )
 

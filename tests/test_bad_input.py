@@ -862,6 +862,14 @@ def test_models_without_room(estimator, monkeypatch):
         fit(np.zeros((2000, 3)), embedding_dim=20_000, **options)()
 
 
+def test_a_second_model_needs_room_only_in_two_stages(monkeypatch):
+    monkeypatch.setattr("sk_mice._engine.memory.available_memory", lambda device: 1)
+    wide = np.zeros((8, 20_000), np.float32)
+    for init, size in (("random", "0.2"), ("two-stage", "0.3")):
+        with pytest.raises(ValueError, match=f"it needs {size} GB"):
+            fit(wide, init=init)()
+
+
 @pytest.mark.parametrize("estimator", [MoCo, PaperMoCo])
 def test_moco_refuses_what_mice_does(estimator, monkeypatch):
     monkeypatch.setattr(estimator, "_run_stage", lambda *a: pytest.fail("too late"))
