@@ -76,9 +76,9 @@ class Task:
         """Undo both, and close the progress bar."""
         return self._open.__exit__(*error)
 
-    def infer(self, model, what: str) -> np.ndarray:
+    def infer(self, inference: Inference, what: str) -> np.ndarray:
         """A quantity of the training samples (see `Inference`) that must be finite."""
-        (value,) = Inference(model).over(self.samples, self.views, what)
+        (value,) = inference.over(self.samples, self.views, what)
         if not np.isfinite(value).all():
             raise FloatingPointError(
                 "What the model infers is not finite. Try a lower `lr` or higher "

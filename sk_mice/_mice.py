@@ -365,8 +365,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         return self.n_clusters, self.n_clusters + 1  # the gate's
 
     def _model_options(self, seed) -> dict:
-        omega = gating_prototypes(self.n_clusters, self.embedding_dim)
+        omega = self._gating_prototypes(seed)
         return {"n_experts": self.n_clusters, "omega": omega, "kappa": self.kappa}
+
+    def _gating_prototypes(self, seed):
+        return gating_prototypes(self.n_clusters, self.embedding_dim)  # no draws
 
     # ------------------------------------------------------------------- initialise
 
@@ -383,13 +386,16 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             run.labels = self._checked_labels(self.init, len(task.samples), "`init`")
             run.init_labels = run.labels
             self._settle(run, task)
-            self._start_at(run, task, task.infer(run.model, "features"))
+            inference = Inference(run.model)
+            features = task.infer(inference, "features")
+            self._start_at(run, task, inference, features)
 
     def _start_from_moco(self, run, task) -> None:
         moco = self._build(task, run.seed, **moco_options())
         n_epochs = self._n_epochs()["moco"]
         if not isinstance(self.init, str) and run.state is None:
-            self._partition(run, task)  # a clusterer that fails does so before training
+            # A clusterer that fails does so before training.
+            self._partition(run, task.infer(Inference(run.model), "features"))
         try:
             if n_epochs:
                 self._run_stage(run, moco, task, n_epochs, "moco", fill_queue=True)
@@ -414,12 +420,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         samples apart and drop other information.
         """
         task.bar.say("clustering of the features")
-        run.labels, features = self._partition(run, task)
-        self._start_at(run, task, features)
+        inference = Inference(run.model)
+        features = task.infer(inference, "features")
+        run.labels = self._partition(run, features)
+        self._start_at(run, task, inference, features)
 
-    def _partition(self, run, task):
-        """Labels from the clusterer, and the features that it clusters."""
-        features = task.infer(run.model, "features")
+    def _partition(self, run, features) -> np.ndarray:
+        """Labels of samples with these features, from the clusterer."""
         seed = spawn_seed(run.seed, "partition", run.stage)
         by_default = isinstance(self.init, str)
         clusterer = ClassificationEM() if by_default else clone(self.init)
@@ -430,8 +437,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         names = known.keys() & clusterer.get_params().keys()
         clusterer.set_params(**{name: known[name] for name in names})
         labels = clusterer.fit_predict(features)
-        labels = self._checked_labels(labels, len(features), "The labels of `init`")
-        return labels, features
+        return self._checked_labels(labels, len(features), "The labels of `init`")
 
     @torch.no_grad()
     def _settle(self, run, task):
@@ -446,10 +452,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 model.embed(x.expand(model.n_views, *x.shape))
         model.eval()
 
-    def _start_at(self, run, task, features):
+    def _start_at(self, run, task, inference, features):
         """Set prototypes and gate to a partition of samples with these features."""
         labels = torch.from_numpy(run.labels).to(task.device)
-        sums, inference = 0, Inference(run.model)
+        sums = 0
         n = inference.batch_size(task.views.out_shape)
         batches = task.samples.in_order(n)
         for batch, own in zip(batches, labels.split(n), strict=True):
@@ -492,7 +498,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _judge(self, run, task):
         """Mean ELBO and hard assignments of the training samples: a last E-step."""
         task.bar.say("labels of all samples")
-        joint = task.infer(run.model, "joint")
+        joint = task.infer(Inference(run.model), "joint")
         return _mean_log_evidence(joint), joint.argmax(axis=1)
 
     # ----------------------------------------------------------------------- finish

@@ -31,6 +31,83 @@ SETTLED_ROWS = 1e-3  # largest distance that a row, as a unit vector, moves in a
 SETTLED_LOSS = 1e-4  # change of the loss from pass to pass, in nats
 
 
+class AblationTrainer(Trainer):
+    """A trainer with other updates of the prototypes; see `PaperMiCE`."""
+
+    def __init__(
+        self,
+        module,
+        *,
+        prototype_update="both",
+        train_gating_prototypes=False,
+        **parameters,
+    ):
+        self.prototype_update = prototype_update
+        self.train_gating_prototypes = train_gating_prototypes
+        super().__init__(module, **parameters)
+
+    def choose_parameters(self):
+        mu, omega = self.module.expert_prototypes, self.module.gating_prototypes
+        if mu is not None:
+            mu.requires_grad_(self.prototype_update != "analytical")
+        if omega is not None:
+            omega.requires_grad_(self.train_gating_prototypes)
+
+    def after_step(self, v):
+        super().after_step(v)
+        if self.train_gating_prototypes:  # back to unit norm
+            with torch.no_grad():
+                omega = self.module_.gating_prototypes
+                omega.copy_(F.normalize(omega, dim=1))
+
+    def update_prototypes(self, samples):
+        mu = self.module_.expert_prototypes
+        if mu is None or self.prototype_update == "gradient":
+            return {}
+        if self.prototype_update != "passes":
+            return super().update_prototypes(samples)
+        self.module_.eval()  # keeps the batch-norm statistics
+        n_passes = self._pass_over_prototypes(samples, mu)
+        self.module_.train()
+        self._forget_momentum(mu)
+        return {"prototype_passes": n_passes}
+
+    def _pass_over_prototypes(self, samples, mu) -> int:
+        """SGD on mu alone until mu or the loss settles; returns the number of passes.
+
+        The appendix's "extra end-of-epoch training only on mu with stochastic gradient
+        ascent".
+        """
+        options = ("lr", "momentum", "weight_decay")
+        sgd = {name: self.optimizer_.param_groups[0][name] for name in options}
+        optimizer = torch.optim.SGD([mu], **sgd)
+        previous, n_passes, settled = math.inf, 0, False
+        while n_passes < MAX_PASSES and not settled:
+            before, losses = _directions(mu), []
+            for x, indices in self.get_iterator(samples, training=True):
+                loss = self._loss(x, indices)
+                (mu.grad,) = torch.autograd.grad(loss, [mu])
+                optimizer.step()
+                losses.append(loss.detach())
+            mean = torch.stack(losses).mean().item()
+            moved = (_directions(mu) - before).norm(dim=1).max().item()
+            settled = moved < SETTLED_ROWS or abs(mean - previous) < SETTLED_LOSS
+            previous = mean
+            n_passes += 1
+        mu.grad = None
+        return n_passes
+
+    def _loss(self, x, indices):
+        with torch.no_grad():
+            f, v, g = self.embed(x, self.module_.embed)
+        joint = self.module_.log_joint(f, v, g)
+        return self.criterion_(joint, self.responsibilities(joint, indices))
+
+
+def _directions(parameter):
+    return F.normalize(parameter.detach(), dim=1)
+
+
 class _PaperCourse:
     """The learning rate and the teacher's momentum as parameters of an estimator."""
 
@@ -159,6 +236,7 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
         "n_rounds": [Count(1)],
     }
     _of_the_model = (*MiCEClustering._of_the_model, "gating_prototypes")
+    _trainer_class = AblationTrainer
 
     def __init__(
         self,
@@ -217,17 +295,15 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
         return n_experts, 2 if self._shared_head else n_heads
 
     def _model_options(self, seed):
-        seed = spawn_seed(seed, "gating prototypes")
-        kind, size = self.gating_prototypes, (self.n_clusters, self.embedding_dim)
         return super()._model_options(seed) | {
-            "omega": _gating_prototypes(kind, *size, seed),
             "class_level": self.expert_prototypes is not None,
             "shared_head": self._shared_head,
         }
 
-    @property
-    def _trainer_class(self):
-        return AblationTrainer
+    def _gating_prototypes(self, seed):
+        seed = spawn_seed(seed, "gating prototypes")
+        kind, size = self.gating_prototypes, (self.n_clusters, self.embedding_dim)
+        return _gating_prototypes(kind, *size, seed)
 
     @property
     def _n_rounds(self):
@@ -253,83 +329,6 @@ def _gating_prototypes(kind, n_clusters, dim, seed):
     if kind == "repelled":
         return repelled_directions(n_clusters, dim)
     return gating_prototypes(n_clusters, dim)
-
-
-class AblationTrainer(Trainer):
-    """A trainer with other updates of the prototypes; see `PaperMiCE`."""
-
-    def __init__(
-        self,
-        module,
-        *,
-        prototype_update="both",
-        train_gating_prototypes=False,
-        **parameters,
-    ):
-        self.prototype_update = prototype_update
-        self.train_gating_prototypes = train_gating_prototypes
-        super().__init__(module, **parameters)
-
-    def choose_parameters(self):
-        mu, omega = self.module.expert_prototypes, self.module.gating_prototypes
-        if mu is not None:
-            mu.requires_grad_(self.prototype_update != "analytical")
-        if omega is not None:
-            omega.requires_grad_(self.train_gating_prototypes)
-
-    def after_step(self, v):
-        super().after_step(v)
-        if self.train_gating_prototypes:  # back to unit norm
-            with torch.no_grad():
-                omega = self.module_.gating_prototypes
-                omega.copy_(F.normalize(omega, dim=1))
-
-    def update_prototypes(self, samples):
-        mu = self.module_.expert_prototypes
-        if mu is None or self.prototype_update == "gradient":
-            return {}
-        if self.prototype_update != "passes":
-            return super().update_prototypes(samples)
-        self.module_.eval()  # keeps the batch-norm statistics
-        n_passes = self._pass_over_prototypes(samples, mu)
-        self.module_.train()
-        self._forget_momentum(mu)
-        return {"prototype_passes": n_passes}
-
-    def _pass_over_prototypes(self, samples, mu) -> int:
-        """SGD on mu alone until mu or the loss settles; returns the number of passes.
-
-        The appendix's "extra end-of-epoch training only on mu with stochastic gradient
-        ascent".
-        """
-        options = ("lr", "momentum", "weight_decay")
-        sgd = {name: self.optimizer_.param_groups[0][name] for name in options}
-        optimizer = torch.optim.SGD([mu], **sgd)
-        previous, n_passes, settled = math.inf, 0, False
-        while n_passes < MAX_PASSES and not settled:
-            before, losses = _directions(mu), []
-            for x, indices in self.get_iterator(samples, training=True):
-                loss = self._loss(x, indices)
-                (mu.grad,) = torch.autograd.grad(loss, [mu])
-                optimizer.step()
-                losses.append(loss.detach())
-            mean = torch.stack(losses).mean().item()
-            moved = (_directions(mu) - before).norm(dim=1).max().item()
-            settled = moved < SETTLED_ROWS or abs(mean - previous) < SETTLED_LOSS
-            previous = mean
-            n_passes += 1
-        mu.grad = None
-        return n_passes
-
-    def _loss(self, x, indices):
-        with torch.no_grad():
-            f, v, g = self.embed(x, self.module_.embed)
-        joint = self.module_.log_joint(f, v, g)
-        return self.criterion_(joint, self.responsibilities(joint, indices))
-
-
-def _directions(parameter):
-    return F.normalize(parameter.detach(), dim=1)
 
 
 # ---------------------------------------------------------------- learning rates
