@@ -1,4 +1,4 @@
-"""Progress of a fit on disk, so that a fit that was cut off goes on where it was."""
+"""Progress of a fit on disk, from which the same fit continues."""
 
 import hashlib
 import json
@@ -18,16 +18,16 @@ LEAST_PAUSE = 20  # between two files, to the time that writing one takes
 
 
 class Checkpoint:
-    """A file with the progress of one fit, and the file before it.
+    """The file with the progress of a fit, and the previous one.
 
-    Equal fits may write to it at once: it is whole at any time, whoever writes last.
+    Equal fits may write to it at the same time. The file is always complete.
 
     Parameters
     ----------
     folder : str or path-like
-        Made if it is not there.
+        Created if it does not exist.
     fit : dict of str to str
-        The fit's :func:`identity`, after which the file is named.
+        The :func:`identity` of the fit. It gives the file its name.
     """
 
     def __init__(self, folder, fit: dict[str, str]):
@@ -39,12 +39,12 @@ class Checkpoint:
         os.makedirs(folder, exist_ok=True)
 
     def load(self) -> dict | None:
-        """The latest progress that is on disk in one piece, or None.
+        """The latest progress that can be read, or None if there is no file.
 
         Raises
         ------
         ValueError
-            If there are files, and none is in one piece.
+            If there are files, and none can be read.
         """
         problem = None
         for path in (self.path, self.previous):
@@ -72,12 +72,12 @@ class Checkpoint:
         return unpack(document["progress"], tensors)
 
     def save(self, progress: dict) -> None:
-        """Write progress; whatever happens meanwhile, one whole file is there.
+        """Write progress. One complete file exists at any time.
 
         Raises
         ------
         OSError
-            That names the file.
+            If the file cannot be written; names it.
         """
         tensors: dict = {}
         progress = pack(progress, "progress", tensors)

@@ -296,8 +296,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         -----
         After a FloatingPointError, an OSError or an interruption, which gives a
         warning, the estimator has the model of the last complete epoch. A fit that
-        fails in another way, or before the end of the first epoch, leaves the estimator
-        as it was.
+        fails in another way, or before the end of the first epoch, does not change the
+        estimator.
         """
         with self._whole_fit():
             X = self._check(X, self.n_clusters)

@@ -313,7 +313,7 @@ def test_parts_of_short_names_can_be_set():
     assert vectors.augmentation.noise == 0.5
     again = MiCEClustering().set_params(augmentation="simclr", augmentation__flip=True)
     assert (again.augmentation.colours, again.augmentation.flip) == ("simclr", True)
-    # What the short names stand for is nobody's to change.
+    # The objects of the short names have not changed.
     assert MiCEClustering().set_params(augmentation__colours=None) is not None
     assert tiny(max_epochs=1).fit(IMAGES).augmentation_.colours == "moco"
     with pytest.raises((AttributeError, ValueError)):

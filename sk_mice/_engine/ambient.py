@@ -79,7 +79,7 @@ class OwnDraws(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls):
-        return False  # else the first use imports the compiler, for seconds
+        return False  # else the first use imports torch's compiler, in seconds
 
     def __init__(self, seed: int, *generators: torch.Generator):
         super().__init__()

@@ -1,8 +1,8 @@
 """One file for tensors and Python values: safetensors, with a checksum over all of it.
 
-The metadata of the safetensors file have one entry, a JSON document. In it stand the
-kind of the file, its format version and a SHA-256 of the whole file, in which the
-digits of the checksum itself count as zeros. A file is written whole or not at all.
+The metadata of the safetensors file have one entry, a JSON document. It holds the kind
+of the file, its format version and a SHA-256 of the whole file, which is computed with
+zeros in place of the checksum. A file is written completely or not at all.
 """
 
 import errno
@@ -34,9 +34,9 @@ KEY = "sk_mice"
 LARGEST_HEADER = 4_000_000
 # Lists from this length on lie in tensors, which take less memory than JSON to read.
 LONG = 64
-ABANDONED = 24 * 3600  # seconds: older temporary files are nobody's
+ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
 _ZEROS = b"0" * 64
-# What content of another kind raises where it is read.
+# Errors that content of another kind can cause.
 UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError),
     *(ValueError, SafetensorError),
@@ -47,7 +47,7 @@ UNREADABLE = (
 
 
 def write(path, tensors, document, *, kind: str, version: int) -> None:
-    """Write a file, whole or not at all.
+    """Write a file, completely or not at all.
 
     Parameters
     ----------
@@ -55,19 +55,19 @@ def write(path, tensors, document, *, kind: str, version: int) -> None:
     tensors : dict of str to Tensor
         On the CPU, contiguous, none sharing memory with another.
     document : dict
-        What JSON can hold; no NaN and no infinity.
+        Values of JSON, without NaN and infinity.
     kind : str
-        What the file is, in a word.
+        The kind of file, such as "model".
     version : int
-        Of what `kind` means by tensors and document.
+        The format version of this kind of file.
 
     Raises
     ------
     OSError
-        That names `path`.
+        If the file cannot be written; names `path`.
     ValueError
-        That names `path`, if the file could not be read again: its header is too long,
-        say, or a tensor is of a type that safetensors do not have.
+        If the file could not be read again, because its header is too long or
+        safetensors has no such type; names `path`.
     """
     path = as_path(path)
     head = {"sha256": _ZEROS.decode(), "kind": kind, "version": version}
@@ -85,15 +85,15 @@ def write(path, tensors, document, *, kind: str, version: int) -> None:
 
 @torch.inference_mode(False)  # what is made in it cannot be trained
 def read(path, *, kind: str, version: int):
-    """Read a file that :func:`write` wrote, if all of it is as written.
+    """Read a file that :func:`write` wrote, and check that it is not damaged.
 
     Parameters
     ----------
     path : str or path-like
     kind : str
-        What the file has to be.
+        The kind that the file must be.
     version : int
-        The one that can be read.
+        The format version that it must have.
 
     Returns
     -------
@@ -223,7 +223,7 @@ class NotDataError(Exception):
 
 
 def pack(value, name: str, tensors: dict, classes=()):
-    """A value in JSON; for what JSON has no word, a dict that names the kind.
+    """Convert a value to JSON; kinds that JSON lacks become a dict with their name.
 
     Parameters
     ----------
@@ -412,7 +412,7 @@ def _check_regular(path: str, mode: int) -> None:
 
 
 def write_atomically(path, parts) -> None:
-    """Replace a file by new content, or leave it as it was.
+    """Replace a file by new content, or do not change it.
 
     The content goes to a temporary file in the same folder, and to the disk, before it
     gets its name. A link is followed: what it points to is replaced. The new file has
@@ -440,7 +440,7 @@ def write_atomically(path, parts) -> None:
             raise IsADirectoryError(errno.EISDIR, "Is a directory")
         target = os.path.realpath(path)
         folder, name = os.path.split(target)
-        # Of the name only a hash, as it may be as long as the file system takes.
+        # A hash of the name, which may have the greatest length that is allowed.
         start = f".sk_mice-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
         earlier = _replaceable(target)
         _remove_orphans(folder, start)
@@ -483,7 +483,7 @@ def _replace(target: str, earlier, start: str, parts) -> None:
 
 def _open_temporary(start: str, earlier):
     """A new file that is locked for as long as it is open."""
-    # At no time may others read more than they will.
+    # Other users may never read more of the new file than of the earlier one.
     mode = 0o666 if earlier is None else stat.S_IMODE(earlier.st_mode) & 0o666
     while True:
         name = f"{start}{secrets.token_hex(8)}.tmp"
@@ -518,7 +518,7 @@ def _lock(file) -> bool | None:
 
 
 def _remove_orphans(folder: str, start: str) -> None:
-    """Remove temporary files whose writers are dead: their locks are free."""
+    """Remove temporary files whose writers have ended, which frees their locks."""
     with suppress(OSError), os.scandir(folder) as entries:
         for name in [e.path for e in entries if e.name.startswith(start)]:
             with suppress(OSError), open(name, "r+b") as file:
