@@ -10,6 +10,9 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed-for
 # One environment serves the demo and the tests.
 EXTRAS := plot,test
+# A process for each core, each with one thread: the fits of the tests are small. A
+# process without tests takes some from another, as the longest tests come last.
+WORKERS := -n auto --maxprocesses 8 --dist worksteal
 # The oldest Python that is supported, and an environment of the oldest libraries.
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
@@ -36,15 +39,14 @@ help: ## list the commands
 demo: venv ## cluster the digits: scores, and one picture of the clusters
 	$(RUN) examples/plot_digits.py
 
-# A process for each core, and a thread in each: what they fit is too small for more.
 test: lint ## lint, then the tests and the doctests
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n auto --maxprocesses 8 $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(RUN) -m pytest $(WORKERS) $(PYTEST_ARGS)
 
 test-slow: venv ## the tests marked slow, by name
 	$(RUN) -m pytest -m slow --verbose $(PYTEST_ARGS)
 
 test-oldest: $(OLDEST)/installed ## the tests, with the oldest versions that are supported
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n auto --maxprocesses 8 $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
 lint: venv ## ruff (rules and format) and mypy
 	$(RUN) -m ruff check .
