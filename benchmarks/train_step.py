@@ -2,7 +2,8 @@
 
 In one run, interleaved, with medians: the whole step as `fit` runs it, the networks
 alone (the same modules, shapes, precision and layout, forward and backward), each other
-part of the step alone, and the paper's pseudocode with the same networks.
+part of the step alone, a whole step of MoCo, and the paper's pseudocode with the same
+networks.
 
     python benchmarks/train_step.py --device cpu
     python benchmarks/train_step.py --backbone resnet18 --image-size 32 --channels 3
@@ -34,10 +35,11 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
 
-from sk_mice import MiCEClustering
+from sk_mice import MoCo
 from sk_mice._engine import objective
 from sk_mice._engine.memory import kept_memory
 from sk_mice._restarts import Run
+from sk_mice.ablations import PaperMiCE
 
 LARGE = {"cuda": 8192, "cpu": 2048}  # rows of a large matrix
 
@@ -48,28 +50,39 @@ class Step:
     Parameters
     ----------
     options : argparse.Namespace
+    moco : bool, default=False
+        Whether it is a step of MoCo.
     """
 
-    def __init__(self, options):
+    def __init__(self, options, moco=False):
         side, n_batches = options.image_size, 8
         shape = (options.batch_size * n_batches, side, side, options.channels)
         self.X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-        estimator = MiCEClustering(
-            options.n_clusters,
-            backbone=backbone(options),
-            queue_size=options.queue_size,
-            batch_size=options.batch_size,
-            device=options.device,
-            precision=options.precision,
-        )
-        X = estimator._check(self.X, options.n_clusters)
+        shared = {
+            "backbone": backbone(options),
+            "queue_size": options.queue_size,
+            "batch_size": options.batch_size,
+            "device": options.device,
+            "precision": options.precision,
+        }
+        estimator = MoCo(**shared)
+        if not moco:
+            estimator = PaperMiCE(
+                options.n_clusters,
+                expert_heads=options.heads,
+                gate_view=options.gate_view,
+                **shared,
+            )
+        X = estimator._check(self.X, 1 if moco else options.n_clusters)
         # A queue as long as asked for, however few images there are.
         task = dataclasses.replace(estimator._prepare(X), queue_size=options.queue_size)
         self.model = estimator._first_model(task, seed=0)
         if options.compile:
             self.model.student.backbone.compile()
             self.model.teacher.backbone.compile()
-        self.trainer = estimator._make_trainer(Run(seed=0), self.model, task, 1, "em")
+        self.trainer = estimator._make_trainer(
+            Run(seed=0), self.model, task, 1, "moco" if moco else "em"
+        )
         self.device = task.device
         self.trainer.n_steps_ = n_batches
         self.trainer.choose_parameters()
@@ -79,21 +92,13 @@ class Step:
         self.trainer.on_epoch_begin(self.trainer)
         self.batches = self._endless(task.samples)
         self.batch = next(self.batches)
-        self.views = self.trainer.views(self.batch[0], 3, self.trainer.generator)
-        self._keep_embeddings()
+        self.views = self.trainer._make_views(self.batch[0])
+        with torch.no_grad():  # inputs of the objective
+            self.f, self.v, self.g = self.model.embed(self.views)
 
     def _endless(self, samples):
         while True:
             yield from self.trainer.get_iterator(samples, training=True)
-
-    def _keep_embeddings(self):
-        """Inputs of the objective, as leaves of its graph."""
-        model = self.model
-        with torch.no_grad():
-            self.v = model.teach(self.views[0])
-            f = model.student.expert_embeddings(model.student.backbone(self.views[1]))
-            g = model.student.gating_embeddings(model.student.backbone(self.views[2]))
-        self.f, self.g = f.float(), g.float()
 
     # ------------------------------------------------------------------------ parts
 
@@ -101,18 +106,14 @@ class Step:
         self.trainer.train_step(next(self.batches))
 
     def networks(self):
-        """Student on two views, teacher on one, with their heads."""
+        """Student and teacher on their views, with their heads."""
         with self.trainer._autocast(self.device):
-            self.model.teach(self.views[0])
-            features = self.model.student.backbone(self.views[1:].flatten(0, 1))
-            n_samples = len(self.views[0])
-            f = self.model.student.expert_embeddings(features[:n_samples])
-            g = self.model.student.gating_embeddings(features[n_samples:])
+            f, _, g = self.model.embed(self.views)
         (f.sum() + g.sum()).backward()
         self.model.zero_grad(set_to_none=True)
 
     def make_views(self):
-        self.trainer.views(self.batch[0], 3, self.trainer.generator)
+        self.trainer._make_views(self.batch[0])
 
     def objective(self):
         f, g = self.f.clone().requires_grad_(), self.g.clone().requires_grad_()
@@ -236,6 +237,7 @@ def measure(options):
         "queue": step.queue,
         "data": step.data,
     }
+    parts["whole step of MoCo"] = Step(options, moco=True).whole
     if options.paper:
         parts["paper's pseudocode"] = Paper(step, options).whole
     counter = FlopCounterMode(display=False)
@@ -257,6 +259,7 @@ def measure(options):
     return {
         "seconds": medians,
         "ratio_to_networks": whole / medians["networks"],
+        "ratio_to_moco": whole / medians["whole step of MoCo"],
         "throughput_to_paper": by_paper,
         "images_per_second": options.batch_size / whole,
         "network_flops": flops,
@@ -273,6 +276,7 @@ def report(result):
         share = value / result["seconds"]["networks"]
         print(f"{name:20s} {1e3 * value:9.2f} ms  {share:6.3f} of the networks")
     print(f"step / networks      {result['ratio_to_networks']:.3f}")
+    print(f"step / MoCo's        {result['ratio_to_moco']:.3f}")
     if result["throughput_to_paper"] is not None:
         print(f"throughput / paper's {result['throughput_to_paper']:.2f}")
     print(f"images a second      {result['images_per_second']:.0f}")
@@ -292,6 +296,8 @@ def main(argv=None):
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--n-clusters", type=int, default=10)
     parser.add_argument("--queue-size", type=int, default=4096)
+    parser.add_argument("--heads", choices=["own", "shared"], default="shared")
+    parser.add_argument("--gate-view", choices=["own", "student"], default="own")
     parser.add_argument(
         "--precision",
         default="auto",
@@ -318,11 +324,13 @@ def main(argv=None):
     )
     parser.add_argument("--max-ratio", type=float, help="exit 1 above this ratio")
     options = parser.parse_args(argv)
+    # The paper's pseudocode has a head for each expert.
+    options.paper &= options.heads == "own" and options.gate_view == "own"
     limit_threads(options.threads)
     result = measure(options)
     report(result)
     network = options.backbone + ("-maxpool" if options.max_pool else "")
-    case = f"{options.device}_{network}_{options.n_clusters}"
+    case = f"{options.device}_{network}_{options.n_clusters}_{options.heads}"
     path = options.json or RESULTS / f"train_step_{case}.json"
     write_json(path, __file__, argv, result)
     ratio = result["ratio_to_networks"]

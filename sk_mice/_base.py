@@ -180,16 +180,17 @@ class ContrastiveEstimator(
     def _check_continuation(self, n_experts: int) -> None:
         """A warm start keeps the model, and so its shape."""
         asked = (n_experts, self.embedding_dim)
-        if asked != tuple(self._model.queue.shape[1:]):
+        was = (self._model.n_experts, self._model.embedding_dim)
+        if asked != was:
             raise ValueError(
                 "`n_clusters` and `embedding_dim` must be those of the fitted model, "
-                f"{tuple(self._model.queue.shape[1:])}, for a warm start; got {asked}."
+                f"{was}, for a warm start; got {asked}."
             )
-        for name, was in getattr(self, "_fitted_with", {}).items():
-            if not _is_same(getattr(self, name), was):
+        for name, value in getattr(self, "_fitted_with", {}).items():
+            if not _is_same(getattr(self, name), value):
                 raise ValueError(
                     f"`{name}` must be as in the fit that `warm_start` goes on from, "
-                    f"{was!r}; got {getattr(self, name)!r}."
+                    f"{value!r}; got {getattr(self, name)!r}."
                 )
 
     def _prepare(self, X, n_restarts: int = 1) -> Task:
@@ -242,7 +243,7 @@ class ContrastiveEstimator(
         )
 
     def _check_size(self, backbone, shape, queue_size, queue_dtype, device) -> None:
-        n_experts, n_heads = self._n_experts_and_heads()
+        n_heads, n_gates = self._n_heads()
         with OwnDraws(0):
             n_weights, n_features = backbones.weight_count(backbone, shape)
         known = isinstance(backbone, backbones.Backbone)
@@ -251,8 +252,8 @@ class ContrastiveEstimator(
             n_weights,
             n_features,
             (repr(backbone) if known else type(backbone).__name__) + vectors,
-            n_heads=n_heads,
-            queue_shape=(queue_size, n_experts, self.embedding_dim),
+            n_heads=n_heads + n_gates,
+            queue_shape=(queue_size, n_heads, self.embedding_dim),
             queue_dtype=queue_dtype,
             two_stage=self._is_two_stage,
             device=device,
@@ -458,7 +459,7 @@ class ContrastiveEstimator(
 
     @property
     def _n_features_out(self):
-        return self._model.queue.shape[2]
+        return self._model.embedding_dim
 
     def __sklearn_is_fitted__(self):
         """Whether there is a model. A first fit that fails sets other attributes."""

@@ -361,8 +361,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             n_moco = min(share, self.max_epochs - 1)
         return {"moco": n_moco, "em": self.max_epochs - n_moco}
 
-    def _n_experts_and_heads(self):
-        return self.n_clusters, self.n_clusters + 1  # the gate's
+    def _n_heads(self):
+        return self.n_clusters, 1  # of the experts, of the gate
 
     def _model_options(self, seed) -> dict:
         omega = self._gating_prototypes(seed)
@@ -460,7 +460,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         batches = task.samples.in_order(n)
         for batch, own in zip(batches, labels.split(n), strict=True):
             (v,) = inference(task.views.plain(batch), "teacher")
-            sums = sums + objective.class_sums(v, own)  # all v would be N x K x D
+            # All v at a time would be N x H x D.
+            sums = sums + objective.class_sums(v, own, self.n_clusters)
         features = torch.from_numpy(features).to(task.device)
         run.model.set_partition(labels, features, sums)
 

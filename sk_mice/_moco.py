@@ -151,8 +151,8 @@ class MoCo(ContrastiveEstimator):
     def _n_epochs(self) -> dict[str, int]:
         return {"moco": self.max_epochs}
 
-    def _n_experts_and_heads(self):
-        return 1, 1
+    def _n_heads(self):
+        return 1, 0  # of the experts, of the gate
 
     def _model_options(self, seed) -> dict:
         return moco_options()

@@ -386,7 +386,8 @@ def _take_apart(model: ContrastiveMixture):
             raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
     tensors = {name: v.cpu().contiguous().clone() for name, v in state.items()}
     figures = {"backbone": model.backbone, "tau": model.tau, "kappa": model.kappa}
-    figures |= {"class_level": model.class_level, "shared_head": model.shared_head}
+    names = ("class_level", "shared_head", "gate_view")
+    figures |= {name: getattr(model, name) for name in names}
     return tensors, figures
 
 
@@ -459,7 +460,8 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     queue, omega = weights["queue"], weights.get("gating_prototypes")
     if queue.ndim != 3 or queue.numel() == 0:
         raise ValueError(f"its queue must hold embeddings; got {_words(queue)}.")
-    size, n_experts, dim = queue.shape
+    size, n_heads, dim = queue.shape
+    n_experts = n_heads if omega is None else len(omega)
     halved = queue.dtype == torch.bfloat16  # it may be kept in either
     queue_dtype = torch.bfloat16 if halved else torch.float32
     known = figures.pop("backbone")
@@ -557,7 +559,7 @@ def _check_trained(model) -> None:
     network = model._model
     _check_network(network)
     mixture = isinstance(model, MiCEClustering)
-    n_clusters = network.queue.shape[1]
+    n_clusters = network.n_experts
     gated = network.gating_prototypes is not None
     right = gated if mixture else n_clusters == 1 and not gated
     _expect(right, "tensors", f"be those of {type(model).__name__}")

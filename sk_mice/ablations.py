@@ -197,6 +197,8 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
         leaves the prototypes out (Assumption A5).
     expert_heads : {"own", "shared"}, default="own"
         Whether each expert has its own output layer or all share one (Assumption A4).
+    gate_view : {"own", "student"}, default="own"
+        Whether the gate sees a random view of its own, or the student's.
     n_rounds : int, default=2
         Rounds of EM after MoCo. Each after the first starts from a new partition of the
         present features. The first is the longest.
@@ -233,6 +235,7 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
             None,
         ],
         "expert_heads": [StrOptions({"own", "shared"})],
+        "gate_view": [StrOptions({"own", "student"})],
         "n_rounds": [Count(1)],
     }
     _of_the_model = (*MiCEClustering._of_the_model, "gating_prototypes")
@@ -246,6 +249,7 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
         train_gating_prototypes=False,
         expert_prototypes="both",
         expert_heads="own",
+        gate_view="own",
         n_rounds=2,
         schedule="cosine",
         warmup=0.05,
@@ -257,6 +261,7 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
         self.train_gating_prototypes = train_gating_prototypes
         self.expert_prototypes = expert_prototypes
         self.expert_heads = expert_heads
+        self.gate_view = gate_view
         self.n_rounds = n_rounds
         self.schedule = schedule
         self.warmup = warmup
@@ -290,14 +295,15 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
     def _shared_head(self):
         return self.expert_heads == "shared" and self.n_clusters > 1
 
-    def _n_experts_and_heads(self):
-        n_experts, n_heads = super()._n_experts_and_heads()
-        return n_experts, 2 if self._shared_head else n_heads
+    def _n_heads(self):
+        n_heads, n_gates = super()._n_heads()
+        return 1 if self._shared_head else n_heads, n_gates
 
     def _model_options(self, seed):
         return super()._model_options(seed) | {
             "class_level": self.expert_prototypes is not None,
             "shared_head": self._shared_head,
+            "gate_view": self.gate_view == "own",
         }
 
     def _gating_prototypes(self, seed):

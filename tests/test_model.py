@@ -179,8 +179,8 @@ def test_experts_with_one_head_have_one_embedding():
     model = make_model(shared_head=True)
     assert model.shared_head
     joint, v = model(torch.randn(3, 6, N_FEATURES))
-    assert v.shape == (6, K, D)
-    assert torch.equal(v, v[:, :1].expand(-1, K, -1))
+    assert v.shape == (6, 1, D)
+    assert model.queue.shape[1:] == (1, D)
     assert joint.std(dim=1).min() > 0  # prototypes and gate still tell them apart
     joint.sum().backward()
     assert model.student.experts.weight.shape == (D, 16)
@@ -190,11 +190,20 @@ def test_experts_with_one_head_have_one_embedding():
     assert torch.equal(model.student.experts.weight, single.student.experts.weight)
 
 
+def test_the_gate_can_see_the_view_of_the_student():
+    model = make_model(gate_view=False)
+    assert model.n_views == 2
+    views = torch.randn(2, 6, N_FEATURES)
+    f, v, g = model.embed(views)
+    features = model.student.backbone(views[1])
+    torch.testing.assert_close(g, model.student.gating_embeddings(features))
+    assert len(f) == len(v) == len(g)
+
+
 def test_under_a3_to_a5_every_expert_is_moco():
     # Theorems 2 and 3: the joint probability is InfoNCE's, shared out evenly.
     model = make_model(kappa=math.inf, shared_head=True, class_level=False)
     assert model.prototypes() is None
-    model.queue.copy_(model.queue[:, :1].clone().expand_as(model.queue))
     f, v, g = model.embed(torch.randn(2, 6, N_FEATURES))
     assert g is None
     expected = objective.info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
@@ -207,7 +216,7 @@ def test_without_prototypes_a_partition_sets_the_gate_alone():
     labels, x = torch.arange(60) % K, torch.randn(60, N_FEATURES)
     before = model.student.gate.weight.clone()
     v, features = Inference(model)(x, "teacher", "features")
-    model.set_partition(labels, features, objective.class_sums(v, labels))
+    model.set_partition(labels, features, objective.class_sums(v, labels, K))
     assert not torch.equal(before, model.student.gate.weight)
 
 
@@ -217,7 +226,7 @@ def test_partition_sets_prototypes_and_gate():
     x = 0.3 * torch.randn(60, N_FEATURES)
     x[:, :K] += 3 * torch.nn.functional.one_hot(labels, K)
     v, features = Inference(model)(x, "teacher", "features")
-    model.set_partition(labels, features, objective.class_sums(v, labels))
+    model.set_partition(labels, features, objective.class_sums(v, labels, K))
     for k in range(K):
         mean = v[labels == k, k].mean(0)
         torch.testing.assert_close(

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from sk_mice._engine import objective
+from sk_mice._engine import attention, objective
 from sk_mice._engine.attention import (
     _cpu_kernel,
     _flash_kernel,
     _memory_efficient_kernel,
     attention_in_pieces,
     log_sum_exp_in_pieces,
+    log_sum_exp_of_sums,
     split_attention,
 )
 from sk_mice._engine.inference import log_partition_bounds, queue_moments
@@ -53,7 +54,7 @@ def parts():
     }
 
 
-def joint_of(parts, tau=1.0, kappa=1.0, partition=log_partition):
+def joint_of(parts, tau=1.0, kappa=1.0, partition=None):
     experts = expert_log_prob(
         parts["f"], parts["v"], parts["mu"], parts["queue"], tau, partition
     )
@@ -117,6 +118,63 @@ def test_fused_partition_agrees_with_finite_differences(parts):
     assert torch.autograd.gradcheck(
         lambda x, p: log_partition(x, p, parts["queue"]), (x, positive)
     )
+
+
+@pytest.mark.parametrize("kept", [0, 2**23])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_experts_that_share_a_head_have_the_same_partition(dtype, kept, monkeypatch):
+    monkeypatch.setattr(attention, "_CPU_LOGITS", 128)  # several pieces
+    monkeypatch.setattr(attention, "_KEPT_FACTORS", kept)
+    for tau in (0.001, 0.03, 1 / 30, 0.05, 1.0, 10.0):
+        check_shared_partition(dtype, tau)
+
+
+def check_shared_partition(dtype, tau):
+    v, mu, queue = unit(B, 1, D, seed=2), unit(K, D, seed=3), unit(500, 1, D, seed=4)
+    f = F.normalize(0.1 * unit(B, 1, D, seed=1) - queue[:1], dim=-1)
+    mu[1] = queue[0, 0]  # the largest factors of one are the smallest of the other
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {}
+    results = []
+    for partition in (None, plain_log_partition, log_partition):
+        mine = [part.to(dtype).requires_grad_() for part in (f, mu)]
+        experts = expert_log_prob(
+            mine[0], v.to(dtype), mine[1], queue.to(dtype), tau, partition
+        )
+        assert experts.shape == (B, K)
+        assert experts.dtype == dtype
+        weights = torch.linspace(1, 2, B * K, dtype=dtype).view(B, K)
+        gradients = torch.autograd.grad((experts * weights).sum(), mine)
+        results.append([experts.detach(), *(tau * gradient for gradient in gradients)])
+    for shared, plain, fused in zip(*results, strict=True):
+        torch.testing.assert_close(shared, plain, **tolerance)
+        torch.testing.assert_close(fused, plain, **tolerance)
+
+
+@pytest.mark.parametrize("tau", [0.04, 1.0])
+def test_sums_of_products_agree_with_finite_differences(tau):
+    x, y = unit(B, D, seed=1) / tau, unit(K, D, seed=2) / tau
+    queue = unit(30, D, seed=3)
+    assert torch.autograd.gradcheck(
+        lambda x, y: log_sum_exp_of_sums(queue, x, y),
+        (x.requires_grad_(), y.requires_grad_()),
+    )
+
+
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+def test_sums_of_products_with_a_bfloat16_queue_stay_close_to_exact_ones(tau):
+    x, y = unit(16, 128, seed=1, dtype=torch.float32), unit(3, 128, seed=2).float()
+    queue = unit(2000, 128, seed=3, dtype=torch.float32)
+    results = []
+    for given in (queue, queue.bfloat16()):
+        mine = [x.clone().requires_grad_(), y.clone().requires_grad_()]
+        value = log_sum_exp_of_sums(given, mine[0] / tau, mine[1] / tau)
+        assert value.dtype == torch.float32
+        results.append([value.detach(), *torch.autograd.grad(value.mean(), mine)])
+    (value, *gradients), (rounded, *others) = results
+    torch.testing.assert_close(rounded, value, atol=0.02, rtol=0)
+    for gradient, other in zip(gradients, others, strict=True):
+        cosine = F.cosine_similarity(gradient.flatten(), other.flatten(), dim=0)
+        assert cosine > 0.99
 
 
 @pytest.mark.parametrize("tau", [0.1, 1.0])
@@ -241,7 +299,11 @@ def test_partition_keeps_nothing_of_size_b_k_v():
         lambda t: saved.append(t.numel()) or t, lambda t: t
     ):
         expert_log_prob(f, f.detach(), None, queue, 1.0).sum().backward()
-    assert max(saved) <= f.numel()
+        assert max(saved) <= f.numel()
+        mu, shared = unit(3, 5, dtype=torch.float32).requires_grad_(), f[:, :1]
+        queue = queue[:, :1]
+        expert_log_prob(shared, shared, mu, queue, 1.0).sum().backward()
+    assert max(saved) <= queue.numel()  # the queue itself is kept
 
 
 def test_partition_counts_the_positive_once(parts):

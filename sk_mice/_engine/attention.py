@@ -1,8 +1,8 @@
-"""The sum over the queue, log sum_i exp(q_i . x), as an attention.
+"""The sum over the queue, log sum_i exp(q_i . x), as an attention or as a product.
 
-Shapes: B batch, K experts, D embedding, V queue. Every form takes a query (K, B, D)
-and keys = values (K, V, D) to the output (K, B, D) and the log-sum-exp (K, B); kernels
-have one dimension more, for parts of the queue.
+Shapes: B batch, K experts, D embedding, V queue. Every form of the attention takes a
+query (K, B, D) and keys = values (K, V, D) to the output (K, B, D) and the log-sum-exp
+(K, B); kernels have one dimension more, for parts of the queue.
 """
 
 import math
@@ -10,9 +10,14 @@ import math
 import torch
 from torch import Tensor
 
+# Logit whose exponential, and its inverse, float32 and bfloat16 hold, thousands added up.
+LARGEST_LOGIT = 60.0
+
 __all__ = [
+    "LARGEST_LOGIT",
     "attention_in_pieces",
     "log_sum_exp_in_pieces",
+    "log_sum_exp_of_sums",
     "log_sum_exp_over",
     "split_attention",
 ]
@@ -107,7 +112,7 @@ def split_attention(kernel, query, keys, n_parts: int = 8):
 # Logits that exist at a time: on a CPU what its cache holds, elsewhere some memory.
 _CPU_LOGITS, _LOGITS = 2**19, 2**26
 _FEWEST_KEYS = 128  # in a product
-_LARGEST = 60.0  # logit whose exponential float32 and bfloat16 hold, thousands added up
+_KEPT_FACTORS = 2**23
 
 
 def attention_in_pieces(query, keys, *, piece=1024, n_values=None):
@@ -137,7 +142,7 @@ def log_sum_exp_in_pieces(query, keys, *, piece=1024, n_values=None):
 
 def _are_small(query) -> bool:
     """Whether exponentials of the logits need no maximum taken off."""
-    return bool(query.norm(dim=-1).max() <= _LARGEST)  # of a logit with a unit key
+    return bool(query.norm(dim=-1).max() <= LARGEST_LOGIT)  # of a logit with a unit key
 
 
 def _pieces(query, keys, piece, n_values):
@@ -184,3 +189,61 @@ def _online_softmax(query, pieces):
         output = output * shrink.unsqueeze(-1) + mean
         top = new_top
     return output / total.unsqueeze(-1), top + torch.log(total)
+
+
+# ------------------------------------------------------- experts that share their queue
+
+
+def log_sum_exp_of_sums(queue: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Log of the sum over i of exp(q_i . (x_b + y_k)), differentiable in x and y.
+
+    Parameters
+    ----------
+    queue : Tensor of shape (V, D)
+        Its type is that of the products.
+    x : Tensor of shape (B, D)
+    y : Tensor of shape (K, D)
+        The sums x_b + y_k have norms of at most `LARGEST_LOGIT`.
+
+    Returns
+    -------
+    Tensor of shape (B, K)
+    """
+    return _LogSumExpOfSums.apply(x, y, queue)
+
+
+class _LogSumExpOfSums(torch.autograd.Function):
+    """log sum_i exp(q_i . x_b) exp(q_i . y_k), piece by piece of the queue.
+
+    The factors are kept for the backward pass if they are few, and else computed again.
+    """
+
+    @staticmethod
+    def forward(ctx, x, y, queue):
+        total = x.new_zeros(len(x), len(y))
+        factors = _factors(x, y, queue)
+        few = len(queue) * (len(x) + len(y)) <= _KEPT_FACTORS
+        ctx.factors = list(factors) if few and any(ctx.needs_input_grad) else None
+        for _, by_x, by_y in ctx.factors or factors:
+            total += by_x @ by_y.T
+        ctx.save_for_backward(x, y, queue, total)
+        return total.log()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y, queue, total = ctx.saved_tensors
+        weights = (grad / total).to(queue.dtype)
+        grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
+        factors, ctx.factors = ctx.factors or _factors(x, y, queue), None
+        for keys, by_x, by_y in factors:
+            grad_x += ((weights @ by_y) * by_x) @ keys
+            grad_y += ((weights.T @ by_x) * by_y) @ keys
+        return grad_x, grad_y, None
+
+
+def _factors(x, y, queue):
+    """Parts of the queue with the factors exp(q_i . x_b) and exp(q_i . y_k) of each."""
+    n_values = _CPU_LOGITS if x.device.type == "cpu" else _LOGITS
+    x, y = x.to(queue.dtype), y.to(queue.dtype)
+    for keys in queue.split(max(_FEWEST_KEYS, n_values // max(len(x), len(y)))):
+        yield keys, (x @ keys.T).exp_(), (y @ keys.T).exp_()

@@ -54,12 +54,14 @@ class Inference:
         list of ndarray
             The quantities for all samples, in order; float32, except labels.
         """
-        moments = None
-        dim = self.model.queue.shape[2]
-        if (
-            "label" in wanted and len(samples) > dim
-        ):  # the moments cost as much as D samples
-            moments = queue_moments(self.model.queue)
+        model, moments = self.model, None
+        # The moments cost as much as D samples. Experts that share a head are one
+        # product of V x K, which is quicker than bounds of K x D x D if they are many.
+        many = model.shared_head and model.n_experts * model.embedding_dim > len(
+            model.queue
+        )
+        if "label" in wanted and len(samples) > model.embedding_dim and not many:
+            moments = queue_moments(model.queue)
         parts = []
         for batch in samples.in_order(self.batch_size(views.out_shape)):
             known = self(views.plain(batch), *wanted, moments=moments)
@@ -68,7 +70,8 @@ class Inference:
 
     def batch_size(self, shape) -> int:
         """Number of samples of a shape per batch, so that memory is bounded."""
-        largest = max(math.prod(shape), math.prod(self.model.queue.shape[1:]))
+        model = self.model
+        largest = max(math.prod(shape), model.n_experts * model.embedding_dim)
         return min(LARGEST_BATCH, max(SMALLEST_PIECE, BATCH_VALUES // largest))
 
     @torch.inference_mode()
@@ -80,7 +83,7 @@ class Inference:
         x : Tensor of shape (B, *shape)
         *wanted : str
             Any of "joint", the log-joint (B, K); "label", its largest expert (B,);
-            "teacher", the teacher's embeddings (B, K, D); "features", the student's
+            "teacher", the teacher's embeddings (B, H, D); "features", the student's
             backbone's output (B, F); and, if there is a gate, "gating" embeddings
             (B, D). Nothing else is computed.
         moments : tuple of Tensor, default=None
@@ -134,7 +137,7 @@ class Inference:
 
 
 def queue_moments(queue: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean (K, D) and covariance (K, D, D) of the queue (V, K, D), at least float32."""
+    """Mean (H, D) and covariance (H, D, D) of the queue (V, H, D), at least float32."""
     means, covariances = [], []
     for rows in queue.transpose(0, 1):  # a copy for many experts would be too large
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
@@ -161,7 +164,7 @@ def log_partition_bounds(
     positive : Tensor of shape (B, K)
     n : int
         V.
-    mean, covariance : Tensor of shape (K, D) and (K, D, D)
+    mean, covariance : Tensor of shape (H, D) and (H, D, D)
         From :func:`queue_moments`.
 
     Returns

@@ -105,21 +105,22 @@ def check_size(
         The backbone's, for the message.
     n_heads : int
         Number of heads of the experts and the gate.
-    queue_shape : tuple (V, K, D)
+    queue_shape : tuple (V, H, D)
+        With H heads of the experts.
     queue_dtype : torch.dtype
     two_stage : bool
     device : torch.device
     """
-    size, n_experts, dim = queue_shape
+    size, n_queues, dim = queue_shape
     n_bytes = FLOAT * (WEIGHTS + WAITING * two_stage)
     parts = {
         f"`backbone`={name}": n_bytes * n_weights,
         f"{n_heads} heads from {n_features} features to `embedding_dim`={dim}": (
             n_bytes * n_heads * dim * (n_features + 1)
         ),
-        f"the queue of {size} samples (`queue_size`), {n_experts} experts and "
+        f"the queue of {size} samples (`queue_size`), {n_queues} heads and "
         f"`embedding_dim`={dim}": (
-            QUEUES * size * n_experts * dim * queue_dtype.itemsize
+            QUEUES * size * n_queues * dim * queue_dtype.itemsize
         ),
     }
     needed, there = sum(parts.values()), available_memory(device)

@@ -1,6 +1,7 @@
 """The networks of MiCE: student, teacher, heads, queue and prototypes.
 
-Shapes: B batch, K experts, D embedding, V queue, F features.
+Shapes: B batch, K experts, H heads of the experts (K, or 1 that all share), D embedding,
+V queue, F features.
 """
 
 import copy
@@ -17,24 +18,19 @@ __all__ = ["ContrastiveMixture", "gating_prototypes", "repelled_directions"]
 
 
 class _Encoder(nn.Module):
-    """A backbone with a linear layer for the experts and perhaps one for the gate.
+    """A backbone with linear heads of the experts and perhaps one of the gate."""
 
-    The experts' has a head for each, or one that all share (Assumption A4).
-    """
-
-    def __init__(self, backbone, n_features, n_experts, dim, *, shared_head, gated):
+    def __init__(self, backbone, n_features, n_heads, dim, *, gated):
         super().__init__()
         self.backbone = backbone
-        self.n_experts = n_experts
-        self.n_heads = 1 if shared_head else n_experts
-        self.experts = nn.Linear(n_features, self.n_heads * dim)
+        self.n_heads = n_heads
+        self.experts = nn.Linear(n_features, n_heads * dim)
         self.gate = nn.Linear(n_features, dim) if gated else None
 
     def expert_embeddings(self, features: Tensor) -> Tensor:
-        """(B, F) -> (B, K, D), unit norm, at least float32."""
+        """(B, F) -> (B, H, D), unit norm, at least float32."""
         f = self.experts(features).unflatten(1, (self.n_heads, -1))
-        f = F.normalize(_at_least_float32(f), dim=-1)
-        return f.expand(-1, self.n_experts, -1)
+        return F.normalize(_at_least_float32(f), dim=-1)
 
     def gating_embeddings(self, features: Tensor) -> Tensor:
         """(B, F) -> (B, D), unit norm, at least float32."""
@@ -72,7 +68,9 @@ class ContrastiveMixture(nn.Module):
     class_level : bool, default=True
         Whether a model with a gate has expert prototypes, too (without: A5).
     shared_head : bool, default=False
-        Whether all experts share one head (A4).
+        Whether all experts share one head (A4), and so the embeddings in the queue.
+    gate_view : bool, default=True
+        Whether the gate sees a view of its own, as in the paper, or the student's.
     queue_dtype : torch.dtype, default=torch.float32
         Type of the queue, and of the products with it.
     backbone : Backbone or None
@@ -80,7 +78,11 @@ class ContrastiveMixture(nn.Module):
 
     Attributes
     ----------
-    queue : Tensor of shape (V, K, D)
+    n_experts : int
+        K.
+    embedding_dim : int
+        D.
+    queue : Tensor of shape (V, H, D)
         Earlier teacher embeddings, at first random unit vectors.
     expert_prototypes : Parameter of shape (K, D) or None
         Normalised where they are used.
@@ -101,25 +103,24 @@ class ContrastiveMixture(nn.Module):
         kappa,
         class_level=True,
         shared_head=False,
+        gate_view=True,
         queue_dtype=torch.float32,
         backbone=None,
     ):
         super().__init__()
         self.backbone = backbone
+        self.n_experts, self.embedding_dim = n_experts, embedding_dim
         gated = omega is not None
+        n_heads = 1 if shared_head else n_experts
         self.student = _Encoder(
-            network,
-            n_features,
-            n_experts,
-            embedding_dim,
-            shared_head=shared_head,
-            gated=gated,
+            network, n_features, n_heads, embedding_dim, gated=gated
         )
         self.teacher = copy.deepcopy(self.student)
         self.teacher.gate = None
         self.teacher.requires_grad_(False)
         self.tau, self.kappa = tau, kappa
-        queue = torch.empty(queue_size, n_experts, embedding_dim, dtype=queue_dtype)
+        self.gate_view = gate_view
+        queue = torch.empty(queue_size, n_heads, embedding_dim, dtype=queue_dtype)
         for rows in queue.split(256):  # of many experts it is too large to hold twice
             rows.copy_(F.normalize(torch.randn(rows.shape), dim=-1))
         self.register_buffer("queue", queue)
@@ -133,8 +134,8 @@ class ContrastiveMixture(nn.Module):
 
     @property
     def n_views(self) -> int:
-        """Random views of a step: student, teacher and, if the gate learns, gate."""
-        return 3 if self.gate_learns else 2
+        """Random views of a step: student, teacher and perhaps one for the gate."""
+        return 3 if self.gate_learns and self.gate_view else 2
 
     @property
     def gate_learns(self) -> bool:
@@ -144,7 +145,7 @@ class ContrastiveMixture(nn.Module):
     @property
     def shared_head(self) -> bool:
         """Whether the experts share one head (Assumption A4)."""
-        return self.student.n_heads < self.student.n_experts
+        return self.student.n_heads < self.n_experts
 
     @property
     def class_level(self) -> bool:
@@ -169,30 +170,30 @@ class ContrastiveMixture(nn.Module):
         -------
         joint : Tensor of shape (B, K)
             log p(y, z | x).
-        v : Tensor of shape (B, K, D)
+        v : Tensor of shape (B, H, D)
             The teacher's embeddings, without gradient.
         """
         f, v, g = self.embed(views)
         return self.log_joint(f, v, g), v
 
     def embed(self, views: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Embeddings f (B, K, D), v (B, K, D) and g (B, D) of one step's views."""
+        """Embeddings f (B, H, D), v (B, H, D) and g (B, D) of one step's views."""
         v = self.teach(views[0])
         # One pass over both of the student's views: one set of kernels, one backward.
         features = self.student.backbone(views[1:].flatten(0, 1))
         f = self.student.expert_embeddings(features[: len(v)])
         g = None
         if self.gate_learns:
-            g = self.student.gating_embeddings(features[len(v) :])
+            g = self.student.gating_embeddings(features[-len(v) :])
         return f, v, g
 
     @torch.no_grad()
     def teach(self, x: Tensor) -> Tensor:
-        """The teacher's embeddings (B, K, D) of x, without gradient."""
+        """The teacher's embeddings (B, H, D) of x, without gradient."""
         return self.teacher.expert_embeddings(self.teacher.backbone(x))
 
     def log_joint(
-        self, f: Tensor, v: Tensor, g: Tensor | None, partition=objective.log_partition
+        self, f: Tensor, v: Tensor, g: Tensor | None, partition=None
     ) -> Tensor:
         """Log p(y, z | x), (B, K), from what :meth:`embed` returns."""
         with torch.autocast(f.device.type, enabled=False):
@@ -200,7 +201,8 @@ class ContrastiveMixture(nn.Module):
                 f, v, self.prototypes(), self.queue, self.tau, partition
             )
             if not self.gate_learns:
-                return experts - math.log(self.queue.shape[1])  # Assumption A3
+                gating = experts.new_full((self.n_experts,), -math.log(self.n_experts))
+                return objective.log_joint(gating, experts)  # Assumption A3
             gating = objective.gating_log_prob(g, self.gating_prototypes, self.kappa)
             return objective.log_joint(gating, experts)
 
@@ -213,8 +215,8 @@ class ContrastiveMixture(nn.Module):
         Parameters
         ----------
         single : ContrastiveMixture
-            A trained model with one expert: its backbones are taken over, its heads
-            and its queue copied to every expert.
+            A trained model with one expert: its backbones are taken over, its head and
+            its queue copied for every head.
         """
         for mine, other in (
             (self.student, single.student),
@@ -262,7 +264,7 @@ class ContrastiveMixture(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, v: Tensor) -> None:
-        """Write the teacher's embeddings (B, K, D) over the oldest of the queue."""
+        """Write the teacher's embeddings (B, H, D) over the oldest of the queue."""
         size = len(self.queue)
         offsets = torch.arange(len(v), device=v.device)[-size:]
         slots = (self.queue_index + offsets) % size

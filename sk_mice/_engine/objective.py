@@ -1,7 +1,8 @@
 """The equations of MiCE as pure functions on tensors.
 
 Everything stays in log space and keeps the dtype of its inputs. Shapes use one
-alphabet: B batch, K clusters (experts), D embedding, V queue.
+alphabet: B batch, K clusters (experts), H heads of the experts (K, or 1 that all share:
+Assumption A4), D embedding, V queue.
 
 Equation, theorem and section numbers refer to Tsai, Li and Zhu, "MiCE: Mixture of
 Contrastive Experts for Unsupervised Image Clustering", ICLR 2021.
@@ -10,7 +11,7 @@ Contrastive Experts for Unsupervised Image Clustering", ICLR 2021.
 import torch
 from torch import Tensor
 
-from .attention import log_sum_exp_over
+from .attention import LARGEST_LOGIT, log_sum_exp_of_sums, log_sum_exp_over
 
 __all__ = [
     "class_sums",
@@ -24,6 +25,7 @@ __all__ = [
     "plain_log_partition",
     "posterior",
     "prototype_update",
+    "shared_expert_log_prob",
     "simplex_centres",
 ]
 
@@ -101,7 +103,7 @@ def log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
         (f + mu) / tau, see :func:`expert_log_prob`.
     positive : Tensor of shape (B, K)
         The positive logits v . x, which are part of the estimate.
-    queue : Tensor of shape (V, K, D)
+    queue : Tensor of shape (V, H, D)
         Teacher embeddings of earlier batches, unit norm. Gets no gradient. If it is
         bfloat16, so are the products with it; all sums stay in the type of x.
 
@@ -110,14 +112,14 @@ def log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
     Tensor of shape (B, K)
         log(exp(v . x) + sum_i exp(q_i . x)).
     """
-    if queue.dtype != torch.bfloat16:
-        queue = queue.to(x.dtype)
-    return torch.logaddexp(positive, log_sum_exp_over(queue, x))
+    rows = x.reshape(-1, queue.shape[1], x.shape[-1])  # B x K of them for one head
+    negative = log_sum_exp_over(_cast(queue, x), rows).view_as(positive)
+    return torch.logaddexp(positive, negative)
 
 
 def plain_log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
     """Like :func:`log_partition`, written as in the paper (holds B x K x V)."""
-    queue = queue.to(x.dtype)
+    queue = queue.to(x.dtype).expand(-1, x.shape[1], -1)
     negative = torch.einsum("bkd,vkd->bkv", x, queue)  # (B, K, V)
     logits = torch.cat([positive.unsqueeze(-1), negative], dim=-1)
     return torch.logsumexp(logits, dim=-1)
@@ -129,7 +131,7 @@ def expert_log_prob(
     mu: Tensor | None,
     queue: Tensor,
     tau: float,
-    partition=log_partition,
+    partition=None,
 ) -> Tensor:
     """Log-probabilities of the experts (equations 5, 6 and 9).
 
@@ -138,27 +140,64 @@ def expert_log_prob(
 
     Parameters
     ----------
-    f, v : Tensor of shape (B, K, D)
+    f, v : Tensor of shape (B, H, D)
         Student and teacher embeddings, unit norm.
     mu : Tensor of shape (K, D) or None
         Expert prototypes, unit norm. None leaves the class-level information out
         (Assumption A5).
-    queue : Tensor of shape (V, K, D)
+    queue : Tensor of shape (V, H, D)
     tau : float
         Temperature.
-    partition : callable, default=log_partition
+    partition : callable, default=None
         The estimate of the normalisation constant, in log space, from x, the positive
-        logits and the queue.
+        logits and the queue. None stands for :func:`log_partition`, and for experts
+        that share a head for :func:`shared_expert_log_prob`, which is the same.
 
     Returns
     -------
     Tensor of shape (B, K)
-        log p(y | x, z = k); one for each estimate, if `partition` returns more.
+        log p(y | x, z = k); one for each estimate, if `partition` returns more. (B, H)
+        without mu.
     """
+    shared = mu is not None and queue.shape[1] < len(mu)
+    if shared and partition is None and 2 / tau <= LARGEST_LOGIT:
+        return shared_expert_log_prob(f[:, 0], v[:, 0], mu, queue[:, 0], tau)
     # One pass over the largest tensors, and at tau = 1 none in the gradient.
     x = f / tau if mu is None else torch.add(mu / tau, f, alpha=1 / tau)
     positive = (v * x).sum(dim=-1)
-    return positive - partition(x, positive, queue)
+    return positive - (partition or log_partition)(x, positive, queue)
+
+
+def shared_expert_log_prob(
+    f: Tensor, v: Tensor, mu: Tensor, queue: Tensor, tau: float
+) -> Tensor:
+    """:func:`expert_log_prob` of experts that share a head (Assumption A4).
+
+    The terms of the partition function are products, exp(q_i . f / tau) times
+    exp(q_i . mu_k / tau), so that its sums over i for all K experts are one product of
+    a (B, V) and a (V, K) matrix.
+
+    Parameters
+    ----------
+    f, v : Tensor of shape (B, D)
+    mu : Tensor of shape (K, D)
+    queue : Tensor of shape (V, D)
+    tau : float
+        At least 2 / 60, for the range of the exponentials.
+
+    Returns
+    -------
+    Tensor of shape (B, K)
+        log p(y | x, z = k).
+    """
+    f, mu = f / tau, mu / tau
+    positive = (v * f).sum(dim=1, keepdim=True) + v @ mu.T
+    negative = log_sum_exp_of_sums(_cast(queue, f), f, mu)
+    return positive - torch.logaddexp(positive, negative)
+
+
+def _cast(queue, x):
+    return queue if queue.dtype == torch.bfloat16 else queue.to(x.dtype)
 
 
 def info_nce(f: Tensor, v: Tensor, queue: Tensor, tau: float) -> Tensor:
@@ -220,22 +259,26 @@ def elbo(joint: Tensor, q: Tensor | None = None) -> Tensor:
     return (q * joint - torch.xlogy(q, q)).sum(dim=1)
 
 
-def class_sums(v: Tensor, labels: Tensor) -> Tensor:
+def class_sums(v: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
     """Sum, for each expert, its teacher embeddings of the samples assigned to it.
 
     Parameters
     ----------
-    v : Tensor of shape (B, K, D)
+    v : Tensor of shape (B, H, D)
     labels : Tensor of shape (B,)
         Hard assignments.
+    n_clusters : int
+        K.
 
     Returns
     -------
     Tensor of shape (K, D)
         The unnormalised prototypes of equation 13.
     """
-    own = v.gather(1, labels.view(-1, 1, 1).expand(-1, 1, v.shape[2])).squeeze(1)
-    return torch.zeros_like(v[0]).index_add_(0, labels, own)
+    dim = v.shape[2]
+    own = labels.view(-1, 1, 1).expand(-1, 1, dim)
+    own = v.expand(-1, n_clusters, -1).gather(1, own).squeeze(1)
+    return v.new_zeros(n_clusters, dim).index_add_(0, labels, own)
 
 
 def prototype_update(sums: Tensor, previous: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ class EpochStatistics:
         self._totals += torch.stack([elbo * len(q), confidence.sum()])
         bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
         self._bins.index_add_(0, bins, torch.ones_like(bins))
-        self._sums += objective.class_sums(v, labels)
+        self._sums += objective.class_sums(v, labels, len(self._sums))
 
     @property
     def class_sums(self) -> Tensor:
@@ -340,9 +340,9 @@ class Trainer(NeuralNet):
 
     def on_train_begin(self, net, X=None, y=None, **kwargs):
         super().on_train_begin(net, X, y, **kwargs)
-        _, n_experts, dim = self.module_.queue.shape
-        device = self.module_.queue.device
-        self.statistics_ = EpochStatistics(len(X), n_experts, dim, device)
+        module = self.module_
+        size = (len(X), module.n_experts, module.embedding_dim)
+        self.statistics_ = EpochStatistics(*size, module.queue.device)
         if self.held_labels is not None:  # the first epoch may change these
             self.statistics_.labels.copy_(self.held_labels)
         unknown = self.module_.backbone is None
