@@ -582,16 +582,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with.
-
-        Warns
-        -----
-        UserWarning
-            If X is at another scale than in `fit`; see the user guide.
+        NotFittedError, ValueError, TypeError
+            As in `predict`, and with the same warning.
         """
         (joint,) = self._infer(X, "joint")
         return objective.posterior(torch.from_numpy(joint)).numpy()
@@ -610,16 +602,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with.
-
-        Warns
-        -----
-        UserWarning
-            If X is at another scale than in `fit`; see the user guide.
+        NotFittedError, ValueError, TypeError
+            As in `predict`, and with the same warning.
         """
         (joint,) = self._infer(X, "joint")
         return torch.from_numpy(joint).log_softmax(dim=1).numpy()
@@ -639,16 +623,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with.
-
-        Warns
-        -----
-        UserWarning
-            If X is at another scale than in `fit`; see the user guide.
+        NotFittedError, ValueError, TypeError
+            As in `predict`, and with the same warning.
         """
         (g,) = self._infer(X, "gating")
         return g
@@ -668,16 +644,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with.
-
-        Warns
-        -----
-        UserWarning
-            If X is at another scale than in `fit`; see the user guide.
+        NotFittedError, ValueError, TypeError
+            As in `predict`, and with the same warning.
         """
         (joint,) = self._infer(X, "joint")
         return objective.log_evidence(torch.from_numpy(joint)).numpy()
@@ -703,16 +671,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with.
-
-        Warns
-        -----
-        UserWarning
-            If X is at another scale than in `fit`; see the user guide.
+        NotFittedError, ValueError, TypeError
+            As in `predict`, and with the same warning.
         """
         (joint,) = self._infer(X, "joint")
         return _mean_log_evidence(joint)

@@ -212,16 +212,8 @@ class MoCo(ContrastiveEstimator):
 
         Raises
         ------
-        NotFittedError
-            Before `fit`.
-        ValueError, TypeError
-            If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with.
-
-        Warns
-        -----
-        UserWarning
-            If X is at another scale than in `fit`; see the user guide.
+        NotFittedError, ValueError, TypeError
+            As in `transform`, and with the same warning.
         """
         (joint,) = self._infer(X, "joint")
         return float(joint.mean(dtype=np.float64))

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-# Logit whose exponential, and its inverse, float32 and bfloat16 hold, thousands added up.
+# Logit whose exponential, with its inverse, float32 holds, thousands of them added up.
 LARGEST_LOGIT = 60.0
 
 __all__ = [

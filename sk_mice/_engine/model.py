@@ -1,7 +1,7 @@
 """The networks of MiCE: student, teacher, heads, queue and prototypes.
 
-Shapes: B batch, K experts, H heads of the experts (K, or 1 that all share), D embedding,
-V queue, F features.
+Shapes: B batch, K experts, H heads of the experts (K, or 1 that all share), D
+embedding, V queue, F features.
 """
 
 import copy
