@@ -196,10 +196,14 @@ def test_train_step(benchmark, tmp_path, capsys, monkeypatch):
     argv = [*options, "--n-clusters", "3", "--repeats", "1", "--json", str(path)]
     module = benchmark("train_step")
     monkeypatch.setitem(module.LARGE, "cpu", 256)
-    module.main(argv)
+    module.main([*argv, "--heads", "shared", "--gate-view", "student"])
+    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert "paper's pseudocode" not in kept["seconds"]
+    module.main([*argv, "--heads", "own"])
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert set(kept["seconds"]) > {"whole step", "networks", "paper's pseudocode"}
     assert kept["ratio_to_networks"] > 0
+    assert kept["ratio_to_moco"] > 0
     assert kept["network_flops"] > 0
     assert kept["ceiling_flops_per_second"] > 0
     with pytest.raises(SystemExit, match=r"above 0\.001"):
@@ -215,6 +219,22 @@ def test_predict(benchmark, tmp_path, capsys):
     assert set(kept["seconds"]) == {"predict", "predict_proba", "networks"}
     assert kept["throughput_to_networks"] > 0
     assert kept["memory_bytes"] >= 0
+
+
+@pytest.mark.usefixtures("quick")
+def test_em(benchmark, tmp_path, capsys):
+    em, options = benchmark("em"), ("--n", "60", "--seeds", "0")
+    options = (*options, "--folder", tmp_path)
+    kept = run(em, tmp_path / "heads.json", *options)["results"]
+    assert set(kept) == {"none", *em.HEADS}
+    assert [path.name for path in tmp_path.glob("*.pt")] == ["digits_2_0.pt"]
+    names = ("held", "four views", "neighbours, hard, kappa 0.2")
+    options = (*options, "--what", "e-steps", "--heads", "shared", "--variants", *names)
+    steps = run(em, tmp_path / "steps.json", *options)["results"]
+    assert set(steps) == {"none", *names}
+    assert steps["none"] == kept["none"]  # from the same first stage
+    again = run(em, tmp_path / "steps.json", *options)["results"]
+    assert again == steps  # nothing is fitted twice
 
 
 def test_classification_em(benchmark, tmp_path, capsys):
