@@ -1,7 +1,6 @@
 """Classification EM: Gaussian clusters with one covariance, on directions."""
 
 import math
-from numbers import Integral
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -102,8 +101,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
     -----
     Let :math:`\mathbf{x}_n` be the whitened principal components of the rows'
     directions, :math:`p_k` the shares of the clusters, :math:`\boldsymbol{\mu}_k` their
-    means and :math:`\mathbf{W}` the scatter within them.
-    The likelihood of rows and labels is largest where
+    means and :math:`\mathbf{W}` the scatter within them. The likelihood of rows and
+    labels is largest where
 
     .. math::
 
@@ -119,18 +118,18 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         - \tfrac12 (\mathbf{x}_n - \boldsymbol{\mu}_k)^\top \mathbf{W}^{-1}
         (\mathbf{x}_n - \boldsymbol{\mu}_k).
 
-    The steps begin at a partition by spherical k-means. The first candidate is the best
-    of many runs on the whitened components, which are better if classes have similar
-    sizes. The others are partitions of the plain components, which are better if they
-    have not: the optimum that k-means reaches from the first candidate, and the best of
-    every five runs, if its inertia is less than that. The candidate with the smallest
-    criterion is taken. Of many runs, only the quarter with the least inertia after 8
-    iterations continues. The plain components are measured from the origin, not from
-    the mean, so that the angles between them are those between the rows.
+    The steps begin at the partition with the smallest criterion of several by spherical
+    k-means. One is the best of many runs on the whitened components, which suit classes
+    of similar sizes. The others are of the plain components, which suit classes of
+    unlike sizes: the optimum that k-means reaches from the first partition, and the
+    best of every five runs, if its inertia is less than that. Of many runs, only the
+    quarter with the least inertia after 8 iterations continues. The plain components
+    are measured from the origin, so that the angles between them are those between the
+    rows.
 
     :math:`D / (N + D)` is added to the diagonal of :math:`\mathbf{W}`, because few rows
     may have no scatter in some direction. A zero row stays zero. The steps end before
-    one that would empty a cluster, unless it is the first one. If rows are repeated,
+    one that would empty a cluster, unless it is the first. If rows are repeated,
     clusters may be empty.
 
     References
@@ -248,9 +247,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         if np.square(rows).mean() <= eps**2:  # all rows have the same direction
             self.components_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
             return np.zeros(1)
-        most = COMPONENTS_PER_CLUSTER * self.n_clusters
-        if isinstance(self.n_components, Integral):
-            most = self.n_components
+        auto = self.n_components == "auto"
+        most = COMPONENTS_PER_CLUSTER * self.n_clusters if auto else self.n_components
         pca = PCA(
             min(most, *X.shape),
             # Of randomized ones the last differ, and are not quite uncorrelated.
@@ -259,10 +257,10 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
             random_state=random_state,
         ).fit(rows)
         shares = pca.explained_variance_ratio_
-        if isinstance(self.n_components, Integral):
-            n_kept = np.count_nonzero(shares > 10 * eps * shares[0])
-        else:
+        if auto:
             n_kept = 1 + np.searchsorted(np.cumsum(shares), VARIANCE)
+        else:
+            n_kept = np.count_nonzero(shares > 10 * eps * shares[0])
         scales = np.sqrt(pca.explained_variance_[:n_kept])
         components = pca.components_[:n_kept] / scales[:, np.newaxis]
         self.components_ = np.ascontiguousarray(components)
@@ -284,9 +282,10 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         n_runs = self._n_runs(white[draws[0]])
         labels = _best_of_runs(white, n_clusters, n_runs, draws, random_state).labels
 
-        white, some, own = white[draws[0]], plain[draws[0]], labels[draws[0]]
-        filled = np.bincount(own, minlength=n_clusters) > 0
-        level = _from_centers(some, _directions(_sums(some, own, n_clusters)[filled]))
+        white, some = white[draws[0]], plain[draws[0]]
+        _, own = np.unique(labels[draws[0]], return_inverse=True)  # no empty cluster
+        sums = class_sums(some, own, own.max() + 1)
+        level = _from_centers(some, _directions(sums))
         proposals = [level]
         for first in range(0, n_runs, RUNS_PER_PROPOSAL):
             n_of_proposal = min(n_runs - first, RUNS_PER_PROPOSAL)
@@ -297,7 +296,9 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         if min(values) >= _criterion(white, own):
             return labels
         best = proposals[np.argmin(values)]
-        return (_from_centers(plain, best.centers) if len(draws) > 1 else best).labels
+        if len(draws) > 1:
+            best = _from_centers(plain, best.centers)
+        return best.labels
 
     def _n_runs(self, rows):
         if self.n_init != "auto":
@@ -334,11 +335,10 @@ def _directions(X):
 
 
 def _unwhitened(white, mean, components, scales):
-    """The directions in orthogonal coordinates, (N, D + 1), without what was left out.
+    """The plain components (N, D + 1): at their variance, and from the origin.
 
-    The components at their variance, from the origin and not from the mean. The last
-    coordinate is the part of the mean that no component reaches. It is the same for all
-    rows, and keeps the angles between them.
+    The last is the part of the mean that no other reaches. It is the same for all rows,
+    and keeps the angles between them.
     """
     axes = components * scales[:, np.newaxis]
     center = axes @ mean
@@ -398,18 +398,13 @@ def _fitted(rows, labels, n_clusters):
     """Means (K, D), covariance (D, D) and shares (K,) of clusters: the M-step."""
     n, n_components = rows.shape
     counts = np.bincount(labels, minlength=n_clusters)
-    sums = _sums(rows, labels, n_clusters)
+    sums = class_sums(rows, labels, n_clusters)
     means = sums / np.maximum(counts, 1)[:, np.newaxis].astype(rows.dtype)
     deviations = rows - means[labels]
     covariance = deviations.T @ deviations / n
     # Of few rows some directions would have no scatter at all, by chance.
     covariance[np.diag_indices(n_components)] += n_components / (n + n_components)
     return means, covariance, (counts / n).astype(rows.dtype)
-
-
-def _sums(rows, labels, n_clusters):
-    """Sums of the rows of each cluster, of shape (K, D)."""
-    return class_sums(rows, labels, n_clusters, np.ones(len(rows), rows.dtype))
 
 
 def _assign(rows, means, covariance, weights):

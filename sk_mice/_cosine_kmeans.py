@@ -215,8 +215,9 @@ def _take(X, rows):
     return sparse.csr_array(parts, shape=(len(indptr) - 1, X.shape[1]))
 
 
-def class_sums(X, labels, n_clusters, weight):
+def class_sums(X, labels, n_clusters, weight=None):
     """Weighted sums of the rows of each cluster, by a one-hot matrix (K, n)."""
+    weight = np.ones(len(X), dtype=X.dtype) if weight is None else weight
     one_per_row = np.arange(len(labels) + 1, dtype=np.int32)
     shape = (n_clusters, len(labels))
     return sparse.csc_array((weight, labels, one_per_row), shape=shape) @ X
