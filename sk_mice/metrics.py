@@ -225,7 +225,7 @@ def silhouette_scorer(estimator, X, y=None):
     estimator : object
         A fitted estimator, or a Pipeline that ends in one. `predict` gives the clusters
         and `transform` the embeddings. Without `transform`, or with `cluster_centers_`,
-        so that `transform` gives distances to centres, the embeddings are its input.
+        so that `transform` gives distances to centres, its input counts as embeddings.
     X : array-like
         Samples, as `predict` takes them.
     y : Ignored
