@@ -406,9 +406,9 @@ def absorb(rows, centers, sums):
 
 
 def _relocated(rows, labels, cosines, mass):
-    """A copy of the labels in which every empty cluster, one without mass, has a row.
+    """A copy of the labels in which the rows farthest from their centres fill clusters.
 
-    It is the row that is farthest from its own centre, with which it has that cosine.
+    `cosines` (N,) are those with the own centre; `mass` (K,) is 0 for empty clusters.
     """
     empty = np.flatnonzero(mass == 0)
     costs = np.where(rows.mass > 0, 1 - cosines, 0)
