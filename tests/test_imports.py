@@ -27,8 +27,8 @@ IMPORTS = {
     "_moco": "_base",
     "_base": "torch _check_input _checkpoint _constraints _device _engine _identity "
     "_callbacks _progress_bar _restarts augmentation backbones",
-    "_classification_em": "_constraints _cosine_kmeans _cosine_rows _engine.arrays",
-    "_spherical_kmeans": "_constraints _cosine_kmeans _cosine_rows _engine.arrays",
+    "_classification_em": "_constraints _cosine_kmeans",
+    "_spherical_kmeans": "_constraints _cosine_kmeans _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
     "augmentation": "_constraints _engine.arrays _engine.views",
@@ -37,8 +37,7 @@ IMPORTS = {
     "_check_input": "_engine.arrays _engine.data",
     "_checkpoint": "skorch _engine.storage _identity",
     "_constraints": "",
-    "_cosine_kmeans": "_cosine_rows _engine.arrays",
-    "_cosine_rows": "",
+    "_cosine_kmeans": "_engine.arrays",
     "_device": "torch _engine.data",
     "_identity": "torch",
     "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
