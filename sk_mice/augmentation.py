@@ -8,8 +8,7 @@ callable.
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import StrOptions
 
-from ._constraints import Number
-from ._engine.arrays import floats
+from ._constraints import Number, floats
 from ._engine.views.geometry import is_small_and_grey
 from ._engine.views.invariances import images_lean, mirror_images_look_alike
 

@@ -31,7 +31,7 @@ IMPORTS = {
     "_spherical_kmeans": "_constraints _cosine_kmeans _cosine_rows _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
-    "augmentation": "_constraints _engine.arrays _engine.views",
+    "augmentation": "_constraints _engine.views",
     "backbones": "torch torchvision _constraints",
     "_callbacks": "skorch _progress_bar",
     "_check_input": "_engine.arrays _engine.data",
