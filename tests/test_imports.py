@@ -31,7 +31,7 @@ IMPORTS = {
     "_spherical_kmeans": "_constraints _cosine_kmeans _cosine_rows _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
-    "augmentation": "_constraints _engine.views",
+    "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints",
     "_callbacks": "skorch _progress_bar",
     "_check_input": "_engine.arrays _engine.data",
@@ -57,7 +57,10 @@ IMPORTS = {
     "_engine.ambient": "torch",
     "_engine.arrays": "",
     "_engine.attention": "torch",
+    "_engine.colours": "torch",
+    "_engine.geometry": "torch",
     "_engine.inference": "torch _engine.model",
+    "_engine.invariances": "torch _engine.data _engine.geometry",
     "_engine.memory": "torch",
     "_engine.model": "torch _engine.objective",
     "_engine.neighbors": "torch _engine.data",
@@ -65,12 +68,7 @@ IMPORTS = {
     "_engine.data": "torch _engine.arrays",
     "_engine.storage": "torch safetensors",
     "_engine.trainer": "torch skorch _engine.ambient _engine.objective _engine.data",
-    "_engine.views": "torch _engine.views.images _engine.views.vectors",
-    "_engine.views.colours": "torch",
-    "_engine.views.geometry": "torch",
-    "_engine.views.images": "torch _engine.views.colours _engine.views.geometry",
-    "_engine.views.invariances": "torch _engine.data _engine.views.geometry",
-    "_engine.views.vectors": "torch _engine.views.images",
+    "_engine.views": "torch _engine.colours _engine.geometry",
 }
 
 
