@@ -61,7 +61,6 @@ IMPORTS = {
     "_engine.geometry": "torch",
     "_engine.inference": "torch _engine.model",
     "_engine.invariances": "torch _engine.data _engine.geometry",
-    "_engine.memory": "torch",
     "_engine.model": "torch _engine.objective",
     "_engine.neighbors": "torch _engine.data",
     "_engine.objective": "torch _engine.attention",
