@@ -46,9 +46,8 @@ IMPORTS = {
     "_progress_bar": "",
     "_restarts": "_engine.model",
     # beside them
-    "datasets": "torchvision _progress_bar datasets._decoding datasets._folder",
+    "datasets": "torchvision _progress_bar datasets._decoding",
     "datasets._decoding": "",
-    "datasets._folder": "",
     "metrics": "",
     "model_selection": "_progress_bar _constraints metrics",
     "recipes": "augmentation backbones",
