@@ -119,18 +119,17 @@ def _check_scale(X, fmt) -> None:
         return
     n_values = X.size if fmt.is_image else len(X) * np.count_nonzero(spans)
     few = n_values < LEAST_VALUES and not fmt.is_image
-    narrowness = None if few else _narrowness(low, high, seen, fmt.is_image)
-    for measure in (narrowness, _excess(X, low, high, seen, n_values)):
-        if measure is not None:
-            i = int(np.argmax(measure))
-            where = "" if fmt.is_image else f" in feature {i}"
-            _warn(
-                f"X has values from {low[i]:g} to {high[i]:g}{where}, and `fit` saw "
-                f"values from {seen[0, i]:g} to {seen[1, i]:g}: the samples are at "
-                "another scale or of another kind, and what is predicted of them may "
-                "mean nothing."
-            )
-            return
+    measure = None if few else _narrowness(low, high, seen, fmt.is_image)
+    if measure is None:
+        measure = _excess(X, low, high, seen, n_values)
+    if measure is not None:
+        i = int(np.argmax(measure))
+        where = "" if fmt.is_image else f" in feature {i}"
+        _warn(
+            f"X has values from {low[i]:g} to {high[i]:g}{where}, and `fit` saw values "
+            f"from {seen[0, i]:g} to {seen[1, i]:g}: the samples are at another scale "
+            "or of another kind, and what is predicted of them may mean nothing."
+        )
 
 
 def _check_distance(low, high, fmt):

@@ -171,10 +171,9 @@ def load_image_folder(
     if not good:
         raise ValueError(f"`path` must hold images; there are none in {root!r}.")
     files = [found[row] for row in good]
-    folders = [parts[0] if len(parts) > 1 else None for parts in files]
-    names = sorted(set(folders) - {None})
-    number = {name: k for k, name in enumerate(names)} | {None: -1}
-    y = np.array([number[folder] for folder in folders], dtype=np.int64)
+    names = sorted({parts[0] for parts in files if len(parts) > 1})
+    number = {name: k for k, name in enumerate(names)}
+    y = np.array([number.get(parts[0], -1) for parts in files], dtype=np.int64)
     X = X if len(good) == len(X) else X[good]
     return X, y, names, np.array(["/".join(parts) for parts in files], dtype=object)
 
