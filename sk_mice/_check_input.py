@@ -97,9 +97,8 @@ def _sentences_of_ours(X, what_to_do):
     try:
         yield
     except (OverflowError, RuntimeError) as error:
-        raise ValueError(f"X must hold numbers that fit into floats; {error}.") from (
-            error
-        )
+        message = f"X must hold numbers that fit into floats; {error}."
+        raise ValueError(message) from error
     except ValueError as error:
         if getattr(X, "ndim", 0) != 1:
             raise
