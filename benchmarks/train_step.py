@@ -36,7 +36,7 @@ from torchvision.transforms import v2
 
 from sk_mice import MiCEClustering
 from sk_mice._engine import objective
-from sk_mice._engine.memory import kept_memory
+from sk_mice._engine.ambient import kept_memory
 from sk_mice._restarts import Run
 
 LARGE = {"cuda": 8192, "cpu": 2048}  # rows of a large matrix
