@@ -37,7 +37,7 @@ from torchvision.transforms import v2
 
 from sk_mice import MoCo
 from sk_mice._engine import objective
-from sk_mice._engine.memory import kept_memory
+from sk_mice._engine.ambient import kept_memory
 from sk_mice._restarts import Run
 from sk_mice.ablations import PaperMiCE
 

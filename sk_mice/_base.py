@@ -26,11 +26,10 @@ from ._callbacks import Follow, Interrupt, check_callbacks
 from ._check_input import check_samples, check_samples_like
 from ._checkpoint import Checkpoint, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
-from ._device import resolve_device, resolve_precision
-from ._engine.ambient import OwnDraws, own_settings, spawn_seed
+from ._device import check_size, resolve_device, resolve_precision
+from ._engine.ambient import OwnDraws, kept_memory, own_settings, spawn_seed
 from ._engine.data import SampleFormat, Samples, batches_per_epoch, infer_format
 from ._engine.inference import Inference
-from ._engine.memory import check_size, kept_memory
 from ._engine.model import ContrastiveMixture
 from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.trainer import Trainer, cosine, teacher_momentum

@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 from skorch.callbacks import Callback
 
@@ -38,16 +39,9 @@ class Interrupt:
     As a context manager it replaces Python's own handler in the main thread, which is
     the only one that gets signals. A handler that the user has set is still called.
 
-    Parameters
-    ----------
-    announce : callable
-        Called at a first Ctrl-C that is delayed; returns a message for the user.
-
-    Attributes
-    ----------
-    waits : bool
-        Whether the first Ctrl-C is delayed. False at the beginning, when Ctrl-C raises
-        KeyboardInterrupt. A second Ctrl-C always does.
+    `waits` says whether the first Ctrl-C is delayed: not at the beginning, when it
+    raises KeyboardInterrupt, as a second one always does. `announce` is called if it is
+    delayed, and returns a message for the user.
     """
 
     def __init__(self, announce):
@@ -84,7 +78,5 @@ class Interrupt:
         if not (is_python and self.waits and self._count == 1):
             self._handler(number, frame)
             return
-        try:
+        with suppress(RuntimeError):  # the signal came during another print
             print(f"\n{self._announce()}", file=sys.stderr, flush=True)
-        except RuntimeError:  # the signal came during another print
-            return

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from ._engine.arrays import as_array, check_finite, chunks, extremes
+from ._engine.arrays import as_array, chunks, extremes
 from ._engine.data import SampleFormat
 
 # Values farther away than this many ranges of the fit overflow float32 in a network.
@@ -28,41 +28,36 @@ SHAPES = (
 
 
 def check_samples(estimator, X):
-    """X for a fit, as an array of finite numbers with two or more dimensions.
+    """X for a fit: two or more samples, as an array of two or more dimensions.
 
     Sets `n_features_in_` and, if the columns of X have names, `feature_names_in_`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If X is anything else, or holds fewer than two samples.
+    Raises TypeError or ValueError if X is anything else. Whether its values are finite
+    is left to `infer_format`, which has to read them anyway.
     """
-    X = _checked(estimator, as_array(X), reset=True)
-    check_finite(X)
-    return X
+    return _checked(estimator, as_array(X), reset=True)
 
 
 def check_samples_like(estimator, X, fmt: SampleFormat):
     """X at prediction, as an array of finite numbers in the format of the fit.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If X is anything else, has samples of another shape, or values that are too
-        large to compute with.
-
-    Warns
-    -----
-    UserWarning
-        If X is at another scale than that of the fit.
+    Raises TypeError or ValueError if X is anything else, has samples of another shape,
+    or values that are too large to compute with. Warns if X is at another scale than
+    that of the fit.
     """
     X = as_array(X)
     shape = getattr(X, "shape", ())
     fits = _shapes_like(fmt)
-    if shape[1:] not in fits and len(shape) > 1:
-        _refuse_one_sample(shape, fits)
+    if len(shape) > 1 and shape[1:] not in fits:
+        if shape in fits:
+            raise ValueError(
+                f"X must hold samples of shape {shape}, as in `fit`; got one. "
+                f"{ONE_SAMPLE}"
+            )
         if len(shape) > 2 or len(fmt.input_shape) > 1:
-            _refuse_shape(shape, fmt)
+            raise ValueError(
+                f"X must hold samples of shape {fmt.input_shape}, as in `fit`; got "
+                f"{shape[1:]}."
+            )
     X = _checked(estimator, X, reset=False)
     _check_scale(X, fmt)
     return X
@@ -80,33 +75,19 @@ def _shapes_like(fmt) -> set:
     return shapes
 
 
-def _refuse_one_sample(shape, fits):
-    if shape in fits:
-        raise ValueError(
-            f"X must hold samples of shape {shape}, as in `fit`; got one. {ONE_SAMPLE}"
-        )
-
-
-def _refuse_shape(shape, fmt):
-    raise ValueError(
-        f"X must hold samples of shape {fmt.input_shape}, as in `fit`; got {shape[1:]}."
-    )
-
-
 def _checked(estimator, X, *, reset: bool):
     options: dict = {
         "ensure_min_samples": 2 if reset else 1,
-        "ensure_all_finite": False,  # `check_finite` says which samples are not
+        "ensure_all_finite": False,  # `extremes` says which samples are not
     }
     with _sentences_of_ours(X, SHAPES if reset else ONE_SAMPLE):
         if getattr(X, "ndim", 0) <= 2:
-            X = validate_data(estimator, X, reset=reset, **options)
-        else:
-            options |= {"input_name": "X", "estimator": estimator}
-            X = check_array(X, allow_nd=True, **options)
-            if reset:
-                estimator.n_features_in_ = math.prod(X.shape[1:])
-                vars(estimator).pop("feature_names_in_", None)  # of an earlier fit
+            return validate_data(estimator, X, reset=reset, **options)
+        options |= {"input_name": "X", "estimator": estimator}
+        X = check_array(X, allow_nd=True, **options)
+    if reset:
+        estimator.n_features_in_ = math.prod(X.shape[1:])
+        vars(estimator).pop("feature_names_in_", None)  # of an earlier fit
     return X
 
 
@@ -116,9 +97,8 @@ def _sentences_of_ours(X, what_to_do):
     try:
         yield
     except (OverflowError, RuntimeError) as error:
-        raise ValueError(f"X must hold numbers that fit into floats; {error}.") from (
-            error
-        )
+        message = f"X must hold numbers that fit into floats; {error}."
+        raise ValueError(message) from error
     except ValueError as error:
         if getattr(X, "ndim", 0) != 1:
             raise
@@ -131,8 +111,6 @@ def _sentences_of_ours(X, what_to_do):
 def _check_scale(X, fmt) -> None:
     """Refuse values that are too far from the fit's, warn of another scale."""
     low, high = map(np.atleast_1d, extremes(X, axis=None if fmt.is_image else 0))
-    if not np.isfinite([low, high]).all():
-        check_finite(X)
     _check_distance(low, high, fmt)
     seen = np.array([fmt.seen_low, fmt.seen_high])
     spans = seen[1] - seen[0] if seen.size else np.zeros(1)
@@ -140,18 +118,17 @@ def _check_scale(X, fmt) -> None:
         return
     n_values = X.size if fmt.is_image else len(X) * np.count_nonzero(spans)
     few = n_values < LEAST_VALUES and not fmt.is_image
-    narrowness = None if few else _narrowness(low, high, seen, fmt.is_image)
-    for measure in (narrowness, _excess(X, low, high, seen, n_values)):
-        if measure is not None:
-            i = int(np.argmax(measure))
-            where = "" if fmt.is_image else f" in feature {i}"
-            _warn(
-                f"X has values from {low[i]:g} to {high[i]:g}{where}, and `fit` saw "
-                f"values from {seen[0, i]:g} to {seen[1, i]:g}: the samples are at "
-                "another scale or of another kind, and what is predicted of them may "
-                "mean nothing."
-            )
-            return
+    measure = None if few else _narrowness(low, high, seen, fmt.is_image)
+    if measure is None:
+        measure = _excess(X, low, high, seen, n_values)
+    if measure is not None:
+        i = int(np.argmax(measure))
+        where = "" if fmt.is_image else f" in feature {i}"
+        _warn(
+            f"X has values from {low[i]:g} to {high[i]:g}{where}, and `fit` saw values "
+            f"from {seen[0, i]:g} to {seen[1, i]:g}: the samples are at another scale "
+            "or of another kind, and what is predicted of them may mean nothing."
+        )
 
 
 def _check_distance(low, high, fmt):
@@ -200,10 +177,10 @@ def _narrowness(low, high, seen, is_image):
 def _warn(message):
     """Warn at the user's line, also if scikit-learn calls us."""
     frame, level = sys._getframe(), 1
-    while frame.f_back and _root(frame) in {"sk_mice", "sklearn", "joblib"}:
+    while frame.f_back and _package(frame) in {"sk_mice", "sklearn", "joblib"}:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, UserWarning, stacklevel=level)
 
 
-def _root(frame):
+def _package(frame):
     return frame.f_globals.get("__name__", "").split(".")[0]

@@ -1,23 +1,25 @@
 """Classification EM: Gaussian clusters with one covariance, on directions."""
 
 import math
-from numbers import Integral
-from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array
 from scipy.special import entr
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ._constraints import Count
-from ._cosine_kmeans import first_centers, lloyd
-from ._cosine_rows import unit_rows
-from ._engine.arrays import plain_array
+from ._cosine_kmeans import (
+    blocks,
+    check_rows,
+    class_sums,
+    first_centers,
+    lloyd,
+    unit_rows,
+)
 
 # Share of the variance that the principal components keep, and how many they are at
 # most for each cluster.
@@ -41,20 +43,12 @@ EXACT_FEATURES = 2048  # up to which the components are exact
 BLOCK = 4096  # rows that are projected and assigned at a time
 
 
-class Run(NamedTuple):
-    """Where a run of k-means ends."""
-
-    labels: np.ndarray  # (N,)
-    inertia: float
-    centers: np.ndarray  # (K, D)
-
-
 class ClassificationEM(ClusterMixin, BaseEstimator):
     r"""Classification EM for Gaussian clusters that share one covariance.
 
     It clusters the directions of feature vectors, such as those of a network, whether
-    or not the clusters have similar sizes. It is the second stage of the start of
-    :class:`MiCEClustering`.
+    or not the clusters have similar sizes. `MiCEClustering` starts from its partition
+    of MoCo's features.
 
     Parameters
     ----------
@@ -63,8 +57,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
     n_init : "auto" or int, default="auto"
         Number of runs of k-means on the whitened components, and as many on the plain
         ones. "auto" follows the cost of a run: ``min(100, n // 5, 2.5e9 // (n K D))``,
-        and at least 2, where D is the number of components and n that of the rows that
-        a run sees: all N, or a random choice of ``max(20_000, 20 K)``.
+        and at least 2. Here n is the number of rows that a run sees: all N, or of a
+        large set a random choice of ``max(20_000, 20 K)``.
     n_components : "auto" or int, default="auto"
         Number of principal components, D: "auto" takes those that hold 99% of the
         variance, at most 3 K; an int is an upper bound.
@@ -72,7 +66,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         Maximum number of steps of classification EM. More steps raise the likelihood,
         but not the agreement with classes.
     random_state : int, RandomState instance or None, default=None
-        Determines the runs of k-means; an int makes the clusters reproducible.
+        Determines the runs of k-means and, above 2048 features, the principal
+        components; an int makes the clusters reproducible.
 
     Attributes
     ----------
@@ -106,8 +101,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
     -----
     Let :math:`\mathbf{x}_n` be the whitened principal components of the rows'
     directions, :math:`p_k` the shares of the clusters, :math:`\boldsymbol{\mu}_k` their
-    means and :math:`\mathbf{W}` the scatter within them.
-    The likelihood of rows and labels is largest where
+    means and :math:`\mathbf{W}` the scatter within them. The likelihood of rows and
+    labels is largest where
 
     .. math::
 
@@ -123,18 +118,18 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         - \tfrac12 (\mathbf{x}_n - \boldsymbol{\mu}_k)^\top \mathbf{W}^{-1}
         (\mathbf{x}_n - \boldsymbol{\mu}_k).
 
-    The steps begin at a partition by spherical k-means. The first candidate is the best
-    of many runs on the whitened components, which are better if classes have similar
-    sizes. The others are partitions of the plain components, which are better if they
-    have not: the optimum that k-means reaches from the first candidate, and the best of
-    every five runs, if its inertia is less than that. The candidate with the smallest
-    criterion is taken. Of many runs, only the quarter with the least inertia after 8
-    iterations continues. The plain components are measured from the origin, not from
-    the mean, so that the angles between them are those between the rows.
+    The steps begin at the partition with the smallest criterion of several by spherical
+    k-means. One is the best of many runs on the whitened components, which suit classes
+    of similar sizes. The others are of the plain components, which suit classes of
+    unlike sizes: the optimum that k-means reaches from the first partition, and the
+    best of every five runs, if its inertia is less than that. Of many runs, only the
+    quarter with the least inertia after 8 iterations continues. The plain components
+    are measured from the origin, so that the angles between them are those between the
+    rows.
 
     :math:`D / (N + D)` is added to the diagonal of :math:`\mathbf{W}`, because few rows
     may have no scatter in some direction. A zero row stays zero. The steps end before
-    one that would empty a cluster, unless it is the first one. If rows are repeated,
+    one that would empty a cluster, unless it is the first. If rows are repeated,
     clusters may be empty.
 
     References
@@ -204,21 +199,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         ------
         ValueError
             If X has fewer rows than clusters, or values that are not finite.
-
-        Examples
-        --------
-        >>> from sk_mice import ClassificationEM
-        >>> X = [[1, 0], [2, 0.1], [9, 0], [0, 3], [0.1, 1], [0, 2]]
-        >>> labels = ClassificationEM(2, random_state=0).fit(X).labels_
-        >>> bool(labels[0] == labels[1] == labels[2] != labels[3])
-        True
         """
-        X = self._validate(X, reset=True)
-        if len(X) < self.n_clusters:
-            raise ValueError(
-                "`n_clusters` must be at most the number of rows of X; got "
-                f"n_clusters={self.n_clusters} and n_samples={len(X)}."
-            )
+        X = check_rows(self, X, reset=True)
         random_state = check_random_state(self.random_state)
         scales = self._fit_components(X, random_state)
         white = self._whiten(X)
@@ -247,50 +229,26 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         ValueError
             If X has another number of features than in `fit`, or values that are not
             finite.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sk_mice import ClassificationEM
-        >>> cem = ClassificationEM(2, random_state=0).fit(np.eye(4)[[0, 0, 0, 1, 1]])
-        >>> first, second = cem.predict([[9, 1, 0, 0], [0, 1, 0, 0]])
-        >>> bool(first != second)
-        True
         """
         check_is_fitted(self)
-        rows = self._whiten(self._validate(X))
+        rows = self._whiten(check_rows(self, X))
         return _assign(rows, self.means_, self.covariance_, self.weights_)
-
-    def _validate(self, X, reset=False):
-        try:
-            # Errors: inf - inf, in a sum that looks for them.
-            with np.errstate(invalid="ignore"):
-                return validate_data(
-                    self,
-                    plain_array(X, "X"),
-                    reset=reset,
-                    dtype=[np.float64, np.float32],
-                    order="C",
-                )
-        except OverflowError as error:
-            raise ValueError(
-                f"X must hold numbers that fit into floats; {error}."
-            ) from error
 
     # ------------------------------------------------------------------- components
 
     def _fit_components(self, X, random_state):
         """Find what whitens; returns the components' standard deviations, (D,)."""
-        rows = np.concatenate([_directions(X[block]) for block in _blocks(len(X))])
+        rows = np.concatenate(
+            [_directions(X[block]) for block in blocks(len(X), BLOCK)]
+        )
         self.mean_ = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
         rows -= self.mean_
         eps = np.finfo(X.dtype).eps
         if np.square(rows).mean() <= eps**2:  # all rows have the same direction
             self.components_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
             return np.zeros(1)
-        most = COMPONENTS_PER_CLUSTER * self.n_clusters
-        if isinstance(self.n_components, Integral):
-            most = self.n_components
+        auto = self.n_components == "auto"
+        most = COMPONENTS_PER_CLUSTER * self.n_clusters if auto else self.n_components
         pca = PCA(
             min(most, *X.shape),
             # Of randomized ones the last differ, and are not quite uncorrelated.
@@ -299,10 +257,10 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
             random_state=random_state,
         ).fit(rows)
         shares = pca.explained_variance_ratio_
-        if isinstance(self.n_components, Integral):
-            n_kept = np.count_nonzero(shares > 10 * eps * shares[0])
-        else:
+        if auto:
             n_kept = 1 + np.searchsorted(np.cumsum(shares), VARIANCE)
+        else:
+            n_kept = np.count_nonzero(shares > 10 * eps * shares[0])
         scales = np.sqrt(pca.explained_variance_[:n_kept])
         components = pca.components_[:n_kept] / scales[:, np.newaxis]
         self.components_ = np.ascontiguousarray(components)
@@ -311,7 +269,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
     def _whiten(self, X):
         """Whitened components of the rows' directions, of shape (N, D)."""
         rows = np.empty((len(X), len(self.components_)), dtype=X.dtype)
-        for block in _blocks(len(X)):
+        for block in blocks(len(X), BLOCK):
             rows[block] = (_directions(X[block]) - self.mean_) @ self.components_.T
         return rows
 
@@ -325,16 +283,17 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         labels = _best_of_runs(white, n_clusters, n_runs, draws, random_state).labels
 
         white, some = white[draws[0]], plain[draws[0]]
-        level = _continued(some, labels[draws[0]], n_clusters)
+        _, own = np.unique(labels[draws[0]], return_inverse=True)  # no empty cluster
+        sums = class_sums(some, own, own.max() + 1)
+        level = _from_centers(some, _directions(sums))
         proposals = [level]
-        while n_runs > 0:
-            n_of_proposal = min(n_runs, RUNS_PER_PROPOSAL)
-            n_runs -= n_of_proposal
+        for first in range(0, n_runs, RUNS_PER_PROPOSAL):
+            n_of_proposal = min(n_runs - first, RUNS_PER_PROPOSAL)
             run = _kmeans(some, n_clusters, n_of_proposal, random_state)
             if run.inertia < BETTER * level.inertia:
                 proposals.append(run)
         values = [_criterion(white, run.labels) for run in proposals]
-        if min(values) >= _criterion(white, labels[draws[0]]):
+        if min(values) >= _criterion(white, own):
             return labels
         best = proposals[np.argmin(values)]
         if len(draws) > 1:
@@ -351,12 +310,12 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
 
     def _climb(self, rows, labels):
         """Take the steps of classification EM, each an M-step and an assignment."""
-        filled = None
+        filled = 0
         for n_iter in range(1, self.max_iter + 1):
             parameters = _fitted(rows, labels, self.n_clusters)
             assigned = _assign(rows, *parameters)
             n_filled = len(np.unique(assigned))
-            if filled is not None and n_filled < filled:
+            if n_filled < filled:
                 break
             self.means_, self.covariance_, self.weights_ = parameters
             self.labels_, self.n_iter_ = assigned, n_iter
@@ -368,10 +327,6 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
 # ------------------------------------------------------------------------------- rows
 
 
-def _blocks(n):
-    return [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]
-
-
 def _directions(X):
     """Rows at unit length, also where their squares over- or underflow."""
     peaks = np.abs(X).max(axis=1, keepdims=True)
@@ -380,11 +335,10 @@ def _directions(X):
 
 
 def _unwhitened(white, mean, components, scales):
-    """The directions in orthogonal coordinates, (N, D + 1), without what was left out.
+    """The plain components (N, D + 1): at their variance, and from the origin.
 
-    The components at their variance, from the origin and not from the mean. The last
-    coordinate is the part of the mean that no component reaches. It is the same for all
-    rows, and keeps the angles between them.
+    The last is the part of the mean that no other reaches. It is the same for all rows,
+    and keeps the angles between them.
     """
     axes = components * scales[:, np.newaxis]
     center = axes @ mean
@@ -398,7 +352,7 @@ def _unwhitened(white, mean, components, scales):
 
 
 def _draws(n, n_clusters, random_state):
-    """What selects the rows that runs see; all of a set that is not large."""
+    """Indices of the rows that runs see: all, or random choices of a large set."""
     n_some = max(ROWS_OF_RUN, 20 * n_clusters)
     if n <= n_some:
         return [slice(None)]
@@ -421,36 +375,20 @@ def _best_of_runs(rows, n_clusters, n_runs, draws, random_state):
 
 def _kmeans(rows, n_clusters, n_runs, random_state):
     """The best of many runs, of which the promising ones alone go on to the end."""
-    weight = np.ones(len(rows))
     with unit_rows(rows, n_clusters) as units:
         runs = []
         for _ in range(n_runs):
-            centers = first_centers(
-                units, weight, "k-means++", n_clusters, random_state
-            )
-            runs.append(_lloyd(units, weight, centers, FIRST_ITERATIONS))
+            centers = first_centers(units, "k-means++", n_clusters, random_state)
+            runs.append(lloyd(units, centers, FIRST_ITERATIONS))
         runs.sort(key=lambda run: run.inertia)
         promising = runs[: math.ceil(PROMISING * n_runs)]
-        runs = [_lloyd(units, weight, run.centers) for run in promising]
+        runs = [lloyd(units, run.centers) for run in promising]
     return min(runs, key=lambda run: run.inertia)
 
 
 def _from_centers(rows, centers):
-    weight = np.ones(len(rows))
     with unit_rows(rows, len(centers)) as units:
-        return _lloyd(units, weight, centers)
-
-
-def _continued(rows, labels, n_clusters):
-    """k-means from the centres of clusters."""
-    sums = _sums(rows, labels, n_clusters)
-    filled = np.bincount(labels, minlength=n_clusters) > 0
-    return _from_centers(rows, _directions(sums[filled]))
-
-
-def _lloyd(units, weight, centers, max_iter=300):
-    labels, inertia, centers, _, _ = lloyd(units, weight, centers, max_iter, 1e-4, 0)
-    return Run(labels, inertia, centers)
+        return lloyd(units, centers)
 
 
 # -------------------------------------------------------------------------- Gaussians
@@ -460,19 +398,13 @@ def _fitted(rows, labels, n_clusters):
     """Means (K, D), covariance (D, D) and shares (K,) of clusters: the M-step."""
     n, n_components = rows.shape
     counts = np.bincount(labels, minlength=n_clusters)
-    sums = _sums(rows, labels, n_clusters)
+    sums = class_sums(rows, labels, n_clusters)
     means = sums / np.maximum(counts, 1)[:, np.newaxis].astype(rows.dtype)
     deviations = rows - means[labels]
     covariance = deviations.T @ deviations / n
     # Of few rows some directions would have no scatter at all, by chance.
     covariance[np.diag_indices(n_components)] += n_components / (n + n_components)
     return means, covariance, (counts / n).astype(rows.dtype)
-
-
-def _sums(rows, labels, n_clusters):
-    """Sums of the rows of each cluster, of shape (K, D)."""
-    entries = np.ones(len(rows), rows.dtype), (labels, np.arange(len(rows)))
-    return csr_array(entries, shape=(n_clusters, len(rows))) @ rows
 
 
 def _assign(rows, means, covariance, weights):
@@ -483,7 +415,7 @@ def _assign(rows, means, covariance, weights):
         offsets = np.log(weights) - (means.T * slopes).sum(axis=0) / 2
     slopes, offsets = slopes.astype(rows.dtype), offsets.astype(rows.dtype)
     labels = np.empty(len(rows), dtype=np.int64)
-    for block in _blocks(len(rows)):
+    for block in blocks(len(rows), BLOCK):
         labels[block] = (rows[block] @ slopes + offsets).argmax(axis=1)
     return labels
 

@@ -1,10 +1,11 @@
-"""Parameter constraints: scikit-learn's intervals, without booleans."""
+"""Numbers as parameters: scikit-learn's intervals, without booleans."""
 
 from numbers import Integral, Real
 
+import numpy as np
 from sklearn.utils._param_validation import Interval
 
-__all__ = ["Count", "Number"]
+__all__ = ["Count", "Number", "floats"]
 
 LARGEST_COUNT = 2**31 - 1
 
@@ -35,3 +36,19 @@ class Count(Interval):
     def is_satisfied_by(self, value):
         """Whether a value satisfies the constraint."""
         return not isinstance(value, bool) and super().is_satisfied_by(value)
+
+
+def floats(values) -> tuple[float, ...]:
+    """A few numbers as floats.
+
+    Raises TypeError or ValueError if `values` is no sequence, or anything in it no
+    number: booleans and strings are none, and neither is what a float cannot hold.
+    """
+    len(values)  # an iterator could be read but once
+    odd = bool | np.bool_ | str | bytes
+    if isinstance(values, odd) or any(isinstance(value, odd) for value in values):
+        raise TypeError("a number is needed.")
+    try:
+        return tuple(float(value) for value in values)
+    except OverflowError as error:
+        raise ValueError("a number is too large.") from error

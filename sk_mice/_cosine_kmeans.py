@@ -1,23 +1,248 @@
-"""K-means by cosine: first centres, then two steps in turn, on `UnitRows`."""
+"""K-means by cosine: unit rows, first centres, and two steps in turn."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
+from sklearn.utils.extmath import row_norms
+from sklearn.utils.validation import validate_data
+from threadpoolctl import ThreadpoolController
 
-from ._cosine_rows import UnitRows, distinct_rows
 from ._engine.arrays import plain_array
 
-# -------------------------------------------------------------- first centres
+# Scores of one block, in numbers: small enough to stay in the cache of a core
+# between the product that writes them and the argmax that reads them.
+_BLOCK_SCORES = 2**19
+# Below this many multiplications a second thread costs more than it brings.
+_PARALLEL_PRODUCTS = 2**23
+
+# ------------------------------------------------------------------ checks of input
 
 
-def first_centers(rows, weight, init, n_clusters, random_state):
+def check_rows(estimator, X, *, reset=False, accept_sparse=False):
+    """X as floats; where a fit begins (`reset`), with a row for each cluster."""
+    with fitting_floats("X"):
+        X = validate_data(
+            estimator,
+            plain_array(X, "X"),
+            reset=reset,
+            accept_sparse=accept_sparse,
+            dtype=[np.float64, np.float32],
+            order="C",
+        )
+    if reset and X.shape[0] < estimator.n_clusters:
+        raise ValueError(
+            "`n_clusters` must be at most the number of rows of X; got "
+            f"n_clusters={estimator.n_clusters} and n_samples={X.shape[0]}."
+        )
+    return X
+
+
+@contextmanager
+def fitting_floats(name):
+    """Refuse integers beyond any float in a sentence that names their array."""
+    try:
+        # scikit-learn looks for infinities in a sum, which may be inf - inf.
+        with np.errstate(invalid="ignore"):
+            yield
+    except OverflowError as error:
+        raise ValueError(
+            f"{name} must hold numbers that fit into floats; {error}."
+        ) from error
+
+
+# ------------------------------------------------------------------------ unit rows
+
+
+@contextmanager
+def unit_rows(X, n_clusters, weight=None):
+    """Yield `UnitRows` that work on as many threads as BLAS has.
+
+    Each thread gets a BLAS of one thread, so that the argmax and the sums run in
+    parallel too, and not the products alone.
+    """
+    controller = _thread_controller().select(user_api="blas")
+    n_threads = max((info["num_threads"] for info in controller.info()), default=1)
+    n_values = X.nnz if sparse.issparse(X) else X.size
+    if n_threads == 1 or n_values * n_clusters < _PARALLEL_PRODUCTS:
+        yield UnitRows(X, weight)
+        return
+    with controller.limit(limits=1), ThreadPoolExecutor(n_threads) as pool:
+        yield UnitRows(X, weight, pool.map)
+
+
+@cache
+def _thread_controller():
+    return ThreadpoolController()  # looks through all loaded libraries: 10 ms
+
+
+class UnitRows:
+    """The rows of X scaled to unit norm, without a scaled copy of X.
+
+    The centre nearest to a row is the same with and without the scaling, so only what
+    leaves these methods is scaled: cosines and sums.
+
+    Parameters
+    ----------
+    X : {ndarray, CSR matrix} of shape (N, D)
+        Rows of any norm. Zero rows have cosine 0 with everything and add nothing.
+    weight : ndarray of shape (N,), float64, or None
+        Weights of the rows; None gives each the weight 1.
+    map : callable
+        What applies a function to all blocks of rows, in turn or in parallel.
+    """
+
+    def __init__(self, X, weight=None, map=map):
+        norms = row_norms(X)
+        odd = ~np.isfinite(norms) | (norms < np.sqrt(np.finfo(X.dtype).tiny))
+        if odd.any():  # a square over- or underflows, or the row is zero
+            X = _rescaled(X, odd)
+            norms = row_norms(X)
+        self.X, self.shape, self.dtype = X, X.shape, X.dtype
+        self.map = map
+        self.nonzero = norms > 0
+        self.weight = np.ones(len(norms)) if weight is None else weight
+        self.mass = self.weight * self.nonzero  # the weight that moves centres
+        self._scale = np.zeros(len(norms), dtype=X.dtype)  # 1 / norm, or 0
+        np.divide(1, norms, out=self._scale, where=self.nonzero)
+        # How far a computed cosine may be off.
+        self.rounding = 4 * np.sqrt(X.shape[1]) * np.finfo(X.dtype).eps
+
+    def dense(self, index):
+        """Some of the unit rows, as an array of shape (n, D)."""
+        rows = self.X[index]
+        rows = rows.toarray() if sparse.issparse(rows) else rows
+        return rows * self._scale[index, np.newaxis]
+
+    def inertia(self, cosines):
+        """Weighted sum of 1 - cosine."""
+        return float(self.weight @ np.maximum(1 - cosines, 0))
+
+    def cosines(self, centers):
+        """Cosines with all centres, of shape (N, K)."""
+        columns = self._columns(centers)
+        cosines = np.empty((self.shape[0], len(centers)), dtype=self.dtype)
+
+        def fill(block):
+            cosines[block] = _take(self.X, block) @ columns
+            cosines[block] *= self._scale[block, np.newaxis]
+
+        list(self.map(fill, _score_blocks(*cosines.shape)))
+        return cosines
+
+    def nearest(self, centers, index=None, runner_up=False):
+        """Nearest centres of all rows or those in `index`, and the cosines with them.
+
+        With `runner_up`, also the cosines with the second nearest. All have shape (n,).
+        """
+        columns = self._columns(centers)
+        n_rows = self.shape[0] if index is None else len(index)
+        labels = np.empty(n_rows, dtype=np.int32)
+        cosines = np.empty(n_rows, dtype=self.dtype)
+        seconds = np.empty(n_rows if runner_up else 0, dtype=self.dtype)
+
+        def assign(block):
+            rows = block if index is None else index[block]
+            scale = self._scale[rows]
+            scores = _take(self.X, rows) @ columns
+            winners = labels[block] = scores.argmax(axis=1)
+            each = np.arange(len(winners))
+            cosines[block] = scores[each, winners] * scale
+            if runner_up:
+                scores[each, winners] = -np.inf
+                seconds[block] = scores.max(axis=1) * scale
+
+        list(self.map(assign, _score_blocks(n_rows, len(centers))))
+        return (labels, cosines, seconds) if runner_up else (labels, cosines)
+
+    def sums(self, labels, n_clusters, index=None):
+        """Weighted sums (K, D), float64, of all rows or those in `index`, by label."""
+        if sparse.issparse(self.X):  # D may be large, so that one result is enough
+            size, sum_rows = len(labels), _sparse_sums
+        else:  # blocks so long that their (K, D) results cost little beside the rows
+            size, sum_rows = max(8192, 8 * n_clusters), class_sums
+
+        def add(block):
+            rows = block if index is None else index[block]
+            factors = (self.weight[rows] * self._scale[rows]).astype(self.dtype)
+            return sum_rows(_take(self.X, rows), labels[block], n_clusters, factors)
+
+        sums = np.zeros((n_clusters, self.shape[1]))
+        for part in self.map(add, blocks(len(labels), size)):
+            sums += part
+        return sums
+
+    def _columns(self, centers):
+        # Products with a CSR matrix read whole rows of their right-hand side.
+        return np.ascontiguousarray(centers.T, dtype=self.dtype)
+
+
+def _rescaled(X, odd):
+    """X with the largest entry of each odd row at 1; X itself if all those are zero."""
+    largest = abs(X[odd]).max(axis=1)
+    largest = largest.toarray() if sparse.issparse(largest) else largest
+    if not largest.any():
+        return X
+    peaks = np.ones(X.shape[0], dtype=X.dtype)
+    peaks[odd] = np.where(largest > 0, largest, 1).ravel()
+    if not sparse.issparse(X):
+        return X / peaks[:, np.newaxis]
+    X = X.copy()
+    X.data /= np.repeat(peaks, np.diff(X.indptr))
+    return X
+
+
+def blocks(n_rows, size):
+    """Slices of so many rows, the last perhaps of fewer."""
+    return [slice(i, min(i + size, n_rows)) for i in range(0, n_rows, size)]
+
+
+def _score_blocks(n_rows, n_clusters):
+    return blocks(n_rows, int(np.clip(_BLOCK_SCORES // n_clusters, 256, 4096)))
+
+
+def _take(X, rows):
+    """X[rows], without the copy that slicing a CSR matrix makes."""
+    if not (sparse.issparse(X) and isinstance(rows, slice)):
+        return X[rows]
+    indptr = X.indptr[rows.start : rows.stop + 1]
+    entries = slice(indptr[0], indptr[-1])
+    parts = X.data[entries], X.indices[entries], indptr - indptr[0]
+    return sparse.csr_array(parts, shape=(len(indptr) - 1, X.shape[1]))
+
+
+def class_sums(X, labels, n_clusters, weight=None):
+    """Weighted sums of the rows of each cluster, by a one-hot matrix (K, n)."""
+    weight = np.ones(len(X), dtype=X.dtype) if weight is None else weight
+    one_per_row = np.arange(len(labels) + 1, dtype=np.int32)
+    shape = (n_clusters, len(labels))
+    return sparse.csc_array((weight, labels, one_per_row), shape=shape) @ X
+
+
+def _sparse_sums(X, labels, n_clusters, weight):
+    """The same for a CSR matrix: its entries, relabelled."""
+    lengths = np.diff(X.indptr)
+    data = X.data * np.repeat(weight, lengths).astype(np.float64)
+    entries = (data, (np.repeat(labels, lengths), X.indices))
+    return sparse.coo_array(entries, shape=(n_clusters, X.shape[1])).toarray()
+
+
+# -------------------------------------------------------------------- first centres
+
+
+def first_centers(rows, init, n_clusters, random_state):
     """Draw or scale the initial centres, of unit norm and shape (K, D)."""
     if isinstance(init, str):
-        return _seeds(rows, weight, init, n_clusters, random_state)
+        return _seeds(rows, init, n_clusters, random_state)
     if callable(init):
         init = init(rows.X, n_clusters, random_state=random_state)
-    init = init.toarray() if sparse.issparse(init) else plain_array(init, "`init`")
-    centers = check_array(init, dtype=rows.dtype, input_name="init")
+    with fitting_floats("`init`"):
+        init = init.toarray() if sparse.issparse(init) else plain_array(init, "`init`")
+        centers = check_array(init, dtype=rows.dtype, input_name="init")
     expected = (n_clusters, rows.shape[1])
     if centers.shape != expected:
         raise ValueError(
@@ -33,8 +258,8 @@ def first_centers(rows, weight, init, n_clusters, random_state):
     return directions.dense(slice(None))
 
 
-def _seeds(rows, weight, init, n_clusters, random_state):
-    index, mass = distinct_rows(rows, weight, random_state)
+def _seeds(rows, init, n_clusters, random_state):
+    index, mass = distinct_rows(rows, random_state)
     if len(index) == 0:  # no direction at all: any one will do
         return np.eye(1, rows.shape[1], dtype=rows.dtype).repeat(n_clusters, axis=0)
     if len(index) <= n_clusters:
@@ -43,20 +268,17 @@ def _seeds(rows, weight, init, n_clusters, random_state):
         p = mass / mass.sum()
         chosen = index[random_state.choice(len(index), n_clusters, replace=False, p=p)]
     else:
-        weight = (weight * rows.nonzero).astype(rows.dtype)
-        chosen = _plus_plus(rows, weight, index, mass, n_clusters, random_state)
+        chosen = _plus_plus(rows, index, mass, n_clusters, random_state)
     return rows.dense(np.resize(chosen, n_clusters))
 
 
-def _plus_plus(rows, weight, index, mass, n_clusters, random_state):
+def _plus_plus(rows, index, mass, n_clusters, random_state):
     """Greedy k-means++ with 1 - cosine, half the squared distance of unit rows.
 
-    Returns
-    -------
-    chosen : list of int
-        At most `n_clusters` rows; fewer where no further direction exists.
+    Returns at most `n_clusters` rows, fewer where no further direction exists.
     """
     n_trials = 2 + int(np.log(n_clusters))
+    weight = rows.mass.astype(rows.dtype)
     chosen = [index[_draw(mass, random_state)]]
     costs = 1 - rows.cosines(rows.dense(chosen))[:, 0]
     while len(chosen) < n_clusters:
@@ -81,45 +303,83 @@ def _draw(mass, random_state, size=None):
     return np.minimum(np.searchsorted(cumulated, drawn, "right"), len(mass) - 1)
 
 
-# ----------------------------------------------------------------- iterations
+def distinct_rows(rows, random_state):
+    """One representative of each set of equal rows, and the total weight of the set.
 
-
-def lloyd(rows, weight, centers, max_iter, tol, verbose):
-    """Alternate nearest centres and optimal centres from one start.
-
-    Returns
-    -------
-    labels : ndarray of shape (N,)
-        Nearest centres, to `centers`.
-    inertia : float
-    centers : ndarray of shape (K, D)
-    sums : ndarray of shape (K, D)
-        Weighted sums that the centres are the directions of.
-    n_iter : int
+    Their order follows from the rows' content, so that what is drawn from it does not
+    change when rows are permuted, or repeated instead of weighted. Zero rows, which
+    have no direction, and sets without weight are left out.
     """
+    fingerprints = _fingerprints(rows.X, random_state)
+    _, index, group = np.unique(fingerprints, return_index=True, return_inverse=True)
+    mass = np.bincount(group, weights=rows.mass)
+    return index[mass > 0], mass[mass > 0]
+
+
+def _fingerprints(X, random_state):
+    """Compute a 64-bit number for each row, which depends on its content alone.
+
+    Equal rows have equal numbers wherever they stand and whether X is dense or
+    sparse; different rows have different ones but for one pair in about 1e12.
+    """
+    n_words = X.dtype.itemsize // 4
+    factors = random_state.randint(
+        0, 2**64, size=(X.shape[1], n_words), dtype=np.uint64
+    )
+    if sparse.issparse(X):
+        entries = (_words(X.data).reshape(-1, n_words) * factors[X.indices]).sum(axis=1)
+        hashes = sparse.csr_array((entries, X.indices, X.indptr), shape=X.shape)
+        return hashes @ np.ones(X.shape[1], dtype=np.uint64)
+    hashes = [
+        _words(X[block]).reshape(-1, factors.size) @ factors.ravel()
+        for block in blocks(X.shape[0], 1024)
+    ]
+    return np.concatenate(hashes)
+
+
+def _words(values):
+    """The bits of floating-point numbers, 32 at a time, zero for zero."""
+    words = np.ascontiguousarray(values + 0).view(np.uint32)  # -0.0 + 0 is 0.0
+    # Small integers end in zero bits, which multiplication alone cannot fill.
+    return (words ^ (words >> np.uint32(15))).astype(np.uint64)
+
+
+# ----------------------------------------------------------------------- iterations
+
+
+class Run(NamedTuple):
+    """Where a run of k-means ends."""
+
+    labels: np.ndarray  # (N,), nearest centres
+    inertia: float
+    centers: np.ndarray  # (K, D)
+    sums: np.ndarray  # (K, D), float64: the centres are their directions
+    n_iter: int
+
+
+def lloyd(rows, centers, max_iter=300, tol=1e-4, verbose=0) -> Run:
+    """Alternate nearest centres and optimal centres from one start."""
     n_clusters = len(centers)
-    live = weight * rows.nonzero
     sums = np.zeros(centers.shape)
     members = np.full(rows.shape[0], -1, dtype=np.int32)  # whom the sums count where
     assignment = Assignment(rows)
     for n_iter in range(1, max_iter + 1):
         labels = assignment.update(centers)
-        mass = np.bincount(labels, live, minlength=n_clusters)
+        mass = np.bincount(labels, rows.mass, minlength=n_clusters)
         if not mass.all():
-            _, cosines = rows.nearest(centers)
-            labels = _relocate(rows, weight, labels, cosines, mass)
-            mass = np.bincount(labels, live, minlength=n_clusters)
+            labels = _relocated(rows, labels, rows.nearest(centers)[1], mass)
+            mass = np.bincount(labels, rows.mass, minlength=n_clusters)
         if np.array_equal(labels, members):
             reason = "no label changes"
             break
-        sums = _updated_sums(rows, weight, sums, members, labels)
+        sums = _updated_sums(rows, sums, members, labels)
         members = labels
         previous, centers = centers, _directions(sums, mass, centers)
         if verbose:
-            value = weight.sum() - np.vdot(centers, sums)
+            value = rows.weight.sum() - np.vdot(centers, sums)
             print(f"Iteration {n_iter}, inertia {value:.6g}.")
         # As in KMeans, tol is relative to the variance of the (unit) rows.
-        mean = sums.sum(axis=0) / max(live.sum(), np.finfo(np.float64).tiny)
+        mean = sums.sum(axis=0) / max(rows.mass.sum(), np.finfo(np.float64).tiny)
         variance = max(1 - mean @ mean, 0) / rows.shape[1]
         if np.square(centers - previous).sum() <= tol * variance:
             reason = "the centres move less than the tolerance"
@@ -130,43 +390,28 @@ def lloyd(rows, weight, centers, max_iter, tol, verbose):
         print(f"Stopped at iteration {n_iter}: {reason}.")
     # Once more with every product, so that labels are what predict gives.
     labels, cosines = rows.nearest(centers)
-    return labels, inertia(weight, cosines), centers, sums, n_iter
+    return Run(labels, rows.inertia(cosines), centers, sums, n_iter)
 
 
-def absorb(rows, weight, centers, sums):
+def absorb(rows, centers, sums):
     """Add a batch to the sums; return the centres that follow, and the sums."""
     labels, cosines = rows.nearest(centers)
     # A cluster is empty if no batch has brought it a row.
-    mass = np.bincount(labels, weight * rows.nonzero, minlength=len(centers))
+    mass = np.bincount(labels, rows.mass, minlength=len(centers))
     mass += np.linalg.norm(sums, axis=1)
     if not mass.all():
-        labels = _relocate(rows, weight, labels, cosines, mass)
-    sums = sums + rows.sums(weight, labels, len(centers))
+        labels = _relocated(rows, labels, cosines, mass)
+    sums = sums + rows.sums(labels, len(centers))
     return _directions(sums, mass, centers), sums
 
 
-def inertia(weight, cosines):
-    """Weighted sum of 1 - cosine."""
-    return float(weight @ np.maximum(1 - cosines, 0))
+def _relocated(rows, labels, cosines, mass):
+    """A copy of the labels in which the rows farthest from their centres fill clusters.
 
-
-def _relocate(rows, weight, labels, cosines, mass):
-    """Give every empty cluster the row that is farthest from its own centre.
-
-    Parameters
-    ----------
-    labels, cosines : ndarray of shape (N,)
-        Nearest centre of each row and the cosine with it.
-    mass : ndarray of shape (K,)
-        Total weight of each cluster, 0 for the empty ones.
-
-    Returns
-    -------
-    labels : ndarray of shape (N,)
-        A copy in which those rows have moved.
+    `cosines` (N,) are those with the own centre; `mass` (K,) is 0 for empty clusters.
     """
     empty = np.flatnonzero(mass == 0)
-    costs = np.where((weight > 0) & rows.nonzero, 1 - cosines, 0)
+    costs = np.where(rows.mass > 0, 1 - cosines, 0)
     farthest = np.argsort(-costs, kind="stable")[: len(empty)]
     farthest = farthest[costs[farthest] > rows.rounding]  # a row at its centre stays
     labels = labels.copy()
@@ -187,14 +432,14 @@ def _directions(sums, mass, previous):
     return centers
 
 
-def _updated_sums(rows, weight, sums, old, new):
-    """Return the sums for the labels `new`, given those for the labels `old`."""
+def _updated_sums(rows, sums, old, new):
+    """The sums for the labels `new`, given those for the labels `old`."""
     n_clusters = len(sums)
     moved = np.flatnonzero(old != new)
     if 4 * len(moved) > len(new):
-        return rows.sums(weight, new, n_clusters)
-    gained = rows.sums(weight, new[moved], n_clusters, moved)
-    return sums + gained - rows.sums(weight, old[moved], n_clusters, moved)
+        return rows.sums(new, n_clusters)
+    gained = rows.sums(new[moved], n_clusters, moved)
+    return sums + gained - rows.sums(old[moved], n_clusters, moved)
 
 
 class Assignment:
@@ -203,14 +448,11 @@ class Assignment:
     Angles between unit vectors obey the triangle inequality. So when a centre
     turns by some angle, a row's angle to it changes by at most that much, and a
     row whose own centre is then still nearer than any other can be needs no new
-    products [1]_. The bounds cost a second maximum over all products, and pay
-    only once the centres have nearly settled: they are tried when few labels
-    change, and after a failure not again for twice as many iterations.
-
-    References
-    ----------
-    .. [1] Schubert, Lang and Feher, "Accelerating Spherical k-Means", SISAP 2021,
-       in the form that Hamerly gave to such bounds for k-means (SDM 2010).
+    products (Schubert, Lang and Feher, "Accelerating Spherical k-Means", SISAP 2021,
+    in the form of Hamerly's bounds for k-means, SDM 2010). The bounds cost a second
+    maximum over all products, and pay only once the centres have nearly settled: they
+    are tried when few labels change, and after a failure not again for twice as many
+    iterations.
     """
 
     def __init__(self, rows):
@@ -248,7 +490,9 @@ class Assignment:
 
     def _undecided(self, centers):
         """Rows that need new products; None if too many to bother."""
-        turns = _angles_between(self.centers, centers)
+        # Angles by which the centres turned, exact when small.
+        chords = np.linalg.norm(centers.astype(np.float64) - self.centers, axis=1)
+        turns = 2 * np.arcsin(np.minimum(chords / 2, 1))
         largest = turns.argmax()
         others = np.full_like(turns, turns[largest])
         others[largest] = np.delete(turns, largest).max(initial=0)
@@ -261,9 +505,3 @@ class Assignment:
         self.patience *= 2
         self.pause = self.patience
         return None
-
-
-def _angles_between(old, new):
-    """Angles between corresponding unit rows, of shape (K,), exact when small."""
-    chords = np.linalg.norm(new.astype(np.float64) - old, axis=1)
-    return 2 * np.arcsin(np.minimum(chords / 2, 1))

@@ -1,8 +1,10 @@
-"""Device and precision of a fit: what "auto" means on this machine."""
+"""Where a fit runs: the device, its precision, and whether a model fits its memory."""
 
 import multiprocessing
+import os
 import re
 import warnings
+from pathlib import Path
 
 import torch
 
@@ -12,17 +14,8 @@ from ._engine.data import SampleFormat
 def resolve_device(device) -> torch.device:
     """Turn `device` into an available torch.device; "auto" prefers CUDA.
 
-    Worker processes of joblib use the GPUs in turn.
-
-    Raises
-    ------
-    ValueError
-        If there is no such device, or one without float64.
-
-    Warns
-    -----
-    UserWarning
-        If several workers share a GPU with "auto".
+    Worker processes of joblib use the GPUs in turn, with a warning where several share
+    one. Raises ValueError if there is no such device, or one without float64.
     """
     n_gpus = torch.cuda.device_count()
     if isinstance(device, str) and device == "auto":
@@ -82,3 +75,76 @@ def _cpu_has_bfloat16() -> bool:
     # Not every release of torch has both.
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, bool)() for name in checks)
+
+
+# ------------------------------------------------------------- whether a model fits
+
+FLOAT = 4  # bytes
+# Number of copies at the peak of a fit, as measured. Of weights: student and teacher,
+# their copies at the ends of epochs, gradients, momentum, temporary values of a step.
+# The queue is copied, too, and during MoCo the mixture waits.
+WEIGHTS, QUEUES, WAITING = 10, 3, 3
+# Limits of a container, in both versions of Linux's control groups.
+LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+
+
+def check_size(
+    n_weights, n_features, name, *, n_heads, queue_shape, queue_dtype, two_stage, device
+) -> None:
+    """Raise ValueError if the weights and the queue of a model exceed the memory.
+
+    The backbone has a name for the message, its weights and its features; the experts
+    and the gate have heads; the queue has shape (V, K, D). The activations of batches,
+    which need memory as well, are not counted.
+    """
+    size, n_experts, dim = queue_shape
+    n_bytes = FLOAT * (WEIGHTS + WAITING * two_stage)
+    parts = {
+        f"`backbone`={name}": n_bytes * n_weights,
+        f"{n_heads} heads from {n_features} features to `embedding_dim`={dim}": (
+            n_bytes * n_heads * dim * (n_features + 1)
+        ),
+        f"the queue of {size} samples (`queue_size`), {n_experts} experts and "
+        f"`embedding_dim`={dim}": (
+            QUEUES * size * n_experts * dim * queue_dtype.itemsize
+        ),
+    }
+    needed, there = sum(parts.values()), available_memory(device)
+    if there is not None and needed > there:
+        largest = max(parts, key=parts.get)
+        raise ValueError(
+            f"The model must fit into the memory of the {device.type} device, "
+            f"{there / 1e9:.1f} GB; it needs {needed / 1e9:.1f} GB, of which "
+            f"{parts[largest] / 1e9:.1f} GB are for {largest}."
+        )
+
+
+def available_memory(device) -> int | None:
+    """Bytes that are available for a model, or None if this is unknown.
+
+    Of a GPU that is all of its memory, because torch keeps freed memory; of a CPU what
+    is free in the system, and at most the limit of a container.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    limits = [_figure(Path("/sys/fs/cgroup", name)) for name in LIMITS]
+    return min(filter(None, [*limits, _of_the_system()]), default=None)
+
+
+def _of_the_system():
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+        return 1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"])
+    except (OSError, LookupError, ValueError):  # no Linux
+        names = getattr(os, "sysconf_names", ())
+        if not {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(names):
+            return None
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _figure(path):
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # not there, or "max"
+        return None

@@ -16,16 +16,10 @@ class tqdm(auto.tqdm):
 class FitBar:
     """A progress bar over the epochs of a fit: the stage in words, and the time left.
 
-    Parameters
-    ----------
-    name : str
-    n_epochs : dict of str to int
-        Epochs of each stage, over all restarts.
-    shown : bool
+    `n_epochs` has the epochs of each stage, over all restarts.
     """
 
     def __init__(self, name: str, n_epochs: dict[str, int], shown: bool):
-        self.name = name
         self._left = dict(n_epochs)
         self._seconds: dict[str, float] = {}  # of the last epoch of each stage
         self._doing = ""
@@ -58,14 +52,9 @@ class FitBar:
         self._bar.close()
 
     def _show(self):
-        words = [self._doing]
-        seconds = self._seconds_left()
-        if seconds:
-            words.append(f"about {tqdm.format_interval(seconds)} of training left")
-        self._bar.set_postfix_str(", ".join(words))
-
-    def _seconds_left(self) -> float:
-        """Seconds of training that are left; 0 before an epoch has been timed."""
-        known = self._seconds
+        known, words = self._seconds, self._doing
         usual = {"moco": 0.0, "em": USUAL_COST_OF_EM * known.get("moco", 0.0)}
-        return sum(n * known.get(s, usual[s]) for s, n in self._left.items())
+        left = sum(n * known.get(s, usual[s]) for s, n in self._left.items())
+        if left:  # an epoch has been timed
+            words += f", about {tqdm.format_interval(left)} of training left"
+        self._bar.set_postfix_str(words)

@@ -1,7 +1,6 @@
 """Spherical k-means: k-means on directions, by cosine similarity."""
 
 import warnings
-from contextlib import contextmanager
 
 import numpy as np
 from sklearn.base import (
@@ -14,15 +13,17 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from ._constraints import Count, Number
-from ._cosine_kmeans import absorb, first_centers, inertia, lloyd
-from ._cosine_rows import unit_rows
+from ._cosine_kmeans import (
+    absorb,
+    check_rows,
+    first_centers,
+    fitting_floats,
+    lloyd,
+    unit_rows,
+)
 from ._engine.arrays import plain_array
 
 
@@ -31,9 +32,9 @@ class SphericalKMeans(
 ):
     r"""K-means on the unit sphere: rows are compared by the cosine of their angle.
 
-    The length of a row plays no part. Text (TF-IDF) and the embeddings of
-    contrastive learning, which live on a sphere, are what it is made for; on the
-    embeddings of MoCo it is the second stage of the two-stage baseline of MiCE.
+    The length of a row plays no part. This suits text (TF-IDF) and embeddings, such as
+    those of contrastive learning. On the embeddings of `MoCo` it is the second stage of
+    the two-stage baseline of the MiCE paper [2]_.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class SphericalKMeans(
 
         - "k-means++": greedy k-means++ [3]_ by cosine distance;
         - "random": `n_clusters` different rows;
-        - array-like of shape (K, n_features): these, scaled to unit norm;
+        - array-like of shape (n_clusters, n_features): these, scaled to unit norm;
         - callable: what ``init(X, n_clusters, random_state=random_state)``
           returns, scaled to unit norm.
 
@@ -54,7 +55,7 @@ class SphericalKMeans(
         Number of starts; the one with the lowest inertia is kept. "auto" is 10 for
         `init="random"` or a callable and 1 for "k-means++". An array is one start.
     max_iter : int, default=300
-        Most iterations of one start.
+        Maximum number of iterations of one start.
     tol : float, default=1e-4
         A start ends when the summed squared movement of the centres is at most
         `tol` times the mean variance of the features of the unit rows, or when no
@@ -62,11 +63,10 @@ class SphericalKMeans(
     verbose : int, default=0
         Whether to print the inertia of each iteration.
     random_state : int, RandomState instance or None, default=None
-        Determines the seeding; an int makes it reproducible.
+        Determines the first centres; an int makes the clusters reproducible.
     copy_x : bool, default=True
-        Accepted so that the parameters are those of
-        :class:`sklearn.cluster.KMeans`. X is never written to, with either value,
-        and never copied in order to scale it.
+        Has no effect: X is never written to. It is here because
+        :class:`sklearn.cluster.KMeans` has it.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class SphericalKMeans(
             Rows to cluster; their norms do not matter. float32 is computed in
             float32, anything else in float64.
         y : Ignored
-            Present for the API's sake.
+            Present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights of the rows; None gives each the weight 1.
 
@@ -202,36 +202,23 @@ class SphericalKMeans(
             If rows are zero; the warning counts them.
         ConvergenceWarning
             If fewer distinct clusters than `n_clusters` were found.
-
-        Examples
-        --------
-        >>> from sk_mice import SphericalKMeans
-        >>> SphericalKMeans(2, random_state=0).fit([[1, 0], [2, 0], [0, 3]]).inertia_
-        0.0
         """
-        X = self._validate(X, reset=True)
+        X = check_rows(self, X, reset=True, accept_sparse="csr")
         weight = self._check_weight(sample_weight, X)
-        self._check_enough_rows(X)
-        nonzero = self._cluster(X, weight)
-        _warn_of_zero_rows(nonzero)
-        self._warn_of_missing_clusters()
-        return self
-
-    def _cluster(self, X, weight):
-        """Fit without checks and warnings; returns which rows are not zero."""
         random_state = check_random_state(self.random_state)
-        settings = self.max_iter, self.tol, self.verbose
         best = None
-        with unit_rows(X, self.n_clusters) as rows:
+        with unit_rows(X, self.n_clusters, weight) as rows:
             for _ in range(self._n_starts()):
-                centers = self._first_centers(rows, weight, random_state)
-                run = lloyd(rows, weight, centers, *settings)
+                centers = first_centers(rows, self.init, self.n_clusters, random_state)
+                run = lloyd(rows, centers, self.max_iter, self.tol, self.verbose)
                 # Not for a rounding error: the same clusters may come in any order.
-                if best is None or run[1] < best[1] * (1 - 1e-6):
+                if best is None or run.inertia < best.inertia * (1 - 1e-6):
                     best = run
         self.labels_, self.inertia_, self.cluster_centers_ = best[:3]
         self._sums, self.n_iter_ = best[3:]
-        return rows.nonzero
+        _warn_of_zero_rows(rows.nonzero)
+        self._warn_of_missing_clusters()
+        return self
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, sample_weight=None):
@@ -247,7 +234,7 @@ class SphericalKMeans(
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             The batch; the first one needs at least `n_clusters` rows.
         y : Ignored
-            Present for the API's sake.
+            Present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights of the rows; None gives each the weight 1.
 
@@ -262,6 +249,11 @@ class SphericalKMeans(
         ValueError
             As for `fit`.
 
+        Warns
+        -----
+        UserWarning
+            As for `fit`.
+
         Examples
         --------
         >>> import numpy as np
@@ -273,22 +265,19 @@ class SphericalKMeans(
         (3, 0.0)
         """
         first = not hasattr(self, "cluster_centers_")
-        X = self._validate(X, reset=first)
+        X = check_rows(self, X, reset=first, accept_sparse="csr")
         weight = self._check_weight(sample_weight, X)
-        if first:
-            self._check_enough_rows(X)
-        with unit_rows(X, self.n_clusters) as rows:
+        with unit_rows(X, self.n_clusters, weight) as rows:
             _warn_of_zero_rows(rows.nonzero)
             if first:
                 random_state = check_random_state(self.random_state)
-                centers = self._first_centers(rows, weight, random_state)
+                centers = first_centers(rows, self.init, self.n_clusters, random_state)
                 sums = np.zeros(centers.shape)
             else:
                 centers, sums = self.cluster_centers_, self._sums
-            centers, self._sums = absorb(rows, weight, centers, sums)
-            self.labels_, cosines = rows.nearest(centers)
-        self.cluster_centers_ = centers
-        self.inertia_ = inertia(weight, cosines)
+            self.cluster_centers_, self._sums = absorb(rows, centers, sums)
+            self.labels_, cosines = rows.nearest(self.cluster_centers_)
+        self.inertia_ = rows.inertia(cosines)
         self.n_steps_ = getattr(self, "n_steps_", 0) + 1
         return self
 
@@ -304,17 +293,10 @@ class SphericalKMeans(
         -------
         labels : ndarray of shape (n_samples,)
             Index of the centre with the largest cosine; 0 for a zero row.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sk_mice import SphericalKMeans
-        >>> skm = SphericalKMeans(2, init=np.eye(2)).fit([[1, 0], [0, 1]])
-        >>> skm.predict([[3, 1], [1, 9]])
-        array([0, 1], dtype=int32)
         """
         check_is_fitted(self)
-        with unit_rows(self._validate(X), self.n_clusters) as rows:
+        X = check_rows(self, X, accept_sparse="csr")
+        with unit_rows(X, self.n_clusters) as rows:
             return rows.nearest(self.cluster_centers_)[0]
 
     def transform(self, X):
@@ -340,7 +322,8 @@ class SphericalKMeans(
                [2. , 1. ]])
         """
         check_is_fitted(self)
-        with unit_rows(self._validate(X), self.n_clusters) as rows:
+        X = check_rows(self, X, accept_sparse="csr")
+        with unit_rows(X, self.n_clusters) as rows:
             cosines = rows.cosines(self.cluster_centers_)
         np.subtract(1, cosines, out=cosines)
         return np.clip(cosines, 0, 2, out=cosines)
@@ -353,7 +336,7 @@ class SphericalKMeans(
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows of any norm.
         y : Ignored
-            Present for the API's sake.
+            Present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Non-negative weights of the rows; None gives each the weight 1.
 
@@ -361,58 +344,27 @@ class SphericalKMeans(
         -------
         score : float
             Minus the weighted sum of 1 - cosine with the nearest centre.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sk_mice import SphericalKMeans
-        >>> skm = SphericalKMeans(2, init=np.eye(2)).fit([[1, 0], [0, 1]])
-        >>> round(skm.score([[3, 4], [1, 0]]), 6)
-        -0.2
         """
         check_is_fitted(self)
-        X = self._validate(X)
+        X = check_rows(self, X, accept_sparse="csr")
         weight = self._check_weight(sample_weight, X)
-        with unit_rows(X, self.n_clusters) as rows:
-            return -inertia(weight, rows.nearest(self.cluster_centers_)[1])
-
-    def _validate(self, X, reset=False):
-        # Errors: inf - inf, in a sum that looks for them.
-        with np.errstate(invalid="ignore"), _fitting_floats("X"):
-            return validate_data(
-                self,
-                plain_array(X, "X"),
-                reset=reset,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+        with unit_rows(X, self.n_clusters, weight) as rows:
+            return -rows.inertia(rows.nearest(self.cluster_centers_)[1])
 
     def _check_weight(self, sample_weight, X):
-        with _fitting_floats("`sample_weight`"):
-            return self._checked_weight(
-                plain_array(sample_weight, "`sample_weight`"), X
-            )
-
-    def _checked_weight(self, sample_weight, X):
-        if sample_weight is not None and not np.asarray(sample_weight).any():
-            raise ValueError(
-                "`sample_weight` must have a positive entry; all are zero."
-            )
-        # float64 also for float32 data: these are summed over all rows.
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        with fitting_floats("`sample_weight`"):
+            given = plain_array(sample_weight, "`sample_weight`")
+            if given is not None and not np.asarray(given).any():
+                raise ValueError(
+                    "`sample_weight` must have a positive entry; all are zero."
+                )
+            # float64 also for float32 data: these are summed over all rows.
+            weight = _check_sample_weight(given, X, dtype=np.float64)
         if weight.min() < 0:
             raise ValueError(
                 f"`sample_weight` must not be negative; got {weight.min():g}."
             )
         return weight
-
-    def _check_enough_rows(self, X):
-        if X.shape[0] < self.n_clusters:
-            raise ValueError(
-                "`n_clusters` must be at most the number of rows of X; got "
-                f"n_clusters={self.n_clusters} and n_samples={X.shape[0]}."
-            )
 
     def _n_starts(self):
         by_name = isinstance(self.init, str)
@@ -421,10 +373,6 @@ class SphericalKMeans(
         if self.n_init != "auto":
             return self.n_init
         return 1 if by_name and self.init == "k-means++" else 10
-
-    def _first_centers(self, rows, weight, random_state):
-        with _fitting_floats("`init`"):
-            return first_centers(rows, weight, self.init, self.n_clusters, random_state)
 
     def _warn_of_missing_clusters(self):
         n_found = len(np.unique(self.labels_))
@@ -439,23 +387,13 @@ class SphericalKMeans(
 
     @property
     def _n_features_out(self):
-        return self.cluster_centers_.shape[0]
+        return len(self.cluster_centers_)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-@contextmanager
-def _fitting_floats(name):
-    try:
-        yield
-    except OverflowError as error:
-        raise ValueError(
-            f"{name} must hold numbers that fit into floats; {error}."
-        ) from (error)
 
 
 def _warn_of_zero_rows(nonzero):

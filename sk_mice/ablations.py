@@ -12,10 +12,9 @@ import torch
 from sklearn.utils._param_validation import StrOptions
 from torch.nn import functional as F
 
-from ._constraints import Count, Number
+from ._constraints import Count, Number, floats
 from ._engine import objective
 from ._engine.ambient import spawn_seed
-from ._engine.arrays import floats
 from ._engine.model import gating_prototypes, repelled_directions
 from ._engine.trainer import Trainer
 from ._mice import MiCEClustering

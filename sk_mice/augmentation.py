@@ -5,13 +5,13 @@ search can set as in ``augmentation__flip``, or a name, None (plain samples) or 
 callable.
 """
 
+import math
+
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import StrOptions
 
-from ._constraints import Number
-from ._engine.arrays import floats
-from ._engine.views.geometry import is_small_and_grey
-from ._engine.views.invariances import images_lean, mirror_images_look_alike
+from ._constraints import Number, floats
+from ._engine.invariances import images_lean, mirror_images_look_alike
 
 __all__ = ["ImageAugmentation", "VectorAugmentation"]
 
@@ -79,18 +79,31 @@ class ImageAugmentation(BaseEstimator):
                 f"for vectors; got {self}. If they are flattened images, set "
                 "`image_shape`."
             )
-        small, affine = is_small_and_grey(fmt.shape), self.affine
-        crop_scale = _crop_scale(self.crop_scale, small)
-        if isinstance(affine, str) and affine == "auto":
+        small = fmt.shape[0] == 1 and max(fmt.shape[1:]) <= 32  # as of characters
+        flip, crop_scale, affine = self.flip, self.crop_scale, self.affine
+        if _is_auto(crop_scale):
+            crop_scale = (0.5, 1.0) if small else (0.2, 1.0)
+        low, high = _pair(crop_scale)
+        if not 0 < low <= high <= 1:
+            raise ValueError(
+                "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1; "
+                f"got {crop_scale!r}."
+            )
+        if _is_auto(affine):
             affine = USUAL_TILT if small and images_lean(samples) else (0.0, 0.0)
-        flip = self.flip
-        if flip == "auto":
+        rotation, shear = _pair(affine)
+        if not (0 <= rotation <= 180 and 0 <= shear <= 45):
+            raise ValueError(
+                "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to "
+                f"180 and from 0 to 45; got {affine!r}."
+            )
+        if _is_auto(flip):
             flip = mirror_images_look_alike(samples)
         return ImageAugmentation(
             colours=self.colours,
             flip=bool(flip),
-            crop_scale=crop_scale,
-            affine=_affine(affine),
+            crop_scale=(low, high),
+            affine=(rotation, shear),
         )
 
 
@@ -147,22 +160,9 @@ NAMED = {
 
 
 def resolve_augmentation(augmentation, samples):
-    """Turn an estimator's `augmentation` into an object without "auto".
+    """An estimator's `augmentation` as an object without "auto", a callable or None.
 
-    Parameters
-    ----------
-    augmentation : str, ImageAugmentation, VectorAugmentation, callable or None
-    samples : Samples
-        Those of the fit.
-
-    Returns
-    -------
-    ImageAugmentation, VectorAugmentation, callable or None
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `augmentation` is anything else, or is not for such samples.
+    Raises ValueError or TypeError if it is anything else, or is not for such samples.
     """
     if isinstance(augmentation, str) and augmentation in NAMED:
         augmentation = NAMED[augmentation][0 if samples.format.is_image else 1]
@@ -178,33 +178,14 @@ def resolve_augmentation(augmentation, samples):
     )
 
 
-def _crop_scale(crop_scale, small_and_grey) -> tuple[float, float]:
-    """The range of crops as floats, or ValueError."""
-    if isinstance(crop_scale, str) and crop_scale == "auto":
-        return (0.5, 1.0) if small_and_grey else (0.2, 1.0)
-    try:
-        low, high = floats(crop_scale)
-        valid = 0 < low <= high <= 1
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ValueError(
-            "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1; "
-            f"got {crop_scale!r}."
-        )
-    return low, high
+def _is_auto(value) -> bool:
+    return isinstance(value, str) and value == "auto"
 
 
-def _affine(affine) -> tuple[float, float]:
-    """Rotation and shear as floats, or ValueError."""
+def _pair(values) -> tuple[float, float]:
+    """Two floats, which are NaN if the values are anything else."""
     try:
-        rotation, shear = floats(affine)
-        valid = 0 <= rotation <= 180 and 0 <= shear <= 45
+        first, second = floats(values)
     except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ValueError(
-            "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to 180 "
-            f"and from 0 to 45; got {affine!r}."
-        )
-    return rotation, shear
+        return math.nan, math.nan
+    return first, second

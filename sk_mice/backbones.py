@@ -209,25 +209,10 @@ NAMED = {
 
 
 def resolve_backbone(backbone, shape, device):
-    """Turn an estimator's `backbone` into an object, a module or a factory.
+    """An estimator's `backbone` as an object, a module or a factory.
 
-    Parameters
-    ----------
-    backbone : str, Backbone, nn.Module or callable
-        "auto" is "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18" for
-        images on an accelerator.
-    shape : tuple (C, H, W) or (F,)
-        Shape of one view.
-    device : torch.device
-
-    Returns
-    -------
-    Backbone, nn.Module or callable
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `backbone` is anything else.
+    "auto" is "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18" for
+    images on an accelerator. Raises ValueError or TypeError for anything else.
     """
     if isinstance(backbone, str):
         if backbone == "auto":
@@ -261,30 +246,23 @@ def weight_count(resolved, shape) -> tuple[int, int]:
     """Numbers of weights and of features F, without allocating memory for them.
 
     For the user's own networks they may be unknown. To be called within `OwnDraws`.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is invalid, or there are too many weights for any tensor.
+    Raises ValueError if a parameter is invalid, or there are too many weights for any
+    tensor.
     """
-    if isinstance(resolved, nn.Module):
-        return sum(weight.numel() for weight in _weights(resolved)), 1
+    if isinstance(resolved, nn.Module):  # layers that are lazy have no size yet
+        sized = (p for p in resolved.parameters() if not nn.parameter.is_lazy(p))
+        return sum(weight.numel() for weight in sized), 1
     if not isinstance(resolved, Backbone):
         return 0, 1
     resolved._validate_params()  # whose error is a TypeError, too
     try:
         with torch.device("meta"):
-            weights = list(_weights(resolved.build(shape)))
+            weights = list(resolved.build(shape).parameters())
     except (OverflowError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"`backbone` must have weights that can be counted; got {resolved!r}."
         ) from error
     return sum(weight.numel() for weight in weights), len(weights[-1])
-
-
-def _weights(module):
-    """Parameters, without those of lazy layers, which have no size yet."""
-    return (p for p in module.parameters() if not nn.parameter.is_lazy(p))
 
 
 def _no_backbone(got) -> str:
@@ -305,13 +283,7 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def feature_count(backbone: nn.Module, shape) -> int:
-    """F of a backbone that maps (B, *shape) to (B, F).
-
-    Raises
-    ------
-    ValueError
-        If it does not.
-    """
+    """F of a backbone that maps (B, *shape) to (B, F), or ValueError."""
     was_training = backbone.training
     backbone.eval()  # a probe must not touch batch-norm statistics
     with torch.no_grad(), _device(backbone):  # for tensors that the module makes

@@ -55,15 +55,14 @@ def clustering_accuracy_score(y_true, y_pred):
     ----------
     y_true : array-like of shape (n_samples,)
         Classes: numbers, strings or, in an array, any hashable objects.
-
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 
     Returns
     -------
     accuracy : float
-        Share of the samples whose cluster is matched with their class, from above
-        0 to 1.
+        Share of the samples whose cluster is matched with their class: above 0, and 1
+        only if the clusters are the classes.
 
     Raises
     ------
@@ -76,11 +75,10 @@ def clustering_accuracy_score(y_true, y_pred):
 
     Notes
     -----
-    The matching maximises the number of agreeing samples (the Hungarian method
-    [1]_). If there are more clusters than classes, samples in clusters without a
-    class count as wrong; if there are fewer, samples of classes without a cluster
-    do. Both splitting a class and merging two classes lower the accuracy, and only
-    the classes themselves reach 1.
+    The matching maximises the number of agreeing samples (the Hungarian method [1]_).
+    Samples in clusters without a class count as wrong, and so do samples of classes
+    without a cluster. Both splitting a class and merging two classes therefore lower
+    the accuracy.
 
     References
     ----------
@@ -95,8 +93,7 @@ def clustering_accuracy_score(y_true, y_pred):
     >>> clustering_accuracy_score([0, 0, 1, 1], [5, 5, 6, 7])
     0.75
     """
-    classes, clusters = _encode_pair(y_true, y_pred)
-    counts, matched = _match(classes[1], clusters[1])
+    *_, counts, matched = _matching(y_true, y_pred)
     return float(counts[matched].sum() / counts.sum())
 
 
@@ -107,7 +104,6 @@ def match_labels(y_true, y_pred):
     ----------
     y_true : array-like of shape (n_samples,)
         Classes: numbers, strings or, in an array, any hashable objects.
-
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 
@@ -136,8 +132,7 @@ def match_labels(y_true, y_pred):
     >>> match_labels([0, 0, 0, 1, 1], [5, 5, 7, 6, 6]).tolist()
     [0, 0, 2, 1, 1]
     """
-    (classes, class_codes), (clusters, cluster_codes) = _encode_pair(y_true, y_pred)
-    _, (rows, columns) = _match(class_codes, cluster_codes)
+    classes, clusters, codes, _, (rows, columns) = _matching(y_true, y_pred)
     unmatched = np.setdiff1d(np.arange(len(clusters)), columns)
     # Positions in: the classes, then the names of the clusters left over.
     position = np.empty(len(clusters), dtype=np.intp)
@@ -145,21 +140,24 @@ def match_labels(y_true, y_pred):
     position[unmatched] = len(classes) + np.arange(len(unmatched))
     if len(unmatched):
         classes = _with_new_names(classes, clusters[unmatched])
-    return classes[position][cluster_codes]
+    return classes[position][codes]
 
 
-def _encode_pair(y_true, y_pred):
-    """Distinct values and codes of both arguments."""
+def _matching(y_true, y_pred):
+    """Classes, clusters, codes of the latter, counts of each pair, the best pairs."""
     y_true = column_or_1d(_as_array(y_true))
     y_pred = column_or_1d(_as_array(y_pred))
     check_consistent_length(y_true, y_pred)
     if len(y_true) == 0:
         raise ValueError("`y_true` and `y_pred` must not be empty; got 0 samples.")
-    return _encode(y_true), _encode(y_pred)
+    (classes, class_codes), (clusters, codes) = _encode(y_true), _encode(y_pred)
+    counts = contingency_matrix(class_codes, codes)
+    matched = linear_sum_assignment(counts, maximize=True)
+    return classes, clusters, codes, counts, matched
 
 
 def _as_array(y):
-    """Return an array that keeps each value's type: 1 and "1" stay two labels."""
+    """An array that keeps each value's type: 1 and "1" stay two labels."""
     array = np.asarray(y)
     if array.dtype.kind != "U" or hasattr(y, "dtype"):
         return array
@@ -187,19 +185,13 @@ def _object_array(values):
     return array
 
 
-def _match(class_codes, cluster_codes):
-    """Return counts, of shape (n_classes, n_clusters), and their best matching."""
-    counts = contingency_matrix(class_codes, cluster_codes)
-    return counts, linear_sum_assignment(counts, maximize=True)
-
-
 def _with_new_names(classes, clusters):
     """Append to the classes a name for each cluster that is none of them."""
     if classes.dtype.kind not in "biuf":
         known = set(classes.tolist())
         return np.append(classes, [_new_name(cluster, known) for cluster in clusters])
-    numbers = range(1, len(clusters) + 1)
-    new = np.array([classes.max().item() + number for number in numbers])
+    largest = classes.max().item()
+    new = np.array([largest + i + 1 for i in range(len(clusters))])
     # Numbers stay of the type of the classes where it holds them.
     kept = new.astype(classes.dtype)
     return np.append(classes, kept if np.array_equal(kept, new) else new)
@@ -226,16 +218,14 @@ SCORERS = {"acc": acc_scorer, "nmi": nmi_scorer, "ari": ari_scorer}
 def silhouette_scorer(estimator, X, y=None):
     """Mean silhouette [1]_ of an estimator's clusters, by cosine distance.
 
-    Use it like any scorer, as in ``GridSearchCV(..., scoring=silhouette_scorer)``. It
-    needs no classes.
+    A scorer that needs no classes: ``GridSearchCV(..., scoring=silhouette_scorer)``.
 
     Parameters
     ----------
     estimator : object
-        A fitted estimator. `predict` gives the clusters and `transform` the embeddings.
-        If the estimator has no `transform`, or has `cluster_centers_`, so that
-        `transform` gives distances to centres, the embeddings are the input of the
-        estimator, or of the last step of a pipeline.
+        A fitted estimator, or a Pipeline that ends in one. `predict` gives the clusters
+        and `transform` the embeddings. Without `transform`, or with `cluster_centers_`,
+        so that `transform` gives distances to centres, its input counts as embeddings.
     X : array-like
         Samples, as `predict` takes them.
     y : Ignored
@@ -259,8 +249,8 @@ def silhouette_scorer(estimator, X, y=None):
     whose silhouettes are hard to compare.
 
     The mean cosine distance of a unit vector to a cluster is one minus its product
-    with the mean of the cluster. The exact silhouette therefore needs time and memory
-    in proportion to the number of samples. Other distances need all pairs.
+    with the mean of the cluster. Time and memory therefore grow with the number of
+    samples, and not, as for other distances, with that of all pairs.
 
     References
     ----------

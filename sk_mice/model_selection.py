@@ -12,7 +12,6 @@
 """
 
 from dataclasses import dataclass
-from numbers import Integral
 
 import numpy as np
 from sklearn.base import clone
@@ -43,10 +42,9 @@ LEAST_SAMPLES = 4  # two for each half
 def stability(estimator, X, *, n_repeats=20, random_state=None):
     """Whether an estimator finds the same clusters in other samples.
 
-    The samples are split into two halves at random, and a clone of the estimator is
-    fitted to each. Both models then cluster both halves: on each half, one model has
-    found its clusters and the other transfers its own [1]_. The stability is the
-    adjusted Rand index of the two partitions, averaged over the two halves.
+    The samples are split into two halves at random, a clone of the estimator is fitted
+    to each, and both models cluster both halves [1]_. The stability is the adjusted
+    Rand index of the two models' partitions, averaged over the two halves.
 
     Parameters
     ----------
@@ -58,9 +56,9 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     n_repeats : int, default=20
         Number of random splits. Each costs two fits to half of the samples.
     random_state : int, RandomState instance or None, default=None
-        Decides the splits and every parameter of the estimator whose name ends in
-        `random_state`, also in the steps of a Pipeline. Pass an int for repeatable
-        results.
+        Determines the splits and every parameter of the estimator whose name ends in
+        `random_state`, also in the steps of a Pipeline; an int makes the results
+        reproducible.
 
     Returns
     -------
@@ -85,8 +83,8 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     matching of their clusters, and divide by the same figure for random labels. The
     adjusted Rand index is already corrected for chance and needs no matching.
 
-    Stable clusters need not be the classes that you have in mind. A few large clusters
-    are often more stable than these.
+    Stable clusters need not be the classes that you have in mind: a few large clusters
+    are often more stable.
 
     References
     ----------
@@ -128,9 +126,8 @@ def choose_n_clusters(
 ):
     """Choose the number of clusters by stability, without classes.
 
-    For each candidate, the `stability` of the estimator's clusters is measured over
-    several random splits of the samples into halves. The choice is the largest
-    candidate whose mean stability is within one standard error of the best one.
+    The choice is the largest candidate whose mean `stability`, over several random
+    splits of the samples into halves, is within one standard error of the best one.
 
     Parameters
     ----------
@@ -146,25 +143,24 @@ def choose_n_clusters(
         Number of random splits, at least 2; all candidates have the same ones. The
         cost is ``2 * n_repeats * len(candidates)`` fits to half of the samples.
     random_state : int, RandomState instance or None, default=None
-        Decides the splits and every parameter of the estimator whose name ends in
-        `random_state`, also in the steps of a Pipeline. Pass an int for repeatable
-        results.
+        Determines the splits and every parameter of the estimator whose name ends in
+        `random_state`, also in the steps of a Pipeline; an int makes the results
+        reproducible.
     verbose : int, default=0
         1 shows a progress bar over all fits and, after the first one, the time left.
 
     Returns
     -------
     choice : NClustersChoice
-        The choice is `n_clusters`, the measurements are `table`, and `plot` draws them.
-        Printing it shows the table. Fit the final model with this number to all
-        samples.
+        Its `n_clusters` is the choice. Print it for the measurements, which `table`
+        holds and `plot` draws. Fit the final model with this number to all samples.
 
     Raises
     ------
     ValueError
-        If `estimator` has no parameter `n_clusters`, a candidate is no integer or out
-        of range, X has too few samples or another parameter is out of its range; all
-        before the first fit.
+        Before the first fit: if `estimator` has no parameter `n_clusters`, a candidate
+        is no integer or out of range, X has too few samples or another parameter is out
+        of its range.
 
     See Also
     --------
@@ -173,20 +169,18 @@ def choose_n_clusters(
 
     Notes
     -----
-    The largest number of clusters that is found again with hardly any loss is the rule
-    of Tibshirani and Walther [1]_. They draw the line at a fixed value of their own
-    measure; here it is one standard error below the best, as in the selection of a
-    model by cross-validation [2]_. Where clusters are clearly apart, several numbers
-    are stable, since whole clusters merge in the same way in each half, and the largest
-    of these says the most.
+    The rule is that of Tibshirani and Walther [1]_, who take the largest number above a
+    fixed value of their own measure of stability. The standard error is as in the
+    selection of a model by cross-validation [2]_; as the repeats share samples, it is
+    rather too small. Several numbers may be stable, since clusters that are clearly
+    apart merge in the same way in each half. The largest of them says the most.
 
     The silhouette is that of each model's clusters of the half that it was not fitted
-    to. It takes no part in the choice: it leans towards few clusters.
+    to. It takes no part in the choice, because it leans towards few clusters.
 
-    The function compares the candidates with each other. It does not tell whether there
-    are any clusters: k-means finds the same four quarters of a uniform square again and
-    again. A single cluster cannot be compared. The repeats share samples, so that the
-    standard error is rather too small.
+    The candidates are compared with each other, which does not tell whether there are
+    any clusters: k-means finds the same four quarters of a uniform square again and
+    again. A single cluster cannot be a candidate.
 
     References
     ----------
@@ -245,10 +239,10 @@ class NClustersChoice:
     n_clusters : int
         The largest candidate whose mean stability is at least `threshold`.
     table : list of dict
-        A row for each candidate, by size: `n_clusters`, and of each of `stability` and
-        `silhouette` the mean and the standard deviation over the repeats, as in
-        `stability_mean` and `stability_std`. ``pandas.DataFrame(choice.table)`` makes a
-        data frame of it.
+        A row for each candidate, by size: `n_clusters`, and the mean and the standard
+        deviation over the repeats, in `stability_mean`, `stability_std`,
+        `silhouette_mean` and `silhouette_std`. ``pandas.DataFrame(choice.table)`` is a
+        data frame.
     threshold : float
         The best mean stability less its standard error.
     n_repeats : int
@@ -292,25 +286,14 @@ class NClustersChoice:
             errors = [row[f"{measure}_std"] for row in self.table]
             errors = np.array(errors) / np.sqrt(self.n_repeats)
             ax.errorbar(numbers, means, errors, label=measure, capsize=3, **style)
+        chosen = self.n_clusters, means[numbers.index(self.n_clusters)]
         ring = {"s": 200, "facecolors": "none", "edgecolors": "C3", "linewidths": 2}
-        ax.scatter(
-            self.n_clusters,
-            means[numbers.index(self.n_clusters)],
-            label=f"choice: {self.n_clusters} clusters",
-            zorder=3,
-            **ring,
-        )
-        ax.axhline(
-            self.threshold,
-            color="C0",
-            linestyle="--",
-            linewidth=1,
-            label="best stability less its standard error",
-        )
-        ax.set(
-            xlabel="number of clusters",
-            ylabel=f"mean over {self.n_repeats} random splits",
-        )
+        ax.scatter(*chosen, label=f"choice: {chosen[0]} clusters", zorder=3, **ring)
+        dashed = {"color": "C0", "linestyle": "--", "linewidth": 1}
+        label = "best stability less its standard error"
+        ax.axhline(self.threshold, label=label, **dashed)
+        ylabel = f"mean over {self.n_repeats} random splits"
+        ax.set(xlabel="number of clusters", ylabel=ylabel)
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.grid(alpha=0.3)
         ax.legend()
@@ -388,17 +371,17 @@ def _agreement(models, halves):
 
 def _name_of_n_clusters(estimator):
     """Name of the parameter `n_clusters` of an estimator, or of its last step's."""
-    name, last = "n_clusters", estimator
-    prefix = ""
+    prefix, last = "", estimator
     while isinstance(last, Pipeline):
         step, last = last.steps[-1]
         prefix += f"{step}__"
-    if prefix + name not in clone(estimator).get_params():
+    name = f"{prefix}n_clusters"
+    if name not in clone(estimator).get_params():
         raise ValueError(
             "`estimator`, or the last step of a Pipeline, must have a parameter "
             f"`n_clusters`; got {last!r}."
         )
-    return prefix + name
+    return name
 
 
 def _check_n_samples(X):
@@ -423,7 +406,6 @@ def _check_candidates(candidates, n_samples):
     if not values:
         raise ValueError(f"{rule}; got none.")
     for value in values:
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not (whole and 2 <= value <= most):
+        if not Count(2, most).is_satisfied_by(value):
             raise ValueError(f"{rule}; got {value!r}.")
     return sorted({int(value) for value in values})

@@ -2,22 +2,22 @@
 
 Each recipe is a read-only mapping of parameters, to be passed with ``**``. To change a
 value, write ``PaperMiCE(**(CIFAR10 | {"max_epochs": 100}))``. The paper's recipes are
-for `sk_mice.ablations.PaperMiCE`, ours for `MiCEClustering`. Those whose names end in
-``_MOCO`` are for `PaperMoCo` and `MoCo`. They have the same values, as in the paper
+for `sk_mice.ablations.PaperMiCE`, ours for `MiCEClustering`. Each has one of the same
+values for `PaperMoCo` or `MoCo`, with ``_MOCO`` at the end of its name, as in the paper
 ("MoCo [...] follows the same hyper-parameter settings as MiCE").
 
 The paper's
     ``CIFAR10``, ``CIFAR100_20``, ``STL10``, ``IMAGENET_DOG``: from random weights, as
-    in its Table 1, and each with its ``..._MOCO``. Recipes do not set parameters on
-    which no result should depend, such as `device`, nor `random_state`.
+    in its Table 1. Recipes do not set parameters on which no result should depend, such
+    as `device`, nor `random_state`.
 
     ``FINETUNE``: the changes for the second of two fits in the comparison with SCAN,
-    "MiCE pre-training + MiCE".
+    "MiCE pre-training + MiCE". It has no ``_MOCO``.
 
 Ours
-    ``DIGITS_CPU``, ``FASHION_MNIST_CPU``, ``CIFAR10_GPU``, and each with its
-    ``..._MOCO``: the defaults, with a number of epochs for minutes on a CPU or half an
-    hour on a GPU. The last has not been measured.
+    ``DIGITS_CPU``, ``FASHION_MNIST_CPU``, ``CIFAR10_GPU``: the defaults, with a number
+    of epochs for minutes on a CPU or half an hour on a GPU. The last has not been
+    measured.
 
 Where the authors' code differs from their text
     - Warm-up: the text has none. The code, which produced the tables, raises the rate
@@ -76,16 +76,12 @@ __all__ = [
 _OF_THE_MIXTURE = {"n_clusters", "kappa", "gating_prototypes", "init"}
 
 
-def _recipe(*parts, **values):
-    joined = {}
-    for part in parts:
-        joined |= part
-    return MappingProxyType(joined | values)
+def _recipe(common=(), **values):
+    return MappingProxyType(dict(common, **values))
 
 
 def _for_moco(recipe):
-    kept = {name: v for name, v in recipe.items() if name not in _OF_THE_MIXTURE}
-    return MappingProxyType(kept)
+    return _recipe({k: v for k, v in recipe.items() if k not in _OF_THE_MIXTURE})
 
 
 # ------------------------------------------------------------------------- the paper's
@@ -110,7 +106,6 @@ _PAPER = _recipe(
     # Appendix, "Training time": the GPU that was used, a GTX 1080 Ti, has no bfloat16.
     precision="float32",
 )
-_WARMUP_EPOCHS = 10  # the authors' code
 
 
 def _schedule(n_epochs, *milestones):
@@ -118,21 +113,20 @@ def _schedule(n_epochs, *milestones):
     return {
         "max_epochs": n_epochs,
         "schedule": tuple(epoch / n_epochs for epoch in milestones),  # each times 0.1
-        "warmup": _WARMUP_EPOCHS / n_epochs,
+        "warmup": 10 / n_epochs,  # the authors' code
     }
 
 
 # Clusters: Table 2. Epochs and milestones: appendix.
 _CIFAR = _schedule(1000, 480, 640, 800)
-CIFAR10 = _recipe(_PAPER, _CIFAR, n_clusters=10)
-CIFAR100_20 = _recipe(_PAPER, _CIFAR, n_clusters=20)
+CIFAR10 = _recipe(_PAPER | _CIFAR, n_clusters=10)
+CIFAR100_20 = _recipe(_PAPER | _CIFAR, n_clusters=20)
 STL10 = _recipe(
-    _PAPER,
-    _schedule(6000, 3000, 4000, 5000),
+    _PAPER | _schedule(6000, 3000, 4000, 5000),
     n_clusters=10,
     queue_size=12800,  # appendix, "because of the smaller data size"
 )
-IMAGENET_DOG = _recipe(_PAPER, _schedule(3000, 1500, 2000, 2500), n_clusters=15)
+IMAGENET_DOG = _recipe(_PAPER | _schedule(3000, 1500, 2000, 2500), n_clusters=15)
 
 CIFAR10_MOCO = _for_moco(CIFAR10)
 CIFAR100_20_MOCO = _for_moco(CIFAR100_20)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, PngImagePlugin
 
 from sk_mice import datasets
-from sk_mice.datasets import _decoding, _folder, load_image_folder
+from sk_mice.datasets import _decoding, load_image_folder
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (12, 16, 3)).astype(np.uint8)
@@ -391,9 +391,9 @@ def test_a_link_to_a_folder_above_path(tmp_path):
 
 def test_more_entries_than_are_looked_at(tmp_path, monkeypatch):
     write(tmp_path, {f"{k % 2}/{k}.png": encoded() for k in range(6)})
-    monkeypatch.setattr(_folder, "MOST_ENTRIES", 8)
+    monkeypatch.setattr(datasets, "MOST_ENTRIES", 8)
     assert len(load_image_folder(tmp_path, 4)[0]) == 6
-    monkeypatch.setattr(_folder, "MOST_ENTRIES", 7)
+    monkeypatch.setattr(datasets, "MOST_ENTRIES", 7)
     with pytest.raises(ValueError, match=r"`path` must hold at most 7 files and fold"):
         load_image_folder(tmp_path, 4)
 

@@ -8,7 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from sk_mice._engine.data import Samples, infer_format
-from sk_mice._engine.views.invariances import (
+from sk_mice._engine.invariances import (
     _sheared,
     _shrunk,
     gain_of_leaning,

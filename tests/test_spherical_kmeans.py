@@ -20,8 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from sk_mice import SphericalKMeans
-from sk_mice._cosine_kmeans import Assignment
-from sk_mice._cosine_rows import UnitRows, distinct_rows
+from sk_mice._cosine_kmeans import Assignment, UnitRows, distinct_rows
 
 
 def directions(n_samples, n_features, n_clusters, noise=0.7, seed=0):
@@ -396,9 +395,9 @@ def test_equal_rows_are_recognised(as_given, dtype):
     pick = rng.permutation(np.r_[np.arange(len(distinct)), rng.integers(1560, size=99)])
     X = distinct[pick].astype(dtype)
     X[::2, 2] = 0.0
-    rows = UnitRows(as_given(X))
     weight = rng.uniform(1, 2, size=len(X))
-    index, mass = distinct_rows(rows, weight, np.random.RandomState(0))
+    rows = UnitRows(as_given(X), weight)
+    index, mass = distinct_rows(rows, np.random.RandomState(0))
     assert len(index) == len(distinct)
     np.testing.assert_allclose(
         mass, np.bincount(pick, weights=weight)[pick[index]], rtol=1e-12

@@ -11,8 +11,7 @@ from torch.nn.functional import affine_grid, grid_sample, interpolate
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2 import functional as reference
 
-from sk_mice._engine.views import make_views
-from sk_mice._engine.views.colours import (
+from sk_mice._engine.colours import (
     blur,
     blur_matrix,
     colour_basis,
@@ -20,8 +19,8 @@ from sk_mice._engine.views.colours import (
     lift,
     map_colours,
 )
-from sk_mice._engine.views.geometry import crop_boxes, sampling_grid
-from sk_mice._engine.views.vectors import corrupt
+from sk_mice._engine.geometry import crop_boxes, sampling_grid
+from sk_mice._engine.views import corrupt, make_views
 from sk_mice.augmentation import NAMED, ImageAugmentation
 
 LUMA = torch.tensor([0.299, 0.587, 0.114])
@@ -543,23 +542,3 @@ def test_a_callable_for_vectors():
     wrong = make_views((4,), mean=[0] * 4, std=[1] * 4, augmentation=lambda x, g: x.T)
     with pytest.raises(ValueError, match=r"`augmentation` .* \(15, 4\) .* \(4, 15\)"):
         wrong(batch, 3, seeded())
-
-
-# Refusals
-
-
-@pytest.mark.parametrize(
-    ("shape", "parameters", "message"),
-    [
-        ((2, 8, 8), {}, r"`shape` must be \(C, H, W\) .* got \(2, 8, 8\)"),
-        ((8, 8), {}, r"`shape` must be .* got \(8, 8\)"),
-        ((3, 0, 8), {}, r"`shape` must be .* positive; got \(3, 0, 8\)"),
-        ((0,), {}, r"`shape` must be .* got \(0,\)"),
-        ((1, 8, 8), {"mean": [0, 0]}, r"`mean` .* 1 in all; got shape \(2,\)"),
-        ((3,), {"std": torch.ones(2)}, r"`std` .* 3 in all; got shape \(2,\)"),
-    ],
-)
-def test_refusals_name_the_parameter_the_rule_and_what_came(shape, parameters, message):
-    given = {"mean": [0.0] * shape[0], "std": [1.0] * shape[0]} | parameters
-    with pytest.raises(ValueError, match=message):
-        make_views(shape, **given)

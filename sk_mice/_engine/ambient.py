@@ -1,6 +1,9 @@
-"""Keep torch's global settings and generators out of fits and predictions."""
+"""What is global, around fits: settings and generators of torch, freed memory."""
 
+import ctypes
 import os
+import sys
+import threading
 import zlib
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -9,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["OwnDraws", "own_settings", "spawn_seed"]
+__all__ = ["OwnDraws", "kept_memory", "own_settings", "spawn_seed"]
 
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
@@ -95,7 +98,7 @@ class OwnDraws(TorchDispatchMode):
             func = _with_generator(func)
             if kwargs.get("generator") is None:
                 self.used = True
-                if _takes_generator(func):
+                if "generator" in _names(func):
                     kwargs["generator"] = self._generator(args, kwargs.get("device"))
         return func(*args, **kwargs)
 
@@ -114,19 +117,70 @@ class OwnDraws(TorchDispatchMode):
 def _with_generator(func):
     """The form of a random operation that takes a generator, if there is one."""
     names = _names(func)
-    if "generator" in names:
-        return func
-    for overload in func.overloadpacket.overloads():
-        other = getattr(func.overloadpacket, overload)
-        if _names(other) - {"generator"} == names and _takes_generator(other):
-            return other
+    if "generator" not in names:
+        for overload in func.overloadpacket.overloads():
+            other = getattr(func.overloadpacket, overload)
+            if _names(other) == names | {"generator"}:
+                return other
     return func
-
-
-def _takes_generator(func) -> bool:
-    return "generator" in _names(func)
 
 
 @cache
 def _names(func) -> frozenset[str]:
     return frozenset(argument.name for argument in func._schema.arguments)
+
+
+# -------------------------------------------------------------------- freed memory
+
+# Parameters of mallopt(3), with the values at which glibc's own adjustment ends.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+THRESHOLD, MMAP_MAX = 32 * 2**20, 65536
+
+_lock = threading.Lock()
+_n_users = 0
+
+
+@contextmanager
+def kept_memory(device: torch.device):
+    """Let the process keep the memory that it frees, while steps run on a CPU.
+
+    glibc returns large blocks to the system when they are freed. The system then hands
+    them out zeroed, with a page fault for each page. A training step frees hundreds of
+    megabytes and requests them again.
+
+    At the end, free memory is returned. There is no effect without glibc, if the
+    environment has settings for its memory, or on other devices than a CPU. Contexts
+    may be nested and used by several threads, but only blocks of the main thread, and
+    those of other threads up to 64 MiB, are kept.
+    """
+    global _n_users
+    libc = _glibc() if device.type == "cpu" else None
+    if libc is None:
+        yield
+        return
+    with _lock:
+        _n_users += 1
+        if _n_users == 1:
+            libc.mallopt(M_MMAP_MAX, 0)  # no block of its own for large requests
+            libc.mallopt(M_TRIM_THRESHOLD, -1)  # never trim
+    try:
+        yield
+    finally:
+        with _lock:
+            _n_users -= 1
+            if _n_users == 0:
+                libc.mallopt(M_MMAP_MAX, MMAP_MAX)
+                libc.mallopt(M_MMAP_THRESHOLD, THRESHOLD)
+                libc.mallopt(M_TRIM_THRESHOLD, 2 * THRESHOLD)
+                libc.malloc_trim(0)
+
+
+def _glibc():
+    """The C library, if it is glibc and the environment does not configure it."""
+    set_already = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
+        name.startswith("MALLOC_") and name.endswith("_") for name in os.environ
+    )
+    if sys.platform != "linux" or set_already:
+        return None
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "gnu_get_libc_version") else None

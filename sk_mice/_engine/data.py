@@ -77,7 +77,7 @@ def infer_format(X, image_shape=None) -> SampleFormat:
     Parameters
     ----------
     X : ndarray of shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, F)
-        Finite numbers; may be a memory map, which is read in pieces.
+        May be a memory map, which is read in pieces.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), optional
         Takes the rows of a two-dimensional X for flattened images.
 
@@ -88,7 +88,7 @@ def infer_format(X, image_shape=None) -> SampleFormat:
     Raises
     ------
     ValueError
-        If the shape fits no image layout or more than one.
+        If a value is not finite, or the shape fits no image layout or more than one.
     """
     if 0 in X.shape:
         raise ValueError(f"X must hold samples with values; got shape {X.shape}.")

@@ -7,7 +7,9 @@ The classes are for scores; no estimator needs them.
 
 import gzip
 import os
+import warnings
 import zlib
+from heapq import heappop, heappush
 from numbers import Integral
 from pathlib import Path
 
@@ -18,11 +20,12 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from .._progress_bar import tqdm
 from ._decoding import LONGEST_SIDE, Decoder
-from ._folder import classes_of, find_files, report
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
 WHITE_OF_16_BITS = 65535
+LISTED = 20  # of the files left out that an error names; a warning names all
+MOST_ENTRIES = 10_000_000  # of a folder
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 FASHION_MNIST_FILES = (
@@ -159,19 +162,87 @@ def load_image_folder(
     tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
         delayed(load)(row) for row in range(len(found))
     )
-    bar = tqdm(tasks, "Images", len(found), unit="", disable=not verbose)
-    reasons = list(bar)
+    reasons = list(tqdm(tasks, "Images", len(found), unit="", disable=not verbose))
 
     good = [row for row, reason in enumerate(reasons) if reason is None]
-    bad = zip(found, reasons, strict=True)
-    problems += [(parts, reason) for parts, reason in bad if reason is not None]
+    tried = zip(found, reasons, strict=True)
+    problems += [(parts, reason) for parts, reason in tried if reason is not None]
     report(problems, root, on_error)
     if not good:
         raise ValueError(f"`path` must hold images; there are none in {root!r}.")
     files = [found[row] for row in good]
-    y, names = classes_of(files)
+    names = sorted({parts[0] for parts in files if len(parts) > 1})
+    number = {name: k for k, name in enumerate(names)}
+    y = np.array([number.get(parts[0], -1) for parts in files], dtype=np.int64)
     X = X if len(good) == len(X) else X[good]
     return X, y, names, np.array(["/".join(parts) for parts in files], dtype=object)
+
+
+def find_files(root):
+    """Files below `root`, as sorted tuples of parts, and folders that give none, why.
+
+    Sorted by parts, so that a folder's files stay together whatever its name. Folders
+    are entered once each, and paths without links come first.
+    """
+    os.scandir(root).close()  # raises if it is no folder
+    pending = [(False, (), ())]  # a heap: by a link, parts, folders above
+    entered, files, problems, number = set(), [], [], 0
+    while pending:
+        linked, parts, above = heappop(pending)
+        folder = os.path.join(root, *parts)
+        here = os.path.realpath(folder)
+        if here in above:
+            problems.append((parts, "links to a folder that it lies in"))
+        if here in entered:
+            continue
+        entered.add(here)
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    number += 1
+                    if number > MOST_ENTRIES:
+                        raise ValueError(
+                            f"`path` must hold at most {MOST_ENTRIES:,} files and "
+                            f"folders, links followed; {root!r} holds more."
+                        )
+                    if entry.name.startswith("."):
+                        continue
+                    by_link = linked or entry.is_symlink()
+                    found = by_link, (*parts, entry.name)
+                    if os.path.isdir(entry.path):
+                        heappush(pending, (*found, (*above, here)))
+                    else:
+                        files.append((*found, _place(entry, here)))
+        except OSError as error:
+            problems.append((parts, error.strerror))
+    paths = {}
+    for _, parts, place in sorted(files):
+        paths.setdefault(place, parts)
+    return sorted(paths.values()), problems
+
+
+def _place(entry, folder):
+    """What tells a file from others, whichever path leads to it."""
+    if not entry.is_symlink():
+        return folder, entry.name
+    # Links that lead to nothing are listed one by one.
+    real = os.path.realpath(entry) if os.path.exists(entry) else entry.path
+    return os.path.split(real)
+
+
+def report(problems, root, on_error):
+    """One error, or one warning, for all that are not in X."""
+    if not problems:
+        return
+    shown = sorted(problems)[: LISTED if on_error == "raise" else None]
+    lines = [f"  {'/'.join(parts)!r}: {reason}" for parts, reason in shown]
+    if len(shown) < len(problems):
+        lines.append(f"  and {len(problems) - len(shown)} more")
+    listing = "\n".join(lines)
+    message = f"{len(problems)} of what is in {root!r} cannot be read as an image"
+    if on_error == "raise":
+        raise ValueError(f'{message}; on_error="warn" leaves it out.\n{listing}')
+    warnings.warn(f"{message} and is left out.\n{listing}", stacklevel=4)
 
 
 def load_digits():

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import struct
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import product
 from numbers import Integral
 from threading import Condition, Lock
@@ -31,26 +31,11 @@ from PIL import (
     UnidentifiedImageError,
 )
 
-try:
-    from PIL import AvifImagePlugin
-except ImportError:  # before Pillow 11.3
-    AvifImagePlugin = None
-
 LONGEST_SIDE = 4096
 PIECE = 512  # side of the pieces that are converted one after the other
 # TGA comes last, as it has no signature.
-FORMATS = [
-    "JPEG",
-    "PNG",
-    "GIF",
-    "BMP",
-    "TIFF",
-    "WEBP",
-    "AVIF",
-    "JPEG2000",
-    "PPM",
-    "TGA",
-]
+FORMATS = ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF"]
+FORMATS += ["JPEG2000", "PPM", "TGA"]
 # Bytes that a decoder takes for a pixel, beside those of the image: planes of 32 bits,
 # frames, strips, copies.
 WORKING = {"AVIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
@@ -87,20 +72,17 @@ class Decoder:
 
     def into(self, row, path):
         """Decode a file into a row; returns why that is impossible, or None."""
-        taken = []
-        try:
-            return self._tried(row, path, taken)
-        finally:  # when the image is freed, and the frames of an error, too
-            DECODING.give_back(sum(taken))
+        with ExitStack() as at_the_end:  # the image is freed, and an error's frames
+            return self._tried(row, path, at_the_end)
 
-    def _tried(self, row, path, taken):
+    def _tried(self, row, path, at_the_end):
         try:
             _check_file(path)
             with _File(path) as file, _opened(file) as image:
                 _check_pixels(image.size)
                 needed = self._bytes(image, file.length)
                 DECODING.take(needed)
-                taken.append(needed)
+                at_the_end.callback(DECODING.give_back, needed)
                 file.in_header = False
                 row[:] = self._decode(image)
         except ImageError as error:
@@ -272,11 +254,11 @@ def _of_image(size):
 
 def _physical_memory():
     """In bytes, where the system tells; elsewhere it is left to NumPy."""
-    try:
+    with suppress(AttributeError, OSError, ValueError):
         page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return math.inf
-    return page * pages if page > 0 and pages > 0 else math.inf
+        if page > 0 and pages > 0:
+            return page * pages
+    return math.inf
 
 
 # ----------------------------------------------------------------------------- opening
@@ -295,9 +277,7 @@ class _File(io.BufferedReader):
     def __init__(self, path):
         super().__init__(io.FileIO(path))
         self.length = os.fstat(self.fileno()).st_size
-        self.in_header = True
-        self.header = 0
-        self.alone = False
+        self.in_header, self.header, self.alone = True, 0, False
 
     def read(self, size=-1):
         most = HEADER_BYTES + 1
@@ -461,5 +441,7 @@ PLUGINS = {
     "TIFF": _Tiff,
     "GIF": _Gif,
 }
-if AvifImagePlugin is not None:
+with suppress(ImportError):  # before Pillow 11.3
+    from PIL import AvifImagePlugin
+
     PLUGINS["AVIF"] = _quiet(AvifImagePlugin.AvifImageFile)

@@ -11,8 +11,8 @@ import torch
 from skorch.callbacks import Callback
 
 from sk_mice import MoCo
-from sk_mice._engine import memory
-from sk_mice._engine.memory import kept_memory
+from sk_mice._engine import ambient
+from sk_mice._engine.ambient import kept_memory
 
 CPU = torch.device("cpu")
 SIZE = 64 * 2**20  # of a block, in bytes
@@ -21,7 +21,7 @@ SIZE = 64 * 2**20  # of a block, in bytes
 @pytest.fixture
 def without_settings(monkeypatch):
     """No settings of the environment in which the tests happen to run."""
-    monkeypatch.setattr(memory.os, "environ", {})
+    monkeypatch.setattr(ambient.os, "environ", {})
 
 
 @pytest.fixture
@@ -39,16 +39,16 @@ def calls(monkeypatch, without_settings):
         def gnu_get_libc_version(self):
             raise AssertionError("it is only looked for")
 
-    monkeypatch.setattr(memory.sys, "platform", "linux")
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: Library())
+    monkeypatch.setattr(ambient.sys, "platform", "linux")
+    monkeypatch.setattr(ambient.ctypes, "CDLL", lambda name: Library())
     return kept
 
 
-ENTERED = [(memory.M_MMAP_MAX, 0), (memory.M_TRIM_THRESHOLD, -1)]
+ENTERED = [(ambient.M_MMAP_MAX, 0), (ambient.M_TRIM_THRESHOLD, -1)]
 LEFT = [
-    (memory.M_MMAP_MAX, 65536),
-    (memory.M_MMAP_THRESHOLD, 32 * 2**20),
-    (memory.M_TRIM_THRESHOLD, 64 * 2**20),
+    (ambient.M_MMAP_MAX, 65536),
+    (ambient.M_MMAP_THRESHOLD, 32 * 2**20),
+    (ambient.M_TRIM_THRESHOLD, 64 * 2**20),
     "trim",
 ]
 
@@ -113,8 +113,8 @@ def test_a_fit_keeps_memory_and_a_failed_fit_gives_it_back(calls):
 def test_settings_of_the_environment_and_other_systems_are_left_alone(
     calls, monkeypatch, platform, environment
 ):
-    monkeypatch.setattr(memory.sys, "platform", platform)
-    monkeypatch.setattr(memory.os, "environ", environment)
+    monkeypatch.setattr(ambient.sys, "platform", platform)
+    monkeypatch.setattr(ambient.os, "environ", environment)
     with kept_memory(CPU):
         pass
     assert calls == []
@@ -122,7 +122,7 @@ def test_settings_of_the_environment_and_other_systems_are_left_alone(
 
 def test_other_tunables_are_no_settings_of_memory(calls, monkeypatch):
     monkeypatch.setattr(
-        memory.os, "environ", {"GLIBC_TUNABLES": "glibc.pthread.rseq=1"}
+        ambient.os, "environ", {"GLIBC_TUNABLES": "glibc.pthread.rseq=1"}
     )
     with kept_memory(CPU):
         pass
@@ -130,8 +130,8 @@ def test_other_tunables_are_no_settings_of_memory(calls, monkeypatch):
 
 
 def test_another_c_library_is_left_alone(monkeypatch, without_settings):
-    monkeypatch.setattr(memory.sys, "platform", "linux")
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr(ambient.sys, "platform", "linux")
+    monkeypatch.setattr(ambient.ctypes, "CDLL", lambda name: object())
     with kept_memory(CPU):
         pass
 
@@ -164,7 +164,7 @@ def use_and_give_back():
     assert resident() < before + SIZE / 2
 
 
-@pytest.mark.skipif(memory._glibc() is None, reason="memory is not glibc's to keep")
+@pytest.mark.skipif(ambient._glibc() is None, reason="memory is not glibc's to keep")
 def test_a_freed_block_is_used_again_and_given_back_at_the_end():
     # In a process without the free blocks of other tests.
     done = subprocess.run(

@@ -10,31 +10,14 @@ import math
 import torch
 
 
-def is_small_and_grey(shape) -> bool:
-    """Whether images of shape (C, H, W) are, as those of single characters."""
-    return shape[0] == 1 and max(shape[1:]) <= 32
-
-
 def crop_boxes(draws, shape, scale):
-    """Random boxes that lie inside the image.
+    """Random boxes inside the image: top, left, height and width, each (N,), in pixels.
 
-    The area is uniform, the aspect log-uniform in [3/4, 4/3] and the position uniform.
-    A box that would stick out keeps its area and takes the nearest aspect that fits,
-    where torchvision draws both again; so areas stay uniform.
-
-    Parameters
-    ----------
-    draws : Tensor of shape (4, N)
-        Uniform in [0, 1): area, aspect, top, left.
-    shape : (int, int)
-        Height and width of the image, in pixels.
-    scale : (float, float)
-        Range of the area, as a fraction of the image's.
-
-    Returns
-    -------
-    top, left, height, width : Tensor of shape (N,)
-        In pixels, not rounded.
+    The area is uniform in `scale` (as a share of the image's), the aspect log-uniform
+    in [3/4, 4/3] and the position uniform. A box that would stick out keeps its area
+    and takes the nearest aspect that fits, where torchvision draws both again; so areas
+    stay uniform. The draws (4, N), uniform in [0, 1), are those of area, aspect, top
+    and left; `shape` is (H, W).
     """
     image_height, image_width = shape
     low, high = scale
@@ -58,10 +41,10 @@ def sampling_grid(top, left, height, width, shape, out_shape, mirrored=None, til
     top, left, height, width : Tensor of shape (N,)
         Boxes in pixels of the image.
     shape, out_shape : (int, int)
-        Height and width of the image and of the result.
+        (H, W) and (H', W').
     mirrored : bool Tensor of shape (N,), optional
         Where true the box is read from right to left.
-    tilt : Tensor of shape (2, N), optional
+    tilt : pair of Tensor of shape (N,), optional
         Angles in radians: the box is sheared along its rows by the second, then turned
         about its centre by the first.
 

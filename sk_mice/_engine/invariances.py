@@ -13,15 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..data import Samples
-from .geometry import is_small_and_grey, sampling_grid
+from .data import Samples
+from .geometry import sampling_grid
 
-__all__ = [
-    "gain_of_leaning",
-    "images_lean",
-    "mirror_images_look_alike",
-    "share_nearer_as_it_is",
-]
+__all__ = ["images_lean", "mirror_images_look_alike"]
 
 N_COMPARED = 1000  # images at most, a random choice
 SIDE = 32  # to which larger images are averaged
@@ -34,17 +29,9 @@ SMALLEST_GAIN = 0.015
 def mirror_images_look_alike(samples: Samples) -> bool:
     """Whether mirror images, left to right, look like the images.
 
-    Parameters
-    ----------
-    samples : Samples
-        Images.
-
-    Returns
-    -------
-    bool
-        False if significantly more than half of the images lie nearer to the others as
-        they are than mirrored: more than 60%, and for fewer than 100 images more by two
-        standard deviations.
+    Not if significantly more than half of the images lie nearer to the others as they
+    are than mirrored: more than 60%, and for fewer than 100 images more by two standard
+    deviations.
     """
     images = _some(samples)
     limit = max(LARGEST_SHARE, 0.5 + 1 / math.sqrt(len(images)))
@@ -52,36 +39,14 @@ def mirror_images_look_alike(samples: Samples) -> bool:
 
 
 def images_lean(samples: Samples) -> bool:
-    """Whether the images lean one way or the other, as handwriting does.
-
-    Parameters
-    ----------
-    samples : Samples
-        Images.
-
-    Returns
-    -------
-    bool
-        Whether they are small and grey, as those of single characters, and shearing
-        brings them nearer to their nearest by more than 1.5%.
-    """
-    if not is_small_and_grey(samples.format.shape):
-        return False
+    """Whether shearing brings images nearer to their nearest by more than 1.5%."""
     return gain_of_leaning(_some(samples)) > SMALLEST_GAIN
 
 
 def share_nearer_as_it_is(images: Tensor) -> float:
-    """Share of images nearer to the nearest other as they are than mirrored.
+    """Share of images (N, C, H, W) nearer to the nearest other than if mirrored.
 
-    Parameters
-    ----------
-    images : Tensor of shape (N, C, H, W)
-        N >= 2. Compared pixel by pixel.
-
-    Returns
-    -------
-    float
-        Ties, as of symmetrical images, count as half.
+    They are compared pixel by pixel. Ties, as of symmetrical images, count as half.
     """
     mean = images.mean(dim=0)
     images = images - (mean + mean.flip(-1)) / 2  # so that rounding takes less
@@ -93,18 +58,10 @@ def share_nearer_as_it_is(images: Tensor) -> float:
 
 
 def gain_of_leaning(images: Tensor) -> float:
-    """By how much shearing brings images nearer to the image that is nearest.
+    """By how much shearing brings images (N, C, H, W) nearer to their nearest.
 
-    Parameters
-    ----------
-    images : Tensor of shape (N, C, H, W)
-        N >= 2. Compared pixel by pixel.
-
-    Returns
-    -------
-    float
-        The best of some shears along the rows, as a share of the distance without, in
-        the mean of all images; 0 where none comes nearer.
+    The best of some shears along the rows, as a share of the distance without, in the
+    mean of all images; 0 where none comes nearer.
     """
     # Enlarged before and averaged after, an image that is not sheared is as soft as one
     # that is; else the softer would lie nearer to all others.
@@ -133,11 +90,10 @@ def _shrunk(images: Tensor) -> Tensor:
 
 
 def _sheared(images: Tensor, angle: float) -> Tensor:
-    *_, height, width = images.shape
+    size = images.shape[2:]
     zeros = images.new_zeros(len(images))
-    box = zeros, zeros, zeros + height, zeros + width
-    tilt = torch.stack((zeros, zeros + angle))
-    grid = sampling_grid(*box, (height, width), (height, width), tilt=tilt)
+    box = zeros, zeros, zeros + size[0], zeros + size[1]
+    grid = sampling_grid(*box, size, size, tilt=(zeros, zeros + angle))
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 

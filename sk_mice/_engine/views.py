@@ -1,0 +1,273 @@
+"""Random views of whole batches, made on the device from an explicit generator.
+
+The augmentation passage of the paper (MiCE, appendix "Experiment settings") asks for
+a random resized crop, grayscale, colour jitter and a horizontal flip, as in MoCo. Here
+every view of every sample has draws of its own, but no operation loops over samples:
+
+- Brightness, contrast, saturation and hue are affine in the pixel, so they are composed
+  into one C x C matrix and one offset per view. One batched product of the matrices
+  with the batch makes the stack of all views; colours come before the crop because
+  both are linear, so nothing is copied only to repeat the batch.
+- One `grid_sample` over the stack crops, resizes, mirrors, turns and shears.
+
+Draws come first and are applied afterwards, so nothing waits for the device.
+
+Shapes: B batch, V views, N = B * V, C channels, H and W height and width as handed in,
+H' and W' as handed out, D features of vectors.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample, interpolate
+
+from .colours import LUMA, blur, colour_basis, colour_map, lift, map_colours
+from .geometry import crop_boxes, sampling_grid
+
+__all__ = ["ImageViews", "VectorViews", "make_views"]
+
+MIN_SIDE = 16  # of views of images, in pixels
+
+
+def make_views(shape, *, mean, std, augmentation=None):
+    """Make the function that turns a batch into random views.
+
+    Parameters
+    ----------
+    shape : (C, H, W) or (D,)
+        Shape of one sample: an image of 1, 3 or 4 channels, or a vector.
+    mean, std : sequence or Tensor of shape (C,) or (D,)
+        Statistics per channel (of images scaled to [0, 1]) or feature, used to
+        normalise. A standard deviation of zero counts as one.
+    augmentation : object, callable or None
+        For images an object with `colours` ("moco", "simclr" or None), `flip` (bool),
+        `crop_scale` (low, high) and `affine` (rotation, shear), for vectors one with
+        `noise` and `replacement`; see `sk_mice.augmentation`. A callable is called as
+        `augmentation(stack, generator)` with all views of a batch, (V * B, C, H, W)
+        in [0, 1] or (V * B, D), and what it returns is resized and normalised.
+        None repeats the plain sample.
+
+    Returns
+    -------
+    ImageViews or VectorViews
+
+    Examples
+    --------
+    >>> import torch
+    >>> views = make_views((1, 8, 8), mean=[0.3], std=[0.4])
+    >>> batch = torch.rand(5, 1, 8, 8)
+    >>> views(batch, 3, torch.Generator().manual_seed(0)).shape
+    torch.Size([3, 5, 1, 16, 16])
+    """
+    views = VectorViews if len(shape) == 1 else ImageViews
+    return views(shape, mean, std, augmentation)
+
+
+class _Views:
+    def __init__(self, shape, mean, std, augmentation):
+        self.shape = tuple(map(int, shape))
+        self.out_shape = (self.shape[0], *(max(n, MIN_SIDE) for n in self.shape[1:]))
+        self.mean = torch.as_tensor(mean, dtype=torch.float32)
+        std = torch.as_tensor(std, dtype=torch.float32)
+        self.std = torch.where(std == 0, 1.0, std)
+        self.augmentation = augmentation
+        self._constants = {}
+
+    def __getstate__(self):
+        # Tensors of another device would not load where that device is missing.
+        return {**vars(self), "_constants": {}}
+
+    @torch.no_grad()
+    def __call__(self, batch, n_views, generator):
+        """Make independent random views of every sample.
+
+        Parameters
+        ----------
+        batch : float32 Tensor of shape (B, C, H, W) or (B, D)
+            Images have values in [0, 1].
+        n_views : int
+        generator : torch.Generator
+            On the batch's device; the only source of randomness.
+
+        Returns
+        -------
+        float32 Tensor of shape (n_views, B, C, H', W') or (n_views, B, D)
+            Normalised; images are channels-last once the first two dimensions are
+            flattened.
+        """
+        if self.augmentation is None:
+            plain = self.plain(batch).movedim(1, -1)  # channels-last stays so
+            return plain.repeat(n_views, *[1] * plain.ndim).movedim(-1, 2)
+        if callable(self.augmentation):
+            stack = batch.repeat(n_views, *[1] * len(self.shape))  # may be written on
+            stack = _called(self.augmentation, stack, generator)
+            return self.plain(stack).unflatten(0, (n_views, -1))
+        return self._random(batch, n_views, generator)
+
+    def _on(self, device):
+        """Constants on a device, kept there so that no step copies from the host."""
+        if device not in self._constants:
+            self._constants[device] = [x.to(device) for x in self._make_constants()]
+        return self._constants[device]
+
+
+class VectorViews(_Views):
+    """Random views of batches of feature vectors; see `make_views`."""
+
+    @torch.no_grad()
+    def plain(self, batch):
+        """Standardise (B, D), without draws: what networks see at prediction."""
+        mean, std = self._on(batch.device)
+        return (batch - mean) / std
+
+    def _make_constants(self):
+        return self.mean, self.std
+
+    def _random(self, batch, n_views, generator):
+        noise, share = self.augmentation.noise, self.augmentation.replacement
+        views = corrupt(self.plain(batch), n_views, share, generator)
+        draws = torch.empty_like(views).normal_(0.0, noise, generator=generator)
+        return views.add_(draws)
+
+
+def corrupt(batch, n_views, probability, generator):
+    """Replace features by those of other samples of the batch: (V, B, D) from (B, D).
+
+    Every entry draws its own donor, which samples the features' marginals as SCARF
+    does (Bahri et al., ICLR 2022). A batch of one has no donor and stays as it is.
+    """
+    n_samples, n_features = batch.shape
+    size, device = (n_views, n_samples, n_features), batch.device
+    offset = torch.randint(
+        1, max(n_samples, 2), size, generator=generator, device=device
+    )
+    donor = (torch.arange(n_samples, device=device)[:, None] + offset) % n_samples
+    values = batch.gather(0, donor.flatten(0, 1)).view(size)
+    return torch.where(_uniform(size, generator, device) < probability, values, batch)
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """Strengths and probabilities of one published augmentation of images."""
+
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    jitter_p: float = 1.0
+    grayscale_p: float = 0.0
+    blur_p: float = 0.0
+
+    def factors(self, draws):
+        """Brightness, contrast, saturation and hue of every image from (6, N) draws."""
+        strength = (draws[0] < self.jitter_p).to(draws.dtype)
+        swing = strength * (2 * draws[1:5] - 1)  # (4, N) in [-1, 1)
+        saturation = 1 + self.saturation * swing[2]
+        return (
+            1 + self.brightness * swing[0],
+            1 + self.contrast * swing[1],
+            torch.where(draws[5] < self.grayscale_p, 0.0, saturation),
+            self.hue * swing[3],
+        )
+
+
+RECIPES = {
+    "moco": _Recipe(0.4, 0.4, 0.4, 0.4, grayscale_p=0.2),
+    "simclr": _Recipe(0.8, 0.8, 0.8, 0.2, jitter_p=0.8, grayscale_p=0.2, blur_p=0.5),
+    None: _Recipe(),
+}
+
+
+class ImageViews(_Views):
+    """Random views of batches of images; see `make_views`."""
+
+    @torch.no_grad()
+    def plain(self, batch):
+        """Resize and normalise, without draws: what networks see at prediction.
+
+        Turns (B, C, H, W) in [0, 1] into (B, C, H', W'), channels-last.
+        """
+        size = self.out_shape[1:]
+        if batch.shape[2:] != size:
+            batch = interpolate(batch, size=size, mode="bilinear", align_corners=False)
+        mean, std = self._on(batch.device)[:2]
+        images = (batch - mean).div_(std)
+        return images.contiguous(memory_format=torch.channels_last)
+
+    def _make_constants(self):
+        n_channels = self.shape[0]
+        luma = {1: (1.0,), 3: LUMA, 4: (*LUMA, 0.0)}[n_channels]
+        luma = torch.tensor(luma, dtype=torch.float32)
+        basis = colour_basis(n_channels).float()
+        return self.mean[:, None, None], self.std[:, None, None], basis, luma
+
+    def _random(self, batch, n_views, generator):
+        # Under a caller's autocast the products would run in bfloat16.
+        with torch.autocast(batch.device.type, enabled=False):
+            images = self._augmented(batch, n_views, generator)
+        mean, std = self._on(batch.device)[:2]
+        images = images.sub_(mean).div_(std).unflatten(0, (len(batch), n_views))
+        images = images.permute(1, 0, 3, 4, 2).contiguous()  # (V, B, H', W', C)
+        return images.permute(0, 1, 4, 2, 3)
+
+    def _augmented(self, batch, n_views, generator):
+        """(B, C, H, W) -> (B * V, C, H', W') in [0, 1], views of a sample together."""
+        recipe = RECIPES[self.augmentation.colours]
+        *_, basis, luma = self._on(batch.device)
+        n_images = len(batch) * n_views
+        draws = _uniform((13, n_images), generator, batch.device)
+        factors = recipe.factors(draws[5:11])
+        stack = map_colours(batch, colour_map(basis, *factors))
+        tilt = None
+        if any(self.augmentation.affine):  # else nothing is drawn for it
+            swings = 2 * _uniform((2, n_images), generator, batch.device) - 1
+            angles = map(math.radians, self.augmentation.affine)
+            tilt = [angle * swing for angle, swing in zip(angles, swings, strict=True)]
+        grid = self._grid(draws[:5], tilt)
+        images = grid_sample(stack, grid, padding_mode="border", align_corners=False)
+        images = lift(images, factors[1], luma).clamp_(0, 1)
+        if recipe.blur_p:
+            images = blur(images, self._blur_sigma(draws[11:], recipe.blur_p))
+        return images
+
+    def _grid(self, draws, tilt):
+        """The sampling grid of random crops and flips from (5, N) draws."""
+        shape, out_shape = self.shape[1:], self.out_shape[1:]
+        box = crop_boxes(draws[:4], shape, self.augmentation.crop_scale)
+        mirrored = draws[4] < 0.5 if self.augmentation.flip else None
+        return sampling_grid(*box, shape, out_shape, mirrored, tilt)
+
+    def _blur_sigma(self, draws, probability):
+        """Blur widths in pixels from (2, N) draws, zero where there is no blur.
+
+        SimCLR draws them from U(0.1, 2) for images of 224 pixels; scaled by the shorter
+        side, the same share of the image is blurred. Little of it is left at 32
+        pixels, in keeping with SimCLR, which leaves blur out for CIFAR-10.
+        """
+        sigma = (0.1 + 1.9 * draws[0]) * (min(self.out_shape[1:]) / 224)
+        return torch.where(draws[1] < probability, sigma, 0.0)
+
+
+def _called(augmentation, stack, generator):
+    """Call a user's augmentation and refuse what the networks could not take."""
+    expected, device = stack.shape, stack.device
+    result = augmentation(stack, generator)
+    if not isinstance(result, Tensor) or not result.is_floating_point():
+        came = getattr(result, "dtype", type(result).__name__)
+        raise TypeError(
+            f"`augmentation` must return a floating-point tensor; got {came}."
+        )
+    same = result.ndim == len(expected) and result.shape[:2] == expected[:2]
+    if not same or result.device != device:
+        raise ValueError(
+            "`augmentation` must return a tensor with the batch and channels it was "
+            f"given, {tuple(expected)} on {device}; got {tuple(result.shape)} on "
+            f"{result.device}."
+        )
+    return result.float()
+
+
+def _uniform(size, generator, device):
+    return torch.rand(size, generator=generator, dtype=torch.float32, device=device)
