@@ -466,7 +466,7 @@ def test_theorem_4_analytical_update_is_a_step_of_spherical_k_means(parts):
     assert torch.equal(labels, nearest)
 
 
-def test_prototype_update_says_what_an_empty_cluster_gets(parts):
+def test_prototype_update_keeps_the_prototype_of_an_empty_cluster(parts):
     sums = torch.stack([3 * parts["mu"][0], torch.zeros(D).double()])
     updated = prototype_update(sums, parts["mu"][:2])
     torch.testing.assert_close(updated, parts["mu"][:2])

@@ -93,25 +93,6 @@ def test_statistics_add_up_an_epoch():
         torch.testing.assert_close(statistics.class_sums[k], v[labels == k, k].sum(0))
 
 
-@pytest.mark.parametrize("n_heads", [1, K])
-def test_an_empty_cluster_has_the_sample_that_came_nearest(n_heads):
-    statistics = EpochStatistics(9, K, D, "cpu")
-    joint = torch.randn(9, K)
-    joint[:, 1] -= 10
-    v = torch.nn.functional.normalize(torch.randn(9, n_heads, D), dim=-1)
-    for indices in torch.arange(9).split(4):
-        statistics.add(indices, joint[indices], torch.zeros(()), v[indices])
-    assert (statistics.labels != 1).all()
-    sample = (joint[:, 1] - joint.amax(dim=1)).argmax()
-    expected = v[sample, min(1, n_heads - 1)]
-    assert torch.equal(statistics.nearest[1], expected)
-    mu = objective.prototype_update(statistics.class_sums, statistics.nearest)
-    torch.testing.assert_close(mu[1], expected)
-    statistics.reset()
-    statistics.add(torch.arange(1), joint[:1] - 5, torch.zeros(()), v[:1])
-    assert torch.equal(statistics.nearest[1], v[0, min(1, n_heads - 1)])
-
-
 def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset(
     samples,
 ):

@@ -281,20 +281,20 @@ def class_sums(v: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
     return v.new_zeros(n_clusters, dim).index_add_(0, labels, own)
 
 
-def prototype_update(sums: Tensor, if_empty: Tensor) -> Tensor:
+def prototype_update(sums: Tensor, previous: Tensor) -> Tensor:
     """Analytical update of the expert prototypes (equation 13).
 
     Parameters
     ----------
     sums : Tensor of shape (K, D)
         From :func:`class_sums`, of all samples.
-    if_empty : Tensor of shape (K, D)
-        Taken where a sum is zero, as for an empty cluster.
+    previous : Tensor of shape (K, D)
+        Kept where a sum is zero, as for an empty cluster.
 
     Returns
     -------
     Tensor of shape (K, D)
-        Unit vectors, and rows of `if_empty`.
+        Unit vectors (and previous ones).
     """
     norms = sums.norm(dim=1, keepdim=True)
-    return torch.where(norms > 0, sums / norms.clamp_min(1e-30), if_empty)
+    return torch.where(norms > 0, sums / norms.clamp_min(1e-30), previous)

@@ -60,9 +60,8 @@ class NegativeELBO(nn.Module):
 class EpochStatistics:
     """Sums over an epoch, kept on the device and read once at the end of the epoch.
 
-    Beside the figures of the history, these are the hard assignment of every sample
-    and, for the analytical update (equation 13), the sums of each cluster and the
-    sample that came nearest to it, which matters if it is empty.
+    Beside the figures of the history, these are the class sums for the analytical
+    update (equation 13) and the hard assignment of every sample.
     """
 
     def __init__(self, n_samples: int, n_experts: int, dim: int, device):
@@ -72,12 +71,9 @@ class EpochStatistics:
         self._totals = torch.zeros(2, dtype=torch.float64, device=device)
         self._bins = torch.zeros(N_BINS, dtype=torch.int64, device=device)
         self._previous = self.labels.clone()
-        self.nearest = torch.zeros_like(self._sums)
-        self._distance = torch.full((n_experts,), math.inf, device=device)  # in nats
 
     def reset(self) -> None:
         self._previous.copy_(self.labels)
-        self._distance.fill_(math.inf)
         for total in (self._sums, self._totals, self._bins):
             total.zero_()
 
@@ -90,15 +86,6 @@ class EpochStatistics:
         bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
         self._bins.index_add_(0, bins, torch.ones_like(bins))
         self._sums += objective.class_sums(v, labels, len(self._sums))
-        self._add_nearest(joint, v)
-
-    def _add_nearest(self, joint, v):
-        behind = joint.amax(dim=1, keepdim=True) - joint  # (B, K), the likeliest expert
-        distance, sample = behind.min(dim=0)
-        heads = torch.arange(joint.shape[1], device=v.device).clamp_(max=v.shape[1] - 1)
-        closer = distance < self._distance
-        self._distance = torch.where(closer, distance, self._distance)
-        self.nearest = torch.where(closer[:, None], v[sample, heads], self.nearest)
 
     @property
     def class_sums(self) -> Tensor:
@@ -123,8 +110,7 @@ class Trainer(NeuralNet):
 
     The E-step is the exact normalised posterior of each batch; the M-step is one step
     of SGD on the ELBO, followed by the teacher's average and the queue, and at the
-    epoch's end by the update of the expert prototypes (equation 13). The prototype of
-    an empty cluster becomes the embedding of the sample that came nearest to it.
+    epoch's end by the update of the expert prototypes (equation 13).
 
     Parameters
     ----------
@@ -397,8 +383,7 @@ class Trainer(NeuralNet):
         mu = self.module_.expert_prototypes
         if mu is not None:
             with torch.no_grad():
-                found = self.statistics_
-                mu.copy_(objective.prototype_update(found.class_sums, found.nearest))
+                mu.copy_(objective.prototype_update(self.statistics_.class_sums, mu))
             self._forget_momentum(mu)
         return {}
 
