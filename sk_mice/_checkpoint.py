@@ -45,22 +45,13 @@ class Run:
 
 
 class Restarts:
-    """Iterates over the runs of a fit, each with its own seed, and keeps the best.
-
-    Attributes
-    ----------
-    partitions : list of ndarray
-        Labels of the samples by each complete run.
-    best : Run or None
-        The best of the complete runs.
-    stopped_by : BaseException or None
-    """
+    """Iterates over the runs of a fit, each with its own seed, and keeps the best."""
 
     def __init__(self, seeds: list[int], checkpoint=None):
         self.seeds = seeds
         self.checkpoint = checkpoint
-        self.partitions: list[np.ndarray] = []
-        self.best: Run | None = None
+        self.partitions: list[np.ndarray] = []  # of the samples, by each complete run
+        self.best: Run | None = None  # of the complete runs
         self.stopped_by: BaseException | None = None
         self.taken_up: Run | None = None  # the run within which a checkpoint ends
 
@@ -106,14 +97,8 @@ class Restarts:
 class Checkpoint:
     """The file with the progress of a fit, and the previous one.
 
-    Equal fits may write to it at the same time. The file is always complete.
-
-    Parameters
-    ----------
-    folder : str or path-like
-        Created if it does not exist.
-    fit : dict of str to str
-        The `identity` of the fit. It gives the file its name.
+    Equal fits may write to it at the same time. The file is always complete. It lies in
+    a folder, which is made, and has its name from the `identity` of the fit.
     """
 
     def __init__(self, folder, fit: dict[str, str]):

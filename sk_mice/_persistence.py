@@ -73,11 +73,7 @@ def _are_floats(array, sizes=None) -> bool:
     return array.dtype in (np.float32, np.float64) and bool(np.isfinite(array).all())
 
 
-def _are_units(rows, sizes=None) -> bool:
-    if isinstance(rows, np.ndarray):
-        if not _are_floats(rows):
-            return False
-        rows = torch.from_numpy(rows)
+def _are_units(rows) -> bool:
     dtype = torch.promote_types(rows.dtype, torch.float32)
     norms = torch.linalg.vector_norm(rows, dim=-1, dtype=dtype)
     # A network whose weights are zero embeds everything at zero.
@@ -133,12 +129,12 @@ _RULES: dict = {
         "be an augmentation",
         lambda v, _: v is None or callable(v) or isinstance(v, _AUGMENTATIONS),
     ),
-    "cluster_sizes_": (
-        "K",
-        "be those of `labels_`",
-        lambda a, _: a.dtype.kind == "i",
+    "cluster_sizes_": ("K", "be those of `labels_`", lambda a, _: a.dtype.kind == "i"),
+    "cluster_centers_": (
+        "KD",
+        "be unit vectors",
+        lambda a, _: _are_floats(a) and _are_units(torch.from_numpy(a)),
     ),
-    "cluster_centers_": ("KD", "be unit vectors", _are_units),
     "_sums": ("KD", "be finite floats", _are_floats),
     "means_": ("KC", "be finite floats", _are_floats),
     "covariance_": ("CC", "be symmetric and positive", _is_positive),
@@ -335,13 +331,9 @@ def _to_document(model, tensors, left_out) -> dict:
         del attributes[name]
     if "_fitted_with" in attributes:
         attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
-    versions = {  # for whoever has to find out what wrote a file
-        "sk_mice": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scikit-learn": sklearn.__version__,
-        "torch": torch.__version__,
-    }
+    # For whoever has to find out what wrote a file.
+    versions = {"sk_mice": __version__, "python": platform.python_version()}
+    versions |= {lib.__name__: lib.__version__ for lib in (np, sklearn, torch)}
     document: dict = {"class": type(model).__name__, "versions": versions}
     for part, values in parts.items():
         document[part] = {}
@@ -412,8 +404,8 @@ def _check_parts(network, parameters) -> None:
     """Names of augmentations and backbones are known, and so is the network."""
     for name, names in _NAMES_OF_PARTS.items():
         given = parameters.get(name)
-        if isinstance(given, str) and given not in names:
-            raise ValueError(f"its `{name}` must be one of {names}; it is {given!r}.")
+        known = not isinstance(given, str) or given in names
+        _expect(known, f"`{name}`", f"be one of {names}; it is {given!r}")
     known = isinstance(network.get("backbone"), (*_BACKBONES, type(None)))
     _expect(known, "network", "have a backbone that is known")
 

@@ -34,6 +34,7 @@ LARGEST_HEADER = 4_000_000
 LARGEST_DOCUMENT = 100_000_000  # 10,000 epochs of 1,000 clusters have half of it
 ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
 _ZEROS = b"0" * 64
+_PLAIN = {bool, int, str, type(None)}  # are JSON as they are
 # Errors that content of another kind can cause.
 UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError),
@@ -195,9 +196,9 @@ class NotDataError(Exception):
 def pack(value, name: str, tensors: dict, classes=()):
     """A value as JSON; what JSON lacks becomes a dict with one entry, its kind.
 
-    Arrays and tensors go to `tensors`, under names that begin with `name`. Of objects
-    of the `classes`, a dict of names, class and parameters are kept. Anything else is a
-    NotDataError.
+    Arrays and tensors go to `tensors`, under names that begin with `name`. `classes`
+    has classes by their names; of their objects, class and parameters are kept. For
+    anything else, NotDataError is raised.
     """
 
     def packed(value, name=name):
@@ -218,16 +219,18 @@ def pack(value, name: str, tensors: dict, classes=()):
             return value
         case float():
             return value if np.isfinite(value) else {"float": str(value)}
-        case torch.device():
-            return {"device": str(value)}
-        case torch.Tensor():
-            return {"tensor": put(value.detach().cpu().contiguous().clone())}
+        case list() if _PLAIN.issuperset(map(type, value)):
+            return value  # a history may have millions of numbers
         case list():
             return [packed(item, f"{name}.{i}") for i, item in enumerate(value)]
         case tuple():
             return {"tuple": packed(list(value))}
         case dict() if all(isinstance(key, str) for key in value):
             return {"dict": {k: packed(v, f"{name}.{k}") for k, v in value.items()}}
+        case torch.device():
+            return {"device": str(value)}
+        case torch.Tensor():
+            return {"tensor": put(value.detach().cpu().contiguous().clone())}
         case np.ndarray() if value.dtype.kind in "OU":
             if value.ndim == 1 and all(isinstance(item, str) for item in value):
                 return {"strings": value.tolist()}
@@ -241,15 +244,15 @@ def pack(value, name: str, tensors: dict, classes=()):
 
 
 def unpack(value, tensors: dict, classes=()):
-    """The value that `pack` was given; tensors are taken out where they are used.
+    """The value that `pack` was given, or an error of UNREADABLE.
 
-    An error of UNREADABLE if there is no such value.
+    Each tensor is taken out of `tensors` where it is used.
     """
 
     def unpacked(value):
         return unpack(value, tensors, classes)
 
-    if isinstance(value, list):
+    if isinstance(value, list) and not _PLAIN.issuperset(map(type, value)):
         return [unpacked(item) for item in value]
     if not isinstance(value, dict):
         return value
