@@ -371,7 +371,7 @@ def test_attributes_of_others_are_named(mice, path):
     assert not hasattr(sk_mice.load(path), "note")
 
 
-def test_what_cannot_be_saved_leaves_no_file(mice, path):
+def test_what_cannot_be_saved_leaves_no_file(mice, path, monkeypatch):
     class Sub(MiCEClustering):
         pass
 
@@ -400,10 +400,12 @@ def test_what_cannot_be_saved_leaves_no_file(mice, path):
             broken._model.state_dict()[place].fill_(math.nan)
         with pytest.raises(ValueError, match=f"`model` cannot be saved: .*{place}"):
             sk_mice.save(broken, path)
-    mice.history_ = [{"note": "x" * 100_000_000}]
-    too_long = r"cannot be written: .*at most 100000000 bytes"
-    with pytest.raises(ValueError, match=too_long):
-        sk_mice.save(mice, path)
+    mice.history_ = [{"note": "x" * 5_000_000}]
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "LARGEST_DOCUMENT", 4_000_000)
+        too_long = r"cannot be written: .*at most 4000000 bytes"
+        with pytest.raises(ValueError, match=too_long):
+            sk_mice.save(mice, path)
     with pytest.raises(ValueError, match=f"{path}' cannot be written: "):
         sk_mice.save(fitted("moco").set_params(n_neighbors=10**5000), path)
     for kind in (torch.complex128, torch.float8_e5m2):

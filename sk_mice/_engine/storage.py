@@ -31,7 +31,7 @@ DOCUMENT = "document"  # the tensor with the JSON
 # Bytes. Python's objects for JSON take up to 25 times as much memory. 10,000 tensors
 # have a header of about 1,000,000.
 LARGEST_HEADER = 4_000_000
-LARGEST_DOCUMENT = 100_000_000  # 10,000 epochs of 1,000 clusters have half of it
+LARGEST_DOCUMENT = 250_000_000  # 10,000 epochs of 5,000 clusters need as much
 ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
 _ZEROS = b"0" * 64
 _PLAIN = {bool, int, str, type(None)}  # are JSON as they are
