@@ -308,29 +308,11 @@ def load(path, backbone=None):
 
 def _to_document(model, tensors, left_out) -> dict:
     """All of a model but its tensors; names what is no data."""
-    parameters = model.get_params(deep=False)
-    attributes = {k: v for k, v in vars(model).items() if k not in parameters}
-    parameters.pop("checkpoint", None)  # a file could choose where `fit` writes
-    parts = {"parameters": _without_module(parameters), "attributes": attributes}
-    parts |= {"format": {}, "network": {}}
-    if isinstance(model, ContrastiveEstimator):
-        parts["format"] = asdict(attributes.pop("_format"))
-        attributes.pop("_inference")  # follows from the model
-        if callable(attributes.get("augmentation_")):  # as the parameter, which is said
-            del attributes["augmentation_"]
-        network = attributes.pop("_model")
-        parts["network"] = {name: getattr(network, name) for name in _FIGURES}
-        for name, value in network.state_dict().items():
-            if not isinstance(value, torch.Tensor):
-                raise ValueError(
-                    f"`backbone` must keep tensors only; {name!r} is none."
-                )
-            tensors[f"model.{name}"] = value.cpu().contiguous().clone()
-    for name in sorted(attributes.keys() - set().union(*_names(type(model)))):
+    parts = _take_apart(model, tensors)
+    unknown = parts["attributes"].keys() - set().union(*_names(type(model)))
+    for name in sorted(unknown):
         left_out.append(f"attribute `{name}`")
-        del attributes[name]
-    if "_fitted_with" in attributes:
-        attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
+        del parts["attributes"][name]
     # For whoever has to find out what wrote a file.
     versions = {"sk_mice": __version__, "python": platform.python_version()}
     versions |= {lib.__name__: lib.__version__ for lib in (np, sklearn, torch)}
@@ -347,6 +329,29 @@ def _to_document(model, tensors, left_out) -> dict:
                 document[part][name] = packed
                 tensors |= own
     return document
+
+
+def _take_apart(model, tensors) -> dict[str, dict]:
+    """Values by name, of each part of a model; the weights go to the tensors."""
+    parameters = model.get_params(deep=False)
+    attributes = {k: v for k, v in vars(model).items() if k not in parameters}
+    parameters.pop("checkpoint", None)  # a file could choose where `fit` writes
+    parts = {"parameters": _without_module(parameters), "attributes": attributes}
+    if not isinstance(model, ContrastiveEstimator):
+        return parts | {"format": {}, "network": {}}
+    if "_fitted_with" in attributes:
+        attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
+    del attributes["_inference"]  # follows from the model
+    if callable(attributes.get("augmentation_")):  # as the parameter, which is said
+        del attributes["augmentation_"]
+    network = attributes.pop("_model")
+    for name, value in network.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
+        tensors[f"model.{name}"] = value.cpu().contiguous().clone()
+    parts["format"] = asdict(attributes.pop("_format"))
+    parts["network"] = {name: getattr(network, name) for name in _FIGURES}
+    return parts
 
 
 def _names(cls) -> tuple[set, set]:
