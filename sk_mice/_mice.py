@@ -505,9 +505,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _finish(self, task) -> None:
         super()._finish(task)
-        restarts = task.restarts
-        self.elbo_, self.labels_ = restarts.elbo, restarts.labels
-        self.init_labels_ = restarts.best.init_labels
+        restarts, best = task.restarts, task.restarts.best
+        self.elbo_, self.labels_ = best.elbo, best.partition
+        self.init_labels_ = best.init_labels
         self.cluster_sizes_ = np.bincount(self.labels_, minlength=self.n_clusters)
         last = self.history_[-1]
         whole = restarts.stopped_by is None and last["stage"] == "em"
