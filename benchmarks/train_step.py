@@ -36,9 +36,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
 
 from sk_mice import MoCo
+from sk_mice._checkpoint import Run
 from sk_mice._engine import objective
 from sk_mice._engine.ambient import kept_memory
-from sk_mice._restarts import Run
 from sk_mice.ablations import PaperMiCE
 
 LARGE = {"cuda": 8192, "cpu": 2048}  # rows of a large matrix

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import augmentation, backbones
 from ._callbacks import Follow, Interrupt, check_callbacks
 from ._check_input import check_samples, check_samples_like
-from ._checkpoint import Checkpoint, SaveProgress
+from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
 from ._device import check_size, resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings, spawn_seed
@@ -36,7 +36,6 @@ from ._engine.trainer import Trainer, cosine, teacher_momentum
 from ._engine.views import ImageViews, VectorViews, make_views
 from ._identity import identity
 from ._progress_bar import WORDS, FitBar, tqdm
-from ._restarts import Restarts, Run
 
 # Beyond these limits, results leave the range of float32.
 SMALLEST_TEMPERATURE = 1e-3

@@ -1,33 +1,104 @@
-"""Progress of a fit on disk, from which the same fit continues."""
+"""The progress of a fit: its restarts, and a file from which the same fit continues."""
 
 import hashlib
 import json
+import math
 import os
 import time
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from skorch.callbacks import Callback
 
+from ._engine.model import ContrastiveMixture
 from ._engine.storage import pack, read, unpack, write
-from ._identity import unlike
 
-_KIND: dict = {"kind": "checkpoint", "version": 3}
+_KIND: dict = {"kind": "checkpoint", "version": 4}
 LEAST_PAUSE = 20  # between two files, to the time that writing one takes
+
+
+# -------------------------------------------------------------------------- in memory
+
+
+@dataclass
+class Run:
+    """One restart: its model and its progress."""
+
+    seed: int
+    model: ContrastiveMixture | None = None
+    init_labels: np.ndarray | None = None  # from which EM started first
+    labels: np.ndarray | None = None  # from which the present stage started
+    history: list[dict] = field(default_factory=list)
+    stage: int = 0  # number of finished stages
+    state: dict | None = None  # of the trainer, if a checkpoint ends within a stage
+    ready: bool = False  # whether the model can predict after an epoch
+    elbo: float = -math.inf  # once complete
+    partition: np.ndarray | None = None  # labels of the samples, once complete
+
+    def facts(self) -> dict:
+        """What a checkpoint keeps of a run, beside its model and its trainer."""
+        left_out = {"model", "state", "ready"}
+        return {name: v for name, v in vars(self).items() if name not in left_out}
+
+
+class Restarts:
+    """Iterates over the runs of a fit, each with its own seed, and keeps the best."""
+
+    def __init__(self, seeds: list[int], checkpoint=None):
+        self.seeds = seeds
+        self.checkpoint = checkpoint
+        self.partitions: list[np.ndarray] = []  # of the samples, by each complete run
+        self.best: Run | None = None  # of the complete runs
+        self.stopped_by: BaseException | None = None
+        self.taken_up: Run | None = None  # the run within which a checkpoint ends
+
+    def __iter__(self):
+        while len(self.partitions) < len(self.seeds) and self.stopped_by is None:
+            run, self.taken_up = self.taken_up, None
+            yield run or Run(self.seeds[len(self.partitions)])
+
+    def done(self, run: Run, elbo: float, partition) -> None:
+        """Add a complete run; the run with the best ELBO is kept."""
+        run.elbo, run.partition = elbo, partition
+        self.partitions.append(partition)
+        if self.best is None or elbo > self.best.elbo:
+            self.best = run
+
+    def save(self, run: Run | None = None, trainer=None) -> None:
+        """Write a checkpoint, if the fit has one, also of a run that still trains."""
+        if self.checkpoint is None:
+            return
+        kept: dict = {"seeds": self.seeds, "partitions": self.partitions}
+        if self.best is not None:
+            weights = dict(self.best.model.state_dict())
+            kept["best"] = self.best.facts() | {"weights": weights}
+        if run is not None:
+            kept["run"] = run.facts() | {"state": trainer.state()}
+        self.checkpoint.save(kept)
+
+    def take_up(self, saved: dict, build) -> None:
+        """Continue from what was saved; `build` makes a model from a seed."""
+        self.partitions = saved["partitions"]
+        if "best" in saved:
+            weights = saved["best"].pop("weights")
+            self.best = Run(**saved["best"], model=build(self.seeds[0]))
+            self.best.model.load_state_dict(weights)
+            self.best.model.eval()
+        if "run" in saved:
+            self.taken_up = Run(**saved["run"])
+
+
+# ---------------------------------------------------------------------------- on disk
 
 
 class Checkpoint:
     """The file with the progress of a fit, and the previous one.
 
-    Equal fits may write to it at the same time. The file is always complete.
-
-    Parameters
-    ----------
-    folder : str or path-like
-        Created if it does not exist.
-    fit : dict of str to str
-        The :func:`identity` of the fit. It gives the file its name.
+    Equal fits may write to it at the same time. The file is always complete. It lies in
+    a folder, which is made, and has its name from the `identity` of the fit.
     """
 
     def __init__(self, folder, fit: dict[str, str]):
@@ -41,10 +112,7 @@ class Checkpoint:
     def load(self) -> dict | None:
         """The latest progress that can be read, or None if there is no file.
 
-        Raises
-        ------
-        ValueError
-            If there are files, and none can be read.
+        ValueError if there are files, and none can be read.
         """
         problem = None
         for path in (self.path, self.previous):
@@ -64,7 +132,9 @@ class Checkpoint:
 
     def _read(self, path) -> dict:
         tensors, document = read(path, **_KIND)
-        others = unlike(self.fit, document.get("fit", {}))
+        fit = document.get("fit", {})
+        names = sorted(fit.keys() | self.fit.keys())
+        others = [name for name in names if fit.get(name) != self.fit.get(name)]
         if others:
             raise ValueError(
                 f"{str(path)!r} is of another fit: its `{'`, `'.join(others)}` differ."
@@ -72,16 +142,12 @@ class Checkpoint:
         return unpack(document["progress"], tensors)
 
     def save(self, progress: dict) -> None:
-        """Write progress. One complete file exists at any time.
+        """Write progress, or raise an OSError that names the file.
 
-        Raises
-        ------
-        OSError
-            If the file cannot be written; names it.
+        One complete file exists at any time.
         """
         tensors: dict = {}
-        progress = pack(progress, "progress", tensors)
-        document = {"fit": self.fit, "progress": progress}
+        document = {"fit": self.fit, "progress": pack(progress, "progress", tensors)}
         with suppress(FileNotFoundError):  # there is none, or another fit was quicker
             os.replace(self.path, self.previous)
         write(self.path, tensors, document, **_KIND)
@@ -91,15 +157,9 @@ class SaveProgress(Callback):
     """Writes checkpoints at the ends of epochs, in at most 5% of the time.
 
     The last epoch of a stage, and the one in which Ctrl-C comes, always get one.
-
-    Parameters
-    ----------
-    restarts : Restarts
-    run : Run
-        The one that trains.
     """
 
-    def __init__(self, restarts, run):
+    def __init__(self, restarts: Restarts, run: Run):
         self.restarts = restarts
         self.run = run
         self.next_ = 0.0

@@ -9,6 +9,7 @@ import copyreg
 import hashlib
 import sys
 import sysconfig
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import (
@@ -23,12 +24,13 @@ from types import (
 import numpy as np
 import torch
 
-__all__ = ["identity", "unlike"]
+from ._engine.arrays import chunks
+
+__all__ = ["identity"]
 
 # What can be changed without changing what a fit arrives at. Callbacks have states of
 # their own, which nobody but they can tell apart or restore.
 _INDIFFERENT = {"callbacks", "checkpoint", "verbose"}
-_BYTES = 2**24  # of an array that are read at a time
 _NO_STATE = (
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"),
     *("__annotations__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
@@ -43,43 +45,22 @@ _OF_CODE = (
 def identity(estimator, **inputs) -> dict[str, str]:
     """The class, and digests of all else that a fit is a function of, by name.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-    **inputs : object
-        What `fit` was given.
-
-    Returns
-    -------
-    dict of str to str
-
-    Raises
-    ------
-    ValueError
-        If a parameter holds something of which there is no telling whether another is
-        the same.
+    That is parameters and what `fit` was given. ValueError if one holds something of
+    which there is no telling whether another is the same.
     """
     parts = estimator.get_params(deep=False)
     parts = {name: parts[name] for name in parts.keys() - _INDIFFERENT} | inputs
-    digests = {name: _digest_of(name, parts[name]) for name in sorted(parts)}
-    return {"class": type(estimator).__name__} | digests
-
-
-def unlike(one: dict[str, str], other: dict[str, str]) -> list[str]:
-    """Names of what differs between two identities."""
-    names = sorted(one.keys() | other.keys())
-    return [name for name in names if one.get(name) != other.get(name)]
-
-
-def _digest_of(name: str, value) -> str:
-    try:
-        return _Digests()(value).hex()
-    except Exception as error:  # whatever a user's object raises when it is read
-        raise ValueError(
-            f"`{name}` must be told apart from all others for a `checkpoint`, and it "
-            f"cannot be: {error}. Give data, functions or objects that can be pickled, "
-            "or fit without `checkpoint`."
-        ) from error
+    digests = {"class": type(estimator).__name__}
+    for name in sorted(parts):
+        try:
+            digests[name] = _Digests()(parts[name]).hex()
+        except Exception as error:  # whatever a user's object raises when it is read
+            raise ValueError(
+                f"`{name}` must be told apart from all others for a `checkpoint`, and "
+                f"it cannot be: {error}. Give data, functions or objects that can be "
+                "pickled, or fit without `checkpoint`."
+            ) from error
+    return digests
 
 
 class _Digests:
@@ -114,7 +95,7 @@ class _Digests:
         if isinstance(value, torch.device | torch.dtype | ModuleType):
             name = getattr(value, "__name__", value)
             return _joined(type(value).__name__, str(name))
-        if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        if type(value) in (list, tuple):
             return _joined(type(value).__name__, "", *map(self, value))
         if isinstance(value, set | frozenset):
             return _joined("set", "", *sorted(map(self, value)))
@@ -125,25 +106,26 @@ class _Digests:
             # Lists, as equal constants may or may not be one object.
             return _joined("code", "", *(self(getattr(value, n)) for n in _OF_CODE))
         if isinstance(value, FunctionType | type):
-            return self._of_code(value)
+            return self._of_definition(value)
+        if isinstance(value, GetSetDescriptorType | MemberDescriptorType):
+            return _joined("slot", value.__name__)
+        if isinstance(value, staticmethod | classmethod):
+            return _joined(type(value).__name__, "", self(value.__func__))
+        if isinstance(value, property):
+            return self([value.fget, value.fset, value.fdel])
         return self._of_object(value)
 
-    def _of_code(self, value) -> bytes:
+    def _of_definition(self, value) -> bytes:
         name = f"{value.__module__}.{value.__qualname__}"
         if _is_of_library(value):
             return _joined("name", name)
         if isinstance(value, type):
-            members = [
-                self(member) + _plain_member(self, vars(value)[member])
-                for member in sorted(vars(value).keys() - set(_NO_STATE))
-            ]
-            return _joined("class", name, self(value.__bases__), *members)
+            members = {k: v for k, v in vars(value).items() if k not in _NO_STATE}
+            return _joined("class", name, self(value.__bases__), self(members))
         code = value.__code__
-        used = {
-            used: value.__globals__[used]
-            for used in sorted(_names_in(code))
-            if used in value.__globals__
-        }
+        known = value.__globals__
+        names = sorted(_names_in(code) & known.keys())
+        used = {name: known[name] for name in names}
         cells = [_content(cell) for cell in value.__closure__ or ()]
         parts = code, value.__defaults__, value.__kwdefaults__, cells, used
         return _joined("function", name, *map(self, parts))
@@ -154,10 +136,7 @@ class _Digests:
         if isinstance(reduced, str):  # the name of a global
             module = getattr(value, "__module__", type(value).__module__)
             return _joined("name", f"{module}.{reduced}")
-        make, args, state, items, entries = (*reduced, *[None] * 5)[:5]
-        items = None if items is None else list(items)
-        entries = None if entries is None else list(entries)
-        parts = make, args, state, items, entries
+        parts = [list(p) if isinstance(p, Iterator) else p for p in reduced]
         return _joined("object", "", *map(self, parts))
 
 
@@ -173,10 +152,7 @@ def _joined(kind: str, text: str, *parts: bytes) -> bytes:
 
 def _of_array(array: np.ndarray) -> bytes:
     sha = hashlib.sha256()
-    rows = array.reshape(1) if array.ndim == 0 else array
-    n_rows = max(1, _BYTES // max(1, rows.nbytes // max(1, len(rows))))
-    for start in range(0, len(rows), n_rows):
-        some = rows[start : start + n_rows]
+    for some in chunks(np.atleast_1d(array)):
         if some.dtype.kind == "f" and some.dtype.itemsize > 8:
             some = some.astype(np.float64)  # of 16 bytes, some have no meaning
         sha.update(np.ascontiguousarray(some).data)
@@ -187,17 +163,6 @@ def _of_tensor(tensor: torch.Tensor) -> bytes:
     content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     kind = f"{tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}"
     return _joined("tensor", kind, _of_array(content.numpy()))
-
-
-def _plain_member(digest, member) -> bytes:
-    """The digest of what a class holds under a name."""
-    if isinstance(member, GetSetDescriptorType | MemberDescriptorType):
-        return _joined("slot", member.__name__)
-    if isinstance(member, staticmethod | classmethod):
-        return _joined(type(member).__name__, "", digest(member.__func__))
-    if isinstance(member, property):
-        return digest([member.fget, member.fset, member.fdel])
-    return digest(member)
 
 
 def _names_in(code: CodeType) -> set[str]:

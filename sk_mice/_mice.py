@@ -28,6 +28,7 @@ from ._engine.model import gating_prototypes
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
+FILLINGS = 3  # times that empty clusters are looked for at the end
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
@@ -499,16 +500,43 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _judge(self, run, task):
         """Mean ELBO and hard assignments of the training samples: a last E-step."""
         task.bar.say("labels of all samples")
-        joint = task.infer(Inference(run.model), "joint")
+        inference = Inference(run.model)
+        joint = task.infer(inference, "joint")
+        for _ in range(FILLINGS):
+            if not self._fill_empty_clusters(run.model, task, inference, joint):
+                break
+            joint = task.infer(inference, "joint")
         return _mean_log_evidence(joint), joint.argmax(axis=1)
+
+    @torch.no_grad()
+    def _fill_empty_clusters(self, model, task, inference, joint) -> bool:
+        """Set prototypes of empty clusters to the samples that come nearest to them.
+
+        k-means moves the centres of empty clusters in a similar way.
+        """
+        labels = joint.argmax(axis=1)
+        sizes = np.bincount(labels, minlength=self.n_clusters)
+        empty = np.flatnonzero(sizes == 0)
+        if not (len(empty) and model.class_level):
+            return False
+        # By how many nats an empty cluster is less likely than the sample's own.
+        behind = joint.max(axis=1, keepdims=True) - joint[:, empty]
+        for k, column in zip(empty, behind.T, strict=True):
+            column[sizes[labels] < 2] = np.inf
+            i = int(column.argmin())
+            sizes[labels[i]] -= 1
+            labels[i], sizes[k] = k, 1
+            (v,) = inference(task.views.plain(task.samples[torch.tensor([i])]), "teacher")
+            model.expert_prototypes[k] = v[0, min(k, v.shape[1] - 1)]
+        return True
 
     # ----------------------------------------------------------------------- finish
 
     def _finish(self, task) -> None:
         super()._finish(task)
-        restarts = task.restarts
-        self.elbo_, self.labels_ = restarts.elbo, restarts.labels
-        self.init_labels_ = restarts.best.init_labels
+        restarts, best = task.restarts, task.restarts.best
+        self.elbo_, self.labels_ = best.elbo, best.partition
+        self.init_labels_ = best.init_labels
         self.cluster_sizes_ = np.bincount(self.labels_, minlength=self.n_clusters)
         last = self.history_[-1]
         whole = restarts.stopped_by is None and last["stage"] == "em"

@@ -3,10 +3,8 @@
 import math
 import platform
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict
 from numbers import Integral, Real
-from typing import NamedTuple
 
 import numpy as np
 import sklearn
@@ -36,7 +34,7 @@ from ._moco import MoCo
 from ._spherical_kmeans import SphericalKMeans
 from .ablations import PaperMiCE, PaperMoCo
 
-_KIND = {"kind": "model", "version": 3}  # `read` refuses all others
+_KIND = {"kind": "model", "version": 4}  # `read` refuses all others
 # Classes whose objects may be parameters: a file has their names and parameters.
 _BACKBONES = (backbones.MLP, backbones.ResNet, backbones.SmallResNet)
 _AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
@@ -48,66 +46,46 @@ _NAMES_OF_PARTS = {
     "augmentation": [*augmentation.NAMED],
     "backbone": ["auto", *backbones.NAMED],
 }
-# Parameters that no file has: the next `fit` would write to a folder of its choice.
-_LEFT_OUT = ("checkpoint",)
+# What is kept of a network beside its tensors.
+_FIGURES = ("backbone", "tau", "kappa", "class_level", "shared_head", "gate_view")
 _LARGEST_PROBE = 64  # pixels a side
 # By how much a unit vector's norm may be off: a queue may be in bfloat16.
 _ROUNDING = 0.01
 
 
-# ---------------------------------------------------------- what is kept of each class
+# -------------------------------------------------------- what every attribute must be
 
 
-class _Rule(NamedTuple):
-    """What an attribute must be: in words, and whether a value is that.
-
-    Sizes have letters: D features, and others that are learned from the first
-    attribute that has them.
-    """
-
-    words: str
-    holds: Callable  # of a value and the sizes
-
-
-def _array(shape: str, words: str, right: Callable) -> _Rule:
-    """An array with a letter for each dimension, for whose values a test holds."""
-
-    def holds(value, sizes):
-        if not isinstance(value, np.ndarray) or value.ndim != len(shape):
-            return False
-        pairs = zip(shape, value.shape, strict=True)
-        known = all(sizes.setdefault(letter, n) == n for letter, n in pairs)
-        return known and right(value, sizes)
-
-    return _Rule(f"{words}, in shape ({', '.join(shape)})", holds)
+def _has_shape(value, letters: str, sizes: dict) -> bool:
+    """Whether an array has the sizes of these letters, which it may give them first."""
+    if not isinstance(value, np.ndarray) or value.ndim != len(letters):
+        return False
+    pairs = zip(letters, value.shape, strict=True)
+    return all(sizes.setdefault(letter, n) == n for letter, n in pairs)
 
 
 def _are_labels(array, sizes) -> bool:
-    right = array.dtype.kind == "i" and array.size > 0
-    return right and array.min() >= 0 and array.max() < sizes["K"]
+    whole = array.dtype.kind == "i" and array.size > 0
+    return whole and array.min() >= 0 and array.max() < sizes["K"]
 
 
 def _are_floats(array, sizes=None) -> bool:
     return array.dtype in (np.float32, np.float64) and bool(np.isfinite(array).all())
 
 
-def _are_units(rows, sizes=None) -> bool:
-    if isinstance(rows, np.ndarray):
-        if not _are_floats(rows):
-            return False
-        rows = torch.from_numpy(rows)
+def _are_units(rows) -> bool:
     dtype = torch.promote_types(rows.dtype, torch.float32)
     norms = torch.linalg.vector_norm(rows, dim=-1, dtype=dtype)
     # A network whose weights are zero embeds everything at zero.
     return bool((((norms - 1).abs() <= _ROUNDING) | ~rows.any(dim=-1)).all())
 
 
-def _are_shares(array) -> bool:
-    total = array.sum(dtype=np.float64)
-    return array.min() >= 0 and abs(total - 1) <= _ROUNDING
+def _are_shares(array, sizes) -> bool:
+    right = _are_floats(array) and array.min() >= 0
+    return right and abs(array.sum(dtype=np.float64) - 1) <= _ROUNDING
 
 
-def _is_positive(matrix) -> bool:
+def _is_positive(matrix, sizes) -> bool:
     if not (_are_floats(matrix) and np.allclose(matrix, matrix.T)):
         return False
     try:
@@ -122,81 +100,82 @@ def _is_output_config(value, sizes) -> bool:
     return isinstance(value, dict) and set(value.items()) <= known
 
 
-_COUNT = _Rule("be a count", lambda v, _: type(v) is int and 0 <= v < 2**63)
-_FLAG = _Rule("be a bool", lambda v, _: type(v) is bool)
-_NUMBER = _Rule(
-    "be a finite float", lambda v, _: isinstance(v, float) and math.isfinite(v)
+_COUNT = (None, "be a count", lambda v, _: type(v) is int and 0 <= v < 2**63)
+_NUMBER = (
+    None,
+    "be a finite float",
+    lambda v, _: isinstance(v, float) and math.isfinite(v),
 )
-_LABELS = _array("N", "be integers from 0 to K - 1", _are_labels)
-_OR_NO_LABELS = _Rule(
-    f"be None, or {_LABELS.words}", lambda v, s: v is None or _LABELS.holds(v, s)
-)
-_FLOATS = _array("KD", "be finite floats", _are_floats)
-_UNITS = _array("KD", "be unit vectors", _are_units)
-_ROWS = _Rule(
-    "be a list of dicts",
-    lambda v, _: type(v) is list and all(type(row) is dict for row in v),
-)
-_VIEWS = _Rule(
-    "be an augmentation",
-    lambda v, _: v is None or callable(v) or isinstance(v, _AUGMENTATIONS),
-)
-_SHARES = _array(
-    "K", "be shares that sum to 1", lambda a, _: _are_floats(a) and _are_shares(a)
-)
-_COVARIANCE = _array("CC", "be symmetric and positive", lambda a, _: _is_positive(a))
-_SIZES = _array("K", "be those of `labels_`", lambda a, _: a.dtype.kind == "i")
-_NAMES = _array(
-    "D", "be one for each feature", lambda a, _: all(isinstance(v, str) for v in a)
-)
-_PARAMETERS = _Rule("be parameters", lambda v, _: isinstance(v, dict))
-
-_OF_ALL = {
-    "feature_names_in_": _NAMES,
-    "_sklearn_output_config": _Rule("be that of `set_output`", _is_output_config),
-}
-_OF_NETWORKS = {
+_LABELS = "be integers from 0 to K - 1"
+# In the order of the checks: the shape of an array, what else it must be, and whether
+# it is, given the sizes. D is the number of features. Other letters stand for the size
+# that the first such array has.
+_RULES: dict = {
     "n_features_in_": _COUNT,
     "n_iter_": _COUNT,
-    "history_": _ROWS,
-    "_fitted_with": _PARAMETERS,
+    "n_steps_": _COUNT,
+    "history_": (
+        None,
+        "be a list of dicts",
+        lambda v, _: type(v) is list and all(type(row) is dict for row in v),
+    ),
+    "_fitted_with": (None, "be parameters", lambda v, _: isinstance(v, dict)),
+    "elbo_": _NUMBER,
+    "inertia_": _NUMBER,
+    "stability_": _NUMBER,
+    "converged_": (None, "be a bool", lambda v, _: type(v) is bool),
+    "augmentation_": (
+        None,
+        "be an augmentation",
+        lambda v, _: v is None or callable(v) or isinstance(v, _AUGMENTATIONS),
+    ),
+    "cluster_sizes_": ("K", "be those of `labels_`", lambda a, _: a.dtype.kind == "i"),
+    "cluster_centers_": (
+        "KD",
+        "be unit vectors",
+        lambda a, _: _are_floats(a) and _are_units(torch.from_numpy(a)),
+    ),
+    "_sums": ("KD", "be finite floats", _are_floats),
+    "means_": ("KC", "be finite floats", _are_floats),
+    "covariance_": ("CC", "be symmetric and positive", _is_positive),
+    "weights_": ("K", "be shares that sum to 1", _are_shares),
+    "mean_": ("D", "be finite floats", _are_floats),
+    "components_": ("CD", "be finite floats", _are_floats),
+    "labels_": ("N", _LABELS, _are_labels),
+    "init_labels_": (
+        None,
+        f"be None, or {_LABELS}, in shape (N)",
+        lambda v, s: v is None or (_has_shape(v, "N", s) and _are_labels(v, s)),
+    ),
+    "feature_names_in_": (
+        "D",
+        "be one for each feature",
+        lambda a, _: all(isinstance(v, str) for v in a),
+    ),
+    "_sklearn_output_config": (None, "be that of `set_output`", _is_output_config),
 }
-_OF_MICE = (
-    _OF_NETWORKS
-    | {"elbo_": _NUMBER, "converged_": _FLAG}
-    | {"cluster_sizes_": _SIZES, "labels_": _LABELS},
-    _OF_ALL
-    | {"augmentation_": _VIEWS, "init_labels_": _OR_NO_LABELS, "stability_": _NUMBER},
+# Attributes that every fit leaves, and those that some do.
+_OF_ALL = "feature_names_in_ _sklearn_output_config"
+_OF_MOCO = (
+    "n_features_in_ n_iter_ history_ _fitted_with",
+    f"{_OF_ALL} augmentation_",
 )
-_OF_MOCO = (_OF_NETWORKS, _OF_ALL | {"augmentation_": _VIEWS})
-# Attributes that every fit leaves, and those that some do; in the order of the checks.
+_OF_MICE = (
+    f"{_OF_MOCO[0]} elbo_ converged_ cluster_sizes_ labels_",
+    f"{_OF_MOCO[1]} init_labels_ stability_",
+)
 _ATTRIBUTES = {
     MiCEClustering: _OF_MICE,
     MoCo: _OF_MOCO,
     PaperMiCE: _OF_MICE,
     PaperMoCo: _OF_MOCO,
     ClassificationEM: (
-        {
-            "n_features_in_": _COUNT,
-            "n_iter_": _COUNT,
-            "means_": _array("KC", "be finite floats", _are_floats),
-            "covariance_": _COVARIANCE,
-            "weights_": _SHARES,
-            "mean_": _array("D", "be finite floats", _are_floats),
-            "components_": _array("CD", "be finite floats", _are_floats),
-            "labels_": _LABELS,
-        },
+        "n_features_in_ n_iter_ means_ covariance_ weights_ mean_ components_ labels_",
         _OF_ALL,
     ),
     SphericalKMeans: (
-        {
-            "n_features_in_": _COUNT,
-            "cluster_centers_": _UNITS,
-            "_sums": _FLOATS,
-            "labels_": _LABELS,
-            "inertia_": _NUMBER,
-        },
-        _OF_ALL | {"n_iter_": _COUNT, "n_steps_": _COUNT},
+        "n_features_in_ cluster_centers_ _sums labels_ inertia_",
+        f"{_OF_ALL} n_iter_ n_steps_",
     ),
 }
 
@@ -329,32 +308,14 @@ def load(path, backbone=None):
 
 def _to_document(model, tensors, left_out) -> dict:
     """All of a model but its tensors; names what is no data."""
-    parameters = model.get_params(deep=False)
-    attributes = {k: v for k, v in vars(model).items() if k not in parameters}
-    parameters = {k: v for k, v in parameters.items() if k not in _LEFT_OUT}
-    parts = {"parameters": parameters, "attributes": attributes}
-    parts |= {"format": {}, "network": {}}
-    if isinstance(model, ContrastiveEstimator):
-        parts["format"] = asdict(attributes.pop("_format"))
-        attributes.pop("_inference")  # follows from the model
-        if callable(attributes.get("augmentation_")):  # as the parameter, which is said
-            del attributes["augmentation_"]
-        weights, parts["network"] = _take_apart(attributes.pop("_model"))
-        tensors |= {f"model.{name}": tensor for name, tensor in weights.items()}
-    required, optional = _ATTRIBUTES[type(model)]
-    for name in sorted(attributes.keys() - required.keys() - optional.keys()):
+    parts = _take_apart(model, tensors)
+    unknown = parts["attributes"].keys() - set().union(*_names(type(model)))
+    for name in sorted(unknown):
         left_out.append(f"attribute `{name}`")
-        del attributes[name]
-    if "_fitted_with" in attributes:
-        attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
-    parts["parameters"] = _without_module(parameters)
-    versions = {  # for whoever has to find out what wrote a file
-        "sk_mice": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scikit-learn": sklearn.__version__,
-        "torch": torch.__version__,
-    }
+        del parts["attributes"][name]
+    # For whoever has to find out what wrote a file.
+    versions = {"sk_mice": __version__, "python": platform.python_version()}
+    versions |= {lib.__name__: lib.__version__ for lib in (np, sklearn, torch)}
     document: dict = {"class": type(model).__name__, "versions": versions}
     for part, values in parts.items():
         document[part] = {}
@@ -370,25 +331,40 @@ def _to_document(model, tensors, left_out) -> dict:
     return document
 
 
+def _take_apart(model, tensors) -> dict[str, dict]:
+    """Values by name, of each part of a model; the weights go to the tensors."""
+    parameters = model.get_params(deep=False)
+    attributes = {k: v for k, v in vars(model).items() if k not in parameters}
+    parameters.pop("checkpoint", None)  # a file could choose where `fit` writes
+    parts = {"parameters": _without_module(parameters), "attributes": attributes}
+    if not isinstance(model, ContrastiveEstimator):
+        return parts | {"format": {}, "network": {}}
+    if "_fitted_with" in attributes:
+        attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
+    del attributes["_inference"]  # follows from the model
+    if callable(attributes.get("augmentation_")):  # as the parameter, which is said
+        del attributes["augmentation_"]
+    network = attributes.pop("_model")
+    for name, value in network.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
+        tensors[f"model.{name}"] = value.cpu().contiguous().clone()
+    parts["format"] = asdict(attributes.pop("_format"))
+    parts["network"] = {name: getattr(network, name) for name in _FIGURES}
+    return parts
+
+
+def _names(cls) -> tuple[set, set]:
+    required, optional = _ATTRIBUTES[cls]
+    return set(required.split()), set(optional.split())
+
+
 def _without_module(parameters: dict) -> dict:
     """Parameters without a `backbone` of the user's own, for which `load` asks."""
     is_data = (str, *PARAMETER_CLASSES.values())
     if isinstance(parameters.get("backbone", ""), is_data):
         return parameters
     return parameters | {"backbone": None}
-
-
-def _take_apart(model: ContrastiveMixture):
-    """Copies of a model's tensors on the CPU, and what the tensors do not say."""
-    state = model.state_dict()
-    for name, value in state.items():
-        if not isinstance(value, torch.Tensor):
-            raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
-    tensors = {name: v.cpu().contiguous().clone() for name, v in state.items()}
-    figures = {"backbone": model.backbone, "tau": model.tau, "kappa": model.kappa}
-    names = ("class_level", "shared_head", "gate_view")
-    figures |= {name: getattr(model, name) for name in names}
-    return tensors, figures
 
 
 # --------------------------------------------------------------------------- reading
@@ -406,15 +382,15 @@ def _restore(document, tensors, backbone):
         for part in ("parameters", "attributes", "format", "network")
     )
     _expect(not tensors, "tensors", "all be in use")
-    required, optional = _ATTRIBUTES[cls]
-    _expect_only(parameters, cls().get_params(deep=False), "parameters")
-    _expect_only(attributes, required | optional, "attributes")
     fitted_with = attributes.get("_fitted_with", {})
+    _expect_only(parameters, cls().get_params(deep=False), "parameters")
+    _expect_only(attributes, set().union(*_names(cls)), "attributes")
     _expect_only(fitted_with, getattr(cls, "_of_the_model", ()), "`_fitted_with`")
     _check_given(backbone, network, parameters)
     if fitted_with.get("backbone", "") is None:
         fitted_with["backbone"] = backbone
-    model = cls(**{k: v for k, v in parameters.items() if k not in _LEFT_OUT})
+    parameters.pop("checkpoint", None)
+    model = cls(**parameters)
     model._validate_params()
     _check_parts(network, parameters)
     vars(model).update(attributes)
@@ -433,8 +409,8 @@ def _check_parts(network, parameters) -> None:
     """Names of augmentations and backbones are known, and so is the network."""
     for name, names in _NAMES_OF_PARTS.items():
         given = parameters.get(name)
-        if isinstance(given, str) and given not in names:
-            raise ValueError(f"its `{name}` must be one of {names}; it is {given!r}.")
+        known = not isinstance(given, str) or given in names
+        _expect(known, f"`{name}`", f"be one of {names}; it is {given!r}")
     known = isinstance(network.get("backbone"), (*_BACKBONES, type(None)))
     _expect(known, "network", "have a backbone that is known")
 
@@ -461,7 +437,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     if queue.ndim != 3 or queue.numel() == 0:
         raise ValueError(f"its queue must hold embeddings; got {_words(queue)}.")
     size, n_heads, dim = queue.shape
-    n_experts = n_heads if omega is None else len(omega)
+    n_experts = n_heads if omega is None or omega.ndim == 0 else len(omega)
     halved = queue.dtype == torch.bfloat16  # it may be kept in either
     queue_dtype = torch.bfloat16 if halved else torch.float32
     known = figures.pop("backbone")
@@ -517,15 +493,18 @@ def _expect_only(found, known, name: str) -> None:
 
 def _check_attributes(model) -> None:
     """All that a fitted estimator has beside its network."""
-    attributes = vars(model)
-    required, optional = _ATTRIBUTES[type(model)]
-    missing = ", ".join(sorted(required.keys() - attributes.keys()))
+    required, optional = _names(type(model))
+    missing = ", ".join(sorted(required - vars(model).keys()))
     _expect(not missing, "attributes", f"include {missing}")
     sizes = {"D": model.n_features_in_}
-    for name, rule in (required | optional).items():
-        if name in attributes:
-            right = rule.holds(attributes[name], sizes)
-            _expect(right, f"`{name}`", rule.words)
+    for name, (shape, words, holds) in _RULES.items():
+        if name not in vars(model).keys() & (required | optional):
+            continue
+        value = getattr(model, name)
+        if shape is not None:
+            words += f", in shape ({', '.join(shape)})"
+            _expect(_has_shape(value, shape, sizes), f"`{name}`", words)
+        _expect(holds(value, sizes), f"`{name}`", words)
     if isinstance(model, ContrastiveEstimator):
         _check_format(model._format, model.n_features_in_)
 

@@ -26,7 +26,7 @@ IMPORTS = {
     "_mice": "torch _base _classification_em _constraints _engine",
     "_moco": "_base",
     "_base": "torch _check_input _checkpoint _constraints _device _engine _identity "
-    "_callbacks _progress_bar _restarts augmentation backbones",
+    "_callbacks _progress_bar augmentation backbones",
     "_classification_em": "_constraints _cosine_kmeans",
     "_spherical_kmeans": "_constraints _cosine_kmeans _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
@@ -35,15 +35,14 @@ IMPORTS = {
     "backbones": "torch torchvision _constraints",
     "_callbacks": "skorch _progress_bar",
     "_check_input": "_engine.arrays _engine.data",
-    "_checkpoint": "skorch _engine.storage _identity",
+    "_checkpoint": "skorch _engine.model _engine.storage",
     "_constraints": "",
     "_cosine_kmeans": "_engine.arrays",
     "_device": "torch _engine.data",
-    "_identity": "torch",
+    "_identity": "torch _engine.arrays",
     "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
     "_spherical_kmeans augmentation backbones",
     "_progress_bar": "",
-    "_restarts": "_engine.model",
     # beside them
     "datasets": "torchvision _progress_bar datasets._decoding",
     "datasets._decoding": "",

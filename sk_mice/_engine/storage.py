@@ -1,7 +1,7 @@
 """One file for tensors and Python values: safetensors, with a checksum over all of it.
 
-The metadata of the safetensors file have one entry, a JSON document. It holds the kind
-of the file, its format version and a SHA-256 of the whole file, which is computed with
+The values are JSON, in a tensor of bytes. The metadata have one entry, with the kind of
+the file, its format version and a SHA-256 of the whole file, which is computed with
 zeros in place of the checksum. A file is written completely or not at all.
 """
 
@@ -13,8 +13,6 @@ import secrets
 import stat
 import time
 from contextlib import suppress
-from itertools import chain, groupby
-from urllib.parse import quote, unquote
 
 import numpy as np
 import safetensors.torch
@@ -29,13 +27,14 @@ except ImportError:  # Windows
 __all__ = ["UNREADABLE", "NotDataError", "as_path", "pack", "read", "unpack", "write"]
 
 KEY = "sk_mice"
-# Bytes. Python's objects for JSON take up to 25 times as much memory. What grows with
-# samples, features or epochs lies in tensors; 10,000 tensors need about 1,500,000.
+DOCUMENT = "document"  # the tensor with the JSON
+# Bytes. Python's objects for JSON take up to 25 times as much memory. 10,000 tensors
+# have a header of about 1,000,000.
 LARGEST_HEADER = 4_000_000
-# Lists from this length on lie in tensors, which take less memory than JSON to read.
-LONG = 64
+LARGEST_DOCUMENT = 250_000_000  # 10,000 epochs of 5,000 clusters need as much
 ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
 _ZEROS = b"0" * 64
+_PLAIN = {bool, int, str, type(None)}  # are JSON as they are
 # Errors that content of another kind can cause.
 UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError),
@@ -46,76 +45,44 @@ UNREADABLE = (
 # ------------------------------------------------------------------------ the format
 
 
-def write(path, tensors, document, *, kind: str, version: int) -> None:
-    """Write a file, completely or not at all.
+def write(path, tensors, document: dict, *, kind: str, version: int) -> None:
+    """Write tensors and JSON; ValueError if they could not be read again.
 
-    Parameters
-    ----------
-    path : str or path-like
-    tensors : dict of str to Tensor
-        On the CPU, contiguous, none sharing memory with another.
-    document : dict
-        Values of JSON, without NaN and infinity.
-    kind : str
-        The kind of file, such as "model".
-    version : int
-        The format version of this kind of file.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written; names `path`.
-    ValueError
-        If the file could not be read again, because its header is too long or
-        safetensors has no such type; names `path`.
+    The tensors are on the CPU, contiguous, and none shares memory with another.
     """
     path = as_path(path)
     head = {"sha256": _ZEROS.decode(), "kind": kind, "version": version}
     try:
-        text = json.dumps(head | document, separators=(",", ":"), allow_nan=False)
-        content = memoryview(safetensors.torch.save(tensors, {KEY: text}))
-        end = 8 + _header_length(content[:8])
+        text = _to_json(document)
+        _check_length("document", len(text), LARGEST_DOCUMENT)
+        values = {DOCUMENT: torch.from_numpy(np.frombuffer(text, np.uint8).copy())}
+        metadata = {KEY: _to_json(head).decode()}
+        content = memoryview(safetensors.torch.save(tensors | values, metadata))
+        length = int.from_bytes(content[:8], "little")
+        _check_length("header", length, LARGEST_HEADER)
     except UNREADABLE as error:
         raise ValueError(f"{path!r} cannot be written: {reason(error)}") from error
     digest = hashlib.sha256(content).hexdigest().encode()
-    # The metadata come first in the header, and the checksum in the document.
-    header = bytes(content[:end]).replace(_ZEROS, digest, 1)
-    write_atomically(path, (header, content[end:]))
+    # The metadata come first in the header, and the checksum in the metadata.
+    header = bytes(content[: 8 + length]).replace(_ZEROS, digest, 1)
+    write_atomically(path, (header, content[8 + length :]))
 
 
 @torch.inference_mode(False)  # what is made in it cannot be trained
 def read(path, *, kind: str, version: int):
-    """Read a file that :func:`write` wrote, and check that it is not damaged.
+    """The tensors, each with memory of its own, and the document of a file.
 
-    Parameters
-    ----------
-    path : str or path-like
-    kind : str
-        The kind that the file must be.
-    version : int
-        The format version that it must have.
-
-    Returns
-    -------
-    tensors : dict of str to Tensor
-        On the CPU, each with memory of its own.
-    document : dict
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read, or is no regular file.
-    ValueError
-        If it is another kind of file, of another version, or damaged; names the file
-        and says which.
+    ValueError with the path and the reason if it is another kind of file, of another
+    version, or damaged.
     """
     path = as_path(path)
     _check_regular(path, os.stat(path).st_mode)
     try:
         with open(path, "rb", opener=_open_at_once) as file:
-            header, entries, document = _read_header(file)
-            _check_kind(document, kind, version)
-            return _read_tensors(file, path, header, entries, document), document
+            tensors = _read_tensors(file, path, kind, version)
+        text = tensors.pop(DOCUMENT).numpy().data
+        _check_length("document", text.nbytes, LARGEST_DOCUMENT)
+        return tensors, _from_json(text)
     except UNREADABLE as error:
         raise ValueError(f"{path!r} cannot be loaded: {reason(error)}") from error
 
@@ -124,43 +91,22 @@ def reason(error: Exception) -> str:
     """Why something is refused, in a sentence."""
     if isinstance(error, ValueError):
         return str(error)
-    first, *_ = str(error).splitlines() or [""]  # torch adds a stack trace
-    return f"unexpected content, {type(error).__name__}: {first}"
+    return f"unexpected content, {type(error).__name__}: {_first_line(error)}"
 
 
-def _open_at_once(path, flags):
-    """Open a file that may have become a FIFO, for which `open` would wait."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]  # torch adds a stack trace
 
 
-def _header_length(prefix) -> int:
-    length = int.from_bytes(prefix, "little")
-    if length > LARGEST_HEADER:
-        raise ValueError(
-            f"its header must have at most {LARGEST_HEADER} bytes; it has {length}."
-        )
-    return length
+def _to_json(value) -> bytes:
+    # Escaped, two halves of a character would become one.
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode(errors="surrogatepass")
 
 
-def _read_header(file):
-    """The first bytes of a file, the entries of the tensors and the document."""
-    prefix, size = file.read(8), os.fstat(file.fileno()).st_size
-    if size < 8 or int.from_bytes(prefix, "little") > size - 8:
-        raise ValueError("it is no safetensors file, or the beginning of one.")
-    header = prefix + file.read(_header_length(prefix))
-    try:
-        entries = _from_json(header[8:])
-        ((key, text),) = entries.pop("__metadata__").items()
-        document = _from_json(text.encode())
-        if key != KEY or not isinstance(document, dict):
-            raise ValueError("There is no document.")
-    except UNREADABLE as error:
-        raise ValueError(f"it was not written by {KEY}, or is damaged.") from error
-    return header, entries, document
-
-
-def _from_json(content: bytes):
-    return json.loads(content.decode(), object_pairs_hook=_no_twins)
+def _from_json(text):
+    decoded = str(text, "utf-8", "surrogatepass")
+    return json.loads(decoded, object_pairs_hook=_no_twins)
 
 
 def _no_twins(pairs):
@@ -171,8 +117,60 @@ def _no_twins(pairs):
     return found
 
 
-def _check_kind(document: dict, kind: str, version: int) -> None:
-    found, its_version = document.pop("kind", None), document.pop("version", None)
+def _check_length(what: str, length: int, largest: int) -> None:
+    if length > largest:
+        raise ValueError(
+            f"its {what} must have at most {largest} bytes; it has {length}."
+        )
+
+
+def _open_at_once(path, flags):
+    """Open a file that may have become a FIFO, for which `open` would wait."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _read_tensors(file, path, kind, version) -> dict:
+    """All tensors of an open file, if they give its checksum."""
+    header, size = file.read(8), os.fstat(file.fileno()).st_size
+    length = int.from_bytes(header, "little")
+    if size < 8 or length > size - 8:
+        raise ValueError("it is no safetensors file, or the beginning of one.")
+    _check_length("header", length, LARGEST_HEADER)
+    header += file.read(length)
+    # Another file may have got the name meanwhile, and no two are to be mixed.
+    opened = f"/dev/fd/{file.fileno()}"
+    tensors = {}
+    try:
+        with safe_open(opened if os.path.exists(opened) else path, "pt") as content:
+            digest = _check_metadata(content.metadata(), kind, version)
+            sha = hashlib.sha256(header.replace(digest.encode(), _ZEROS, 1))
+            entries = _from_json(header[8:])
+            del entries["__metadata__"]
+            for name in sorted(entries, key=lambda n: entries[n]["data_offsets"]):
+                # A copy of the mapped tensor would take its memory twice.
+                # Older versions of safetensors read onto the caller's default device.
+                like = content.get_tensor(name)
+                tensor = torch.empty_like(like, device="cpu")
+                raw = tensor.flatten().view(torch.uint8)
+                file.readinto(raw.numpy())  # the tensors fill the rest of the file
+                sha.update(raw.numpy())
+                if tensor.dtype == torch.bool:  # a byte of a bool is 0 or 1
+                    tensor = raw.ne(0).view_as(tensor)
+                tensors[name] = tensor
+    except SafetensorError as error:
+        raise ValueError(f"it is damaged: {_first_line(error)}.") from error
+    if sha.hexdigest() != digest:
+        raise ValueError("it is damaged: its content does not give its checksum.")
+    return tensors
+
+
+def _check_metadata(metadata, kind: str, version: int) -> str:
+    """The checksum in the metadata, if they are those of such a file."""
+    try:
+        head = _from_json(metadata[KEY].encode())
+        found, its_version, digest = head["kind"], head["version"], head["sha256"]
+    except UNREADABLE as error:
+        raise ValueError(f"it was not written by {KEY}, or is damaged.") from error
     if found != kind:
         raise ValueError(f"it holds no {kind} but a {found!r}.")
     if type(its_version) is int and 1 <= its_version < version:
@@ -185,34 +183,7 @@ def _check_kind(document: dict, kind: str, version: int) -> None:
             f"it has format version {its_version!r}, and this version of {KEY} reads "
             f"{version}."
         )
-
-
-def _read_tensors(file, path, header, entries, document) -> dict:
-    """All tensors, once they are known to give the checksum."""
-    digest = document.pop("sha256")
-    sha = hashlib.sha256(header.replace(digest.encode(), _ZEROS, 1))
-    tensors = {}
-    # Another file may have got the name meanwhile, and no two are to be mixed.
-    opened = f"/dev/fd/{file.fileno()}"
-    try:
-        with safe_open(opened if os.path.exists(opened) else path, "pt") as content:
-            for name in sorted(entries, key=lambda n: entries[n]["data_offsets"]):
-                # A copy of the mapped tensor would take its memory twice.
-                # Older versions of safetensors read onto the caller's default device.
-                like = content.get_tensor(name)
-                tensor = torch.empty_like(like, device="cpu")
-                raw = tensor.flatten().view(torch.uint8)
-                file.readinto(raw.numpy())  # the tensors fill the rest of the file
-                sha.update(raw.numpy())
-                if tensor.dtype == torch.bool:  # a byte of a bool is 0 or 1
-                    tensor = raw.ne(0).view_as(tensor)
-                tensors[name] = tensor
-    except UNREADABLE as error:
-        first, *_ = str(error).splitlines() or [""]
-        raise ValueError(f"it is damaged: {first}.") from error
-    if sha.hexdigest() != digest:
-        raise ValueError("it is damaged: its content does not give its checksum.")
-    return tensors
+    return digest
 
 
 # -------------------------------------------------------------------- Python's values
@@ -223,176 +194,97 @@ class NotDataError(Exception):
 
 
 def pack(value, name: str, tensors: dict, classes=()):
-    """Convert a value to JSON; kinds that JSON lacks become a dict with their name.
+    """A value as JSON; what JSON lacks becomes a dict with one entry, its kind.
 
-    Parameters
-    ----------
-    value : object
-        None, a bool, number, string, device, array, tensor, a list, tuple or dict of
-        such, or an object of one of the classes. Of long lists, numbers and strings go
-        to tensors.
-    name : str
-        Begins the names of the tensors that `value` needs.
-    tensors : dict
-        Gets the arrays and tensors.
-    classes : dict of str to class
-        With `get_params`; of their objects, class and parameters are kept.
-
-    Raises
-    ------
-    NotDataError
-        If `value` is anything else.
+    Arrays and tensors go to `tensors`, under names that begin with `name`. `classes`
+    has classes by their names; of their objects, class and parameters are kept. For
+    anything else, NotDataError is raised.
     """
 
-    def packed(value, name):
+    def packed(value, name=name):
         return pack(value, name, tensors, classes)
+
+    def put(tensor):
+        place = name
+        while place in tensors:
+            place += "_"
+        tensors[place] = tensor
+        return place
 
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if np.isfinite(value) else {"float": str(value)}
-    if isinstance(value, torch.device):
-        return {"device": str(value)}
-    if isinstance(value, torch.Tensor):
-        copied = value.detach().cpu().contiguous().clone()
-        return {"tensor": _put(copied, name, tensors)}
-    if isinstance(value, tuple):
-        return {"tuple": packed(list(value), name)}
-    if isinstance(value, list):
-        return _pack_list(value, name, tensors, packed)
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {k: packed(v, f"{name}.{k}") for k, v in value.items()}}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
-        if value.ndim == 1 and all(isinstance(item, str) for item in value):
-            return {"strings": packed(value.tolist(), name)}
-    elif isinstance(value, np.ndarray):
-        with suppress(TypeError, ValueError):  # dates, say
-            copied = torch.from_numpy(np.array(value, order="C"))
-            return {"array": _put(copied, name, tensors)}
     kind = type(value).__name__
-    if kind in classes and classes[kind] is type(value):
-        parameters = packed(value.get_params(deep=False), name)
-        return {"class": kind, "parameters": parameters}
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if np.isfinite(value) else {"float": str(value)}
+        case list() if _PLAIN.issuperset(map(type, value)):
+            return value  # a history may have millions of numbers
+        case list():
+            return [packed(item, f"{name}.{i}") for i, item in enumerate(value)]
+        case tuple():
+            return {"tuple": packed(list(value))}
+        case dict() if all(isinstance(key, str) for key in value):
+            return {"dict": {k: packed(v, f"{name}.{k}") for k, v in value.items()}}
+        case torch.device():
+            return {"device": str(value)}
+        case torch.Tensor():
+            return {"tensor": put(value.detach().cpu().contiguous().clone())}
+        case np.ndarray() if value.dtype.kind in "OU":
+            if value.ndim == 1 and all(isinstance(item, str) for item in value):
+                return {"strings": value.tolist()}
+        case np.ndarray():
+            with suppress(TypeError, ValueError):  # dates, say
+                return {"array": put(torch.from_numpy(np.array(value, order="C")))}
+        case _ if kind in classes and classes[kind] is type(value):
+            parameters = packed(value.get_params(deep=False))
+            return {"class": kind, "parameters": parameters}
     raise NotDataError(name)
 
 
-def _put(tensor, name, tensors) -> str:
-    """Add a tensor under a name that no other has, and return the name."""
-    while name in tensors:
-        name += "_"
-    tensors[name] = tensor
-    return name
-
-
-def _pack_list(items, name, tensors, packed):
-    kinds = {type(item) for item in items}
-    if len(items) >= LONG and kinds == {str}:
-        lines = "\n".join(quote(text, errors="surrogatepass") for text in items)
-        lines = np.frombuffer(lines.encode(), np.uint8).copy()
-        return {"lines": _put(torch.from_numpy(lines), name, tensors)}
-    if len(items) >= LONG and kinds == {dict} and all(items):
-        runs = [list(run) for _, run in groupby(items, _kind_of_row)]
-        columns = [{key: [row[key] for row in run] for key in run[0]} for run in runs]
-        return {"rows": [packed(run, name) for run in columns]}
-    numbers = _numbers([*chain(*items)] if kinds == {list} else items, items)
-    if numbers is not None:
-        return {"list": _put(torch.from_numpy(numbers), name, tensors)}
-    return [packed(item, f"{name}.{i}") for i, item in enumerate(items)]
-
-
-def _kind_of_row(row) -> list:
-    return [(key, type(value) is list and len(value)) for key, value in row.items()]
-
-
-def _numbers(leaves, items):
-    """An array of many numbers of one type, in a list or in lists of one length."""
-    kinds = {type(leaf) for leaf in leaves}
-    if len(leaves) >= LONG and kinds in ({int}, {float}):
-        with suppress(OverflowError, ValueError):
-            return np.array(items, np.int64 if kinds == {int} else np.float64)
-    return None
-
-
 def unpack(value, tensors: dict, classes=()):
-    """The value that :func:`pack` was given.
+    """The value that `pack` was given, or an error of UNREADABLE.
 
-    Parameters
-    ----------
-    value : object
-        As it came from JSON.
-    tensors : dict
-        Each tensor is taken out where it is used.
-    classes : dict of str to class
-        As for `pack`.
-
-    Raises
-    ------
-    One of UNREADABLE
-        If `value` is nothing that `pack` returns.
+    Each tensor is taken out of `tensors` where it is used.
     """
 
-    def unpacked(value, kind=object):
-        found = unpack(value, tensors, classes)
-        if not isinstance(found, kind):
-            raise TypeError(f"it must be a {kind.__name__}: {type(found).__name__}")
-        return found
+    def unpacked(value):
+        return unpack(value, tensors, classes)
 
-    if isinstance(value, list):
+    if isinstance(value, list) and not _PLAIN.issuperset(map(type, value)):
         return [unpacked(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"class", "parameters"}:
-        found = classes[value["class"]](**unpacked(value["parameters"], dict))
+        found = classes[value["class"]](**unpacked(value["parameters"]))
         if hasattr(found, "_parameter_constraints"):
             found._validate_params()
         return found
     ((kind, content),) = value.items()
-    if kind == "dict":
-        return {name: unpacked(item) for name, item in content.items()}
-    if kind == "tuple":
-        return tuple(unpacked(content, list))
-    if kind == "strings":
-        return np.array([str(item) for item in unpacked(content, list)], dtype=object)
-    if kind == "rows":
-        runs = [unpacked(run, dict) for run in content]
-        return [
-            dict(zip(columns, row, strict=True))
-            for columns in runs
-            for row in zip(*columns.values(), strict=True)
-        ]
-    if kind == "float":
-        return float(content)
-    if kind == "device":
-        return torch.device(content)
-    tensor = tensors.pop(content)
-    if kind == "lines":
-        lines = tensor.numpy().tobytes().decode("ascii").split("\n")
-        return [unquote(line, errors="surrogatepass") for line in lines]
-    if kind == "list":
-        # Without numbers a tensor takes no memory, and a list of empty lists much.
-        if not 1 <= tensor.ndim <= 2 or tensor.numel() == 0:
-            raise ValueError(f"a list of numbers has no shape {tuple(tensor.shape)}.")
-        return tensor.tolist()
-    if kind not in ("array", "tensor"):
-        raise ValueError(f"no value has the kind {kind!r}.")
-    return tensor.numpy() if kind == "array" else tensor
+    match kind, content:
+        case "float", str():
+            return float(content)
+        case "device", str():
+            return torch.device(content)
+        case "tensor", str():
+            return tensors.pop(content)
+        case "array", str():
+            return tensors.pop(content).numpy()
+        case "tuple", list():
+            return tuple(unpacked(content))
+        case "dict", dict():
+            return {name: unpacked(item) for name, item in content.items()}
+        case "strings", list():
+            return np.array([str(item) for item in content], dtype=object)
+    raise KeyError(kind)
 
 
 # ------------------------------------------------------------------------------ paths
 
 
 def as_path(path) -> str:
-    """A path as a string.
-
-    Raises
-    ------
-    TypeError
-        If `path` is neither a string nor path-like; bytes and numbers are refused.
-    ValueError
-        If it holds a null character.
-    """
+    """A path as a string; TypeError for bytes, numbers and all else."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise TypeError(f"`path` must be a string or path-like; got {path!r}.")
@@ -412,25 +304,13 @@ def _check_regular(path: str, mode: int) -> None:
 
 
 def write_atomically(path, parts) -> None:
-    """Replace a file by new content, or do not change it.
+    """Replace a file by new content, or do not change it and raise OSError.
 
     The content goes to a temporary file in the same folder, and to the disk, before it
     gets its name. A link is followed: what it points to is replaced. The new file has
     the mode of the one that it replaces. Several processes may write one path at once:
     the last one's file stays. Temporary files of this path that a killed process left
     behind are removed.
-
-    Parameters
-    ----------
-    path : str or path-like
-    parts : iterable of bytes-like
-        Of the content, in order.
-
-    Raises
-    ------
-    OSError
-        That names `path`: also if it is a folder or no regular file, or if its owner
-        may not write to it. No temporary file is left behind.
     """
     path = as_path(path)
     try:
