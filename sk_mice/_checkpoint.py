@@ -35,6 +35,7 @@ class Run:
     stage: int = 0  # number of finished stages
     state: dict | None = None  # of the trainer, if a checkpoint ends within a stage
     ready: bool = False  # whether the model can predict after an epoch
+    n_filled: int = 0  # clusters that were empty after training
     elbo: float = -math.inf  # once complete
     partition: np.ndarray | None = None  # labels of the samples, once complete
 

@@ -28,7 +28,7 @@ from ._engine.model import gating_prototypes
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
-FILLINGS = 3  # times that empty clusters are looked for at the end
+FILLINGS = 10  # times that empty clusters are looked for at the end
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
@@ -308,7 +308,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                         self._initialise(run, task)
                         self._train(run, task)
             self._finish(task)
-        self._warn_of_empty_clusters()
+        self._warn_of_empty_clusters(task.restarts.best.n_filled)
         self._say_what_stopped(task)
         return self
 
@@ -503,32 +503,46 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         inference = Inference(run.model)
         joint = task.infer(inference, "joint")
         for _ in range(FILLINGS):
-            if not self._fill_empty_clusters(run.model, task, inference, joint):
+            n_empty = self._fill_empty_clusters(run.model, task, inference, joint)
+            if not n_empty:
                 break
+            run.n_filled = max(run.n_filled, n_empty)
             joint = task.infer(inference, "joint")
         return _mean_log_evidence(joint), joint.argmax(axis=1)
 
     @torch.no_grad()
-    def _fill_empty_clusters(self, model, task, inference, joint) -> bool:
-        """Set prototypes of empty clusters to the samples that come nearest to them.
+    def _fill_empty_clusters(self, model, task, inference, joint) -> int:
+        """Move the prototypes of empty clusters to samples, as k-means does.
 
-        k-means moves the centres of empty clusters in a similar way.
+        Each moves to the sample that then comes nearest to it. Returns how many
+        clusters were empty.
         """
         labels = joint.argmax(axis=1)
         sizes = np.bincount(labels, minlength=self.n_clusters)
         empty = np.flatnonzero(sizes == 0)
         if not (len(empty) and model.class_level):
-            return False
-        # By how many nats an empty cluster is less likely than the sample's own.
-        behind = joint.max(axis=1, keepdims=True) - joint[:, empty]
+            return 0
+        mu, heads = model.prototypes(), [0] if model.shared_head else empty
+        n = inference.batch_size(task.views.out_shape)
+        cosines = [
+            (
+                inference(task.views.plain(batch), "teacher")[0][:, heads] * mu[empty]
+            ).sum(2)
+            for batch in task.samples.in_order(n)
+        ]
+        # The positive logit of a sample grows to that of its own embedding.
+        moved = joint[:, empty] + (1 - torch.cat(cosines).cpu().numpy()) / model.tau
+        behind = joint.max(axis=1, keepdims=True) - moved  # in nats
         for k, column in zip(empty, behind.T, strict=True):
             column[sizes[labels] < 2] = np.inf
             i = int(column.argmin())
             sizes[labels[i]] -= 1
             labels[i], sizes[k] = k, 1
-            (v,) = inference(task.views.plain(task.samples[torch.tensor([i])]), "teacher")
+            (v,) = inference(
+                task.views.plain(task.samples[torch.tensor([i])]), "teacher"
+            )
             model.expert_prototypes[k] = v[0, min(k, v.shape[1] - 1)]
-        return True
+        return len(empty)
 
     # ----------------------------------------------------------------------- finish
 
@@ -547,13 +561,16 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             scores = [adjusted_rand_score(a, b) for a, b in pairs]
             self.stability_ = float(np.mean(scores))
 
-    def _warn_of_empty_clusters(self) -> None:
+    def _warn_of_empty_clusters(self, n_filled: int) -> None:
         n_empty = int((self.cluster_sizes_ == 0).sum())
+        what = "are empty"
+        if not n_empty:
+            n_empty, what = n_filled, "were empty after training and got one sample"
         if n_empty:
             warnings.warn(
-                f"{n_empty} of {self.n_clusters} clusters are empty. Try fewer "
-                "clusters, more epochs (`max_epochs`), another start (`init`, "
-                "`n_init`, `random_state`) or a lower `lr`.",
+                f"{n_empty} of {self.n_clusters} clusters {what}. Try fewer clusters, "
+                "more epochs (`max_epochs`), another start (`init`, `n_init`, "
+                "`random_state`) or a lower `lr`.",
                 ConvergenceWarning,
                 stacklevel=4,  # where `fit` was called
             )

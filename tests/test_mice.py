@@ -367,6 +367,17 @@ def test_empty_clusters_are_counted_and_keep_their_prototypes():
     np.testing.assert_allclose(norms, 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("heads", ["own", "shared"])
+def test_clusters_that_training_leaves_empty_get_a_sample(heads):
+    X = np.random.default_rng(0).standard_normal((90, 6)).astype(np.float32)
+    few = {"init": "random", "max_epochs": 2, "batch_size": 30, "random_state": 0}
+    estimator = PaperMiCE(40, expert_heads=heads, **few)
+    with pytest.warns(ConvergenceWarning, match=r"of 40 clusters were empty after"):
+        estimator.fit(X)
+    assert estimator.cluster_sizes_.min() > 0
+    np.testing.assert_array_equal(estimator.predict(X), estimator.labels_)
+
+
 # -------------------------------------------------------------------- fits that fail
 
 
