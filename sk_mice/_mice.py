@@ -57,6 +57,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     kappa : float, default=1.0
         Temperature of the gating function (equation 4), at least 0.001. ``math.inf``
         makes the gate uniform (Assumption A3); `transform` is then untrained.
+    expert_heads : {"shared", "own"}, default="shared"
+        Whether all experts share one output layer (Assumption A4), or each has its own,
+        as in the paper. With a shared one, a step costs little more for 1,000 clusters
+        than for 10.
     queue_size : int, default=16384
         V, the number of teacher embeddings that are kept as negatives, at most N.
     augmentation : str, object, callable or None, default="moco"
@@ -114,7 +118,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     warm_start : bool, default=False
         Whether `fit` continues from the fitted model (teacher, heads, queue and
         prototypes) with EM for another `max_epochs`. `n_clusters`, `backbone`,
-        `embedding_dim`, `queue_size` and `image_shape` must be as before.
+        `embedding_dim`, `expert_heads`, `queue_size` and `image_shape` must be as
+        before.
     verbose : int, default=0
         1 shows a progress bar over the whole fit.
     random_state : int, RandomState instance or None, default=None
@@ -196,6 +201,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     _parameter_constraints: dict = {
         **ContrastiveEstimator._parameter_constraints,
         "n_clusters": [Count(1)],
+        "expert_heads": [StrOptions({"own", "shared"})],
         "kappa": [Number(SMALLEST_TEMPERATURE, None, closed="both")],
         "init": [
             StrOptions({"two-stage", "random"}),
@@ -204,6 +210,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ],
         "n_init": [Count(1, MOST_RESTARTS)],
     }
+
+    _of_the_model = (*ContrastiveEstimator._of_the_model, "expert_heads")
 
     # The stages of a fit. Chosen on digits and 10,000 images of Fashion-MNIST.
     _init_share = 0.9  # of the epochs are MoCo's
@@ -224,6 +232,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         embedding_dim=128,
         tau=1.0,
         kappa=1.0,
+        expert_heads="shared",
         queue_size=16384,
         augmentation="moco",
         n_neighbors=0,
@@ -247,6 +256,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.embedding_dim = embedding_dim
         self.tau = tau
         self.kappa = kappa
+        self.expert_heads = expert_heads
         self.queue_size = queue_size
         self.augmentation = augmentation
         self.n_neighbors = n_neighbors
@@ -362,12 +372,20 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             n_moco = min(share, self.max_epochs - 1)
         return {"moco": n_moco, "em": self.max_epochs - n_moco}
 
+    @property
+    def _shared_head(self) -> bool:
+        return self.expert_heads == "shared" and self.n_clusters > 1
+
     def _n_heads(self):
-        return self.n_clusters, 1  # of the experts, of the gate
+        return 1 if self._shared_head else self.n_clusters, 1  # of experts, of the gate
 
     def _model_options(self, seed) -> dict:
-        omega = self._gating_prototypes(seed)
-        return {"n_experts": self.n_clusters, "omega": omega, "kappa": self.kappa}
+        return {
+            "n_experts": self.n_clusters,
+            "omega": self._gating_prototypes(seed),
+            "kappa": self.kappa,
+            "shared_head": self._shared_head,
+        }
 
     def _gating_prototypes(self, seed):
         return gating_prototypes(self.n_clusters, self.embedding_dim)  # no draws

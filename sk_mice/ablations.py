@@ -233,7 +233,6 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
             StrOptions({"both", "analytical", "gradient", "passes"}),
             None,
         ],
-        "expert_heads": [StrOptions({"own", "shared"})],
         "gate_view": [StrOptions({"own", "student"})],
         "n_rounds": [Count(1)],
     }
@@ -255,11 +254,10 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
         teacher_momentum=None,
         **parameters,
     ):
-        super().__init__(n_clusters, **parameters)
+        super().__init__(n_clusters, expert_heads=expert_heads, **parameters)
         self.gating_prototypes = gating_prototypes
         self.train_gating_prototypes = train_gating_prototypes
         self.expert_prototypes = expert_prototypes
-        self.expert_heads = expert_heads
         self.gate_view = gate_view
         self.n_rounds = n_rounds
         self.schedule = schedule
@@ -268,8 +266,8 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
 
     def _check(self, X, n_experts):
         X = super()._check(X, n_experts)
-        shared, class_level = self._shared_head, self.expert_prototypes is not None
-        if shared and not class_level:
+        class_level = self.expert_prototypes is not None
+        if self._shared_head and not class_level:
             raise ValueError(
                 '`expert_heads` must be "own" if `expert_prototypes` is None, as all '
                 "experts are the same otherwise (Assumptions A4 and A5) and nothing "
@@ -280,28 +278,16 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
                 "`train_gating_prototypes` must be False if `kappa` is infinite: the "
                 "gate is uniform wherever its prototypes are; got True."
             )
-        if self._continues:
-            was = (self._model.shared_head, self._model.class_level)
-            if was != (shared, class_level):
-                raise ValueError(
-                    "`expert_heads`, and whether `expert_prototypes` is None, must be "
-                    "as in the fit that `warm_start` goes on from; got "
-                    f"{self.expert_heads!r} and {self.expert_prototypes!r}."
-                )
+        if self._continues and self._model.class_level != class_level:
+            raise ValueError(
+                "Whether `expert_prototypes` is None must be as in the fit that "
+                f"`warm_start` goes on from; got {self.expert_prototypes!r}."
+            )
         return X
-
-    @property
-    def _shared_head(self):
-        return self.expert_heads == "shared" and self.n_clusters > 1
-
-    def _n_heads(self):
-        n_heads, n_gates = super()._n_heads()
-        return 1 if self._shared_head else n_heads, n_gates
 
     def _model_options(self, seed):
         return super()._model_options(seed) | {
             "class_level": self.expert_prototypes is not None,
-            "shared_head": self._shared_head,
             "gate_view": self.gate_view == "own",
         }
 
