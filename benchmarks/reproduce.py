@@ -46,6 +46,10 @@ def compare(name, options, minutes):
     return Row(f"compare_{name}.json", f"benchmarks/compare.py {options}", minutes)
 
 
+def em(case, options, minutes):
+    return Row(f"em_{case}.json", f"benchmarks/em.py {options}", minutes)
+
+
 def step(case, options, minutes):
     command = f"benchmarks/train_step.py {options}"
     return Row(f"train_step_cpu_{case}.json", command, minutes)
@@ -114,7 +118,11 @@ ROWS = (
         "--backbone resnet18 --image-size 32 --channels 3 --batch-size 64 --repeats 7",
         1,
     ),
-    step("resnet-small_1000", "--n-clusters 1000 --no-paper --repeats 2", 1),
+    step("resnet-small_1000", "--n-clusters 1000 --repeats 5", 1),
+    step("resnet-small_10_own_heads", "--heads own --repeats 5", 2),
+    step("resnet-small_10_student_view", "--gate-view student --repeats 5", 1),
+    em("heads_digits_200", "--data digits", 60),
+    em("heads_fashion_mnist_24", "--data fashion-mnist --epochs 24 --seeds 0 1 2", 60),
     Row("predict_cpu.json", "benchmarks/predict.py", 10),
     Row(
         "predict_cpu_maxpool.json",

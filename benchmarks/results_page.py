@@ -57,7 +57,10 @@ STEPS = {
     ),
     "train_step_cpu_resnet18_10": "`resnet18`, 32 x 32 colour, B = 64",
     "train_step_cpu_resnet-small_1000": "`resnet-small`, K = 1,000, B = 256",
+    "train_step_cpu_resnet-small_10_own_heads": "as the first, `expert_heads=\"own\"`",
+    "train_step_cpu_resnet-small_10_student_view": "as the first, no view for the gate",
 }
+EM = ("em_heads_digits_200", "em_heads_fashion_mnist_24")
 PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
     "predict_cpu_maxpool": "`SmallResNet(max_pool=True)`, 60,000 images",
@@ -244,24 +247,46 @@ def neighbors():
     return shown, line(text, notes(files), commands)
 
 
+def after_one_start(name):
+    """What EM adds to one first stage, and a line on it."""
+    kept = read(name)
+    rows = [
+        (
+            {"none": "no EM: the partition it starts from"}.get(variant, variant),
+            *(over_seeds(runs, metric) for metric in METRICS),
+            seconds(runs),
+            len(runs),
+            commit(kept),
+        )
+        for variant, runs in kept["results"].items()
+    ]
+    data = DATA[kept["data"]][0].upper() + DATA[kept["data"]][1:]
+    head = (f"**EM after one first stage, {data}, {kept['n']:,} images**",)
+    head += (*METRICS.values(), "s of EM", "seeds", "commit")
+    return table(head, *rows), line(notes({"": kept}), command(kept))
+
+
 def steps():
     rows = []
     for name, label in STEPS.items():
         kept = read(name)
         result = kept["results"]
         paper = result["throughput_to_paper"]
+        moco = result.get("ratio_to_moco")
         rows.append(
             (
                 f"{label}, {result['precision']}",
                 f"{1000 * result['seconds']['whole step']:,.0f} ms",
                 f"{result['ratio_to_networks']:.2f}",
+                f"{moco:.2f}" if moco else "",
                 f"{paper:.2f}" if paper else "",
                 f"{result['images_per_second']:,.0f}",
                 commit(kept),
             )
         )
     head = ("**A training step**", "time", "time to that of its bare networks")
-    head += ("throughput to the paper's pseudocode", "images a second", "commit")
+    head += ("time to a step of MoCo", "throughput to the paper's pseudocode")
+    head += ("images a second", "commit")
     text = "One whole step, 2 threads, V = 4,096, K = 10 where no other is named."
     text += " `float32`: on a machine without bfloat16."
     return table(head, *rows), line(text, command(read(next(iter(STEPS)))))
@@ -542,6 +567,8 @@ def page():
         parts += compared(name)
     parts += other_k()
     parts += neighbors()
+    for name in EM:
+        parts += after_one_start(name)
     parts += ["## Speed", *steps(), *predictions(), *spherical_kmeans()]
     parts += [
         "## The paper's tables and figures",

@@ -10,7 +10,8 @@ networks.
                                     --batch-size 64
     python benchmarks/train_step.py --device cuda --backbone resnet34 --max-pool
                                     --image-size 32 --channels 3 --queue-size 16384
-    python benchmarks/train_step.py --n-clusters 1000 --no-paper
+    python benchmarks/train_step.py --n-clusters 1000
+    python benchmarks/train_step.py --heads own
 """
 
 import argparse
@@ -330,7 +331,9 @@ def main(argv=None):
     result = measure(options)
     report(result)
     network = options.backbone + ("-maxpool" if options.max_pool else "")
-    case = f"{options.device}_{network}_{options.n_clusters}_{options.heads}"
+    case = f"{options.device}_{network}_{options.n_clusters}"
+    case += "_own_heads" if options.heads == "own" else ""
+    case += "_student_view" if options.gate_view == "student" else ""
     path = options.json or RESULTS / f"train_step_{case}.json"
     write_json(path, __file__, argv, result)
     ratio = result["ratio_to_networks"]
