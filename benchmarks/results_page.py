@@ -171,7 +171,7 @@ def title(kept):
     parts = [DATA[kept["data"]][0].upper() + DATA[kept["data"]][1:]]
     parts.append(f"{kept['n']:,} images")
     if "--unbalanced" in kept["command"]:
-        parts.append("class sizes from 1 to 0.1")
+        parts.append("the smallest class a tenth of the largest")
     return f"**{', '.join(parts)}, {kept['results'][MICE][0]['epochs']} epochs**"
 
 
@@ -548,10 +548,9 @@ def page():
         "# Results",
         "Written by `python benchmarks/results_page.py` from the JSON files of this "
         "folder. `python benchmarks/reproduce.py` runs every row again. "
-        f"The newest rows are of {date[:10]}, commit {' and '.join(commits)}. Rows of "
-        "other commits are older: their code and some of their defaults differ. Up to "
-        "c420039 the commit is the one that added the row, later it is the one that "
-        "was measured.",
+        f"The newest rows are of {date[:10]} ({', '.join(commits)}). Older rows were "
+        "measured with older code and partly other defaults. The column gives the "
+        "commit that added the row; for rows after c420039, the one that was measured.",
         "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
         "accuracy under the best matching of clusters with classes; labels are used "
         "for scores alone. Seconds (s) are the median of a fit on one thread of a "
@@ -559,7 +558,9 @@ def page():
         "otherwise. Other processes ran at the same time, so compare seconds only "
         "within a table.",
         "## Clusterings at equal time",
-        "MiCE has its default parameters. MoCo trains for as many epochs as fit into "
+        "MiCE has the default parameters of its commit, apart from `max_epochs`, which the "
+        "titles give. Up to commit c420039 each expert had a head of its own by default. "
+        "MoCo trains for as many epochs as fit into "
         "the same time, and its features are clustered in four ways. The last of them "
         "is the start of MiCE.",
     ]
@@ -575,8 +576,9 @@ def page():
         "Everything here is at `cpu-minutes`: 1,797 digits in 1,500 steps, 10,000 "
         "images of the other sets in 800, small networks, random starts. The paper "
         "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says "
-        "which of the paper's claims hold here: yes if a claim holds on every seed of "
-        "every data set, no if it fails on at least half of them.",
+        "which of the paper's claims hold here: for accuracies yes if a claim "
+        "holds on every seed of every data set, no if it fails on at least half of them, "
+        "and not clearly in between; the other rows name their rule.",
         *paper_tables(),
         table(("**In the paper**", "holds here", ""), *claims()),
         "## Not measured",
@@ -588,7 +590,7 @@ def page():
 IN_README = {  # rows, and their names in a sentence
     "compare_digits": ("digits, 1,797 of 8 x 8", "the digits"),
     "compare_digits_710_unbalanced": (
-        "710 digits, class sizes from 1 to 0.1",
+        "710 digits, the smallest class a tenth",
         "the unequal digits",
     ),
     "compare_fashion_mnist_10000_24_epochs": (

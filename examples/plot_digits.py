@@ -8,7 +8,8 @@ ways. None of them sees a label.
 - k-means clusters the pixels.
 - MoCo learns embeddings by contrast, and spherical k-means clusters them. This is the
   two-stage baseline of the MiCE paper.
-- MiCE learns embeddings and clusters together.
+- MiCE clusters MoCo's features, and then trains embeddings and clusters
+  together.
 """
 
 # %%

@@ -4,7 +4,8 @@ Searching the temperatures
 
 Two temperatures, ``tau`` and ``kappa``, set how sharply the experts and the gate tell
 samples apart. This example searches a grid of nine pairs on the images of five digits.
-Each pair gets three scores on held-out images: one with labels, two without.
+Each pair is scored on held-out images. The picture shows three scores: the accuracy,
+which needs labels, and the silhouette and the ELBO, which need none.
 """
 
 # %%

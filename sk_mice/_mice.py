@@ -116,7 +116,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         complete. Files are written after epochs, as often as that takes less than 5% of
         the time.
     warm_start : bool, default=False
-        Whether `fit` continues from the fitted model (teacher, heads, queue and
+        Whether `fit` continues from the fitted model (student, teacher, heads, queue and
         prototypes) with EM for another `max_epochs`. `n_clusters`, `backbone`,
         `embedding_dim`, `expert_heads`, `queue_size` and `image_shape` must be as
         before.

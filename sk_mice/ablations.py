@@ -1,4 +1,4 @@
-"""Estimators with the parameters of the paper's ablations, and its learning rates.
+"""Estimators with the parameters of the paper's ablations and learning rates.
 
 `PaperMiCE` and `PaperMoCo` are `MiCEClustering` and `MoCo` with the parameters that the
 paper varies in Table 3 and in the appendix. The paper's recipes (`sk_mice.recipes`) are
@@ -135,7 +135,7 @@ class _PaperCourse:
 
 
 class PaperMoCo(_PaperCourse, MoCo):
-    """`MoCo` with the paper's learning rates.
+    """`MoCo` with parameters for the paper's schedules of the learning rate.
 
     Parameters
     ----------

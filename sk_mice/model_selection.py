@@ -40,7 +40,7 @@ LEAST_SAMPLES = 4  # two for each half
     prefer_skip_nested_validation=False,
 )
 def stability(estimator, X, *, n_repeats=20, random_state=None):
-    """Whether an estimator finds the same clusters in other samples.
+    """Agreement of the clusters that are found in random halves of the samples.
 
     The samples are split into two halves at random, a clone of the estimator is fitted
     to each, and both models cluster both halves [1]_. The stability is the adjusted

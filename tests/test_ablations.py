@@ -153,7 +153,7 @@ def test_parameters_are_those_of_the_estimator_and_more():
 
 
 def test_without_changes_it_is_the_estimator():
-    plain = MiCEClustering(3, random_state=0, **SMALL).fit(X)
+    plain = MiCEClustering(3, expert_heads="own", random_state=0, **SMALL).fit(X)
     mice = tiny().fit(X)
     np.testing.assert_array_equal(plain.predict_proba(X), mice.predict_proba(X))
 

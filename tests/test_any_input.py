@@ -189,6 +189,7 @@ VALUES = {
     "embedding_dim": ([1, 2, 3, 5], [0, 10**9]),
     "tau": ([1, 0.01, 100, 1e-3, 1e300, np.float32(0.3)], [0, 1e-9, math.inf]),
     "kappa": ([1, 0.01, 100, 1e-3, 1e300, math.inf], [0, 1e-9, -math.inf]),
+    "expert_heads": (["own", "shared"], []),
     "queue_size": ([1, 2, 5, 10**9], [0]),
     "augmentation": (
         [
@@ -236,7 +237,7 @@ OF_PAPER = {
     "gating_prototypes": (["auto", "simplex", "repelled", "uniform"], []),
     "train_gating_prototypes": ([True, False], []),
     "expert_prototypes": (["both", "analytical", "gradient", "passes", None], []),
-    "expert_heads": (["own", "shared"], []),
+    "gate_view": (["own", "student"], []),
     "n_rounds": ([1, 2, 10**9], [0]),
     "schedule": (
         ["cosine", "step", "constant", [0.5], (0.9, 0.1), math.sqrt],

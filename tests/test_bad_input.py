@@ -273,7 +273,7 @@ OF_MICE = [
     ),
     wrong(
         "`embedding_dim` that has no room in memory",
-        "3 heads from 128 features to `embedding_dim`=1000000000.",
+        "2 heads from 128 features to `embedding_dim`=1000000000.",
         embedding_dim=10**9,
     ),
     out_of_range("embedding_dim", 0, "an int in the range [1, 2147483647]"),
@@ -858,8 +858,8 @@ def test_models_without_room(estimator, monkeypatch):
     message = "The model must fit into the memory of the cpu device, 0.1 GB; it needs "
     with pytest.raises(ValueError, match=message + r".*`backbone`=MLP\(\) for 20000 f"):
         fit(wide, **options)()
-    with pytest.raises(ValueError, match=message + ".*for the queue of 2000 samples"):
-        fit(np.zeros((2000, 3)), embedding_dim=20_000, **options)()
+    with pytest.raises(ValueError, match=message + ".*for the queue of 3000 samples"):
+        fit(np.zeros((3000, 3)), embedding_dim=20_000, **options)()
 
 
 def test_a_second_model_needs_room_only_in_two_stages(monkeypatch):

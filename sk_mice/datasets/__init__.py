@@ -90,7 +90,7 @@ def load_image_folder(
     image_size : int or tuple (H, W)
         Height and width in X, each at most 4,096; an int is both.
     grey : bool, default=False
-        Whether to read grey images.
+        Whether to convert the images to grey. X then has shape (N, H, W).
     resize : {"crop", "stretch"}, default="crop"
         "crop" keeps the proportions and crops the centre of the image to those of
         `image_size`; "stretch" keeps the whole image.
