@@ -57,7 +57,7 @@ STEPS = {
     ),
     "train_step_cpu_resnet18_10": "`resnet18`, 32 x 32 colour, B = 64",
     "train_step_cpu_resnet-small_1000": "`resnet-small`, K = 1,000, B = 256",
-    "train_step_cpu_resnet-small_10_own_heads": "as the first, `expert_heads=\"own\"`",
+    "train_step_cpu_resnet-small_10_own_heads": 'as the first, `expert_heads="own"`',
     "train_step_cpu_resnet-small_10_student_view": "as the first, no view for the gate",
 }
 EM = ("em_heads_digits_200", "em_heads_fashion_mnist_24")
@@ -558,11 +558,10 @@ def page():
         "otherwise. Other processes ran at the same time, so compare seconds only "
         "within a table.",
         "## Clusterings at equal time",
-        "MiCE has the default parameters of its commit, apart from `max_epochs`, which the "
-        "titles give. Up to commit c420039 each expert had a head of its own by default. "
-        "MoCo trains for as many epochs as fit into "
-        "the same time, and its features are clustered in four ways. The last of them "
-        "is the start of MiCE.",
+        "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
+        "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
+        "trains for as many epochs as fit into the same time, and its features are "
+        "clustered in four ways. The last of them is the start of MiCE.",
     ]
     for name in COMPARED:
         parts += compared(name)
@@ -576,9 +575,9 @@ def page():
         "Everything here is at `cpu-minutes`: 1,797 digits in 1,500 steps, 10,000 "
         "images of the other sets in 800, small networks, random starts. The paper "
         "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says "
-        "which of the paper's claims hold here: for accuracies yes if a claim "
-        "holds on every seed of every data set, no if it fails on at least half of them, "
-        "and not clearly in between; the other rows name their rule.",
+        "which of the paper's claims hold here: for accuracies yes if a claim holds on "
+        "which of the paper's claims hold here: for accuracies yes if one holds on "
+        "every seed of every data set, no if it fails on at least half of them, and not "
         *paper_tables(),
         table(("**In the paper**", "holds here", ""), *claims()),
         "## Not measured",

@@ -1,5 +1,6 @@
 """The progress of a fit: its restarts, and a file from which the same fit continues."""
 
+import errno
 import hashlib
 import json
 import math
@@ -14,7 +15,7 @@ import numpy as np
 from skorch.callbacks import Callback
 
 from ._engine.model import ContrastiveMixture
-from ._engine.storage import pack, read, unpack, write
+from ._engine.storage import UNREADABLE, pack, read, reason, unpack, write
 
 _KIND: dict = {"kind": "checkpoint", "version": 4}
 LEAST_PAUSE = 20  # between two files, to the time that writing one takes
@@ -133,14 +134,20 @@ class Checkpoint:
 
     def _read(self, path) -> dict:
         tensors, document = read(path, **_KIND)
-        fit = document.get("fit", {})
+        try:
+            fit, progress = document["fit"], document["progress"]
+            progress = unpack(progress, tensors)
+        except UNREADABLE as error:
+            raise ValueError(
+                f"{str(path)!r} cannot be read: {reason(error)}"
+            ) from error
         names = sorted(fit.keys() | self.fit.keys())
         others = [name for name in names if fit.get(name) != self.fit.get(name)]
         if others:
             raise ValueError(
                 f"{str(path)!r} is of another fit: its `{'`, `'.join(others)}` differ."
             )
-        return unpack(document["progress"], tensors)
+        return progress
 
     def save(self, progress: dict) -> None:
         """Write progress, or raise an OSError that names the file.
@@ -151,7 +158,10 @@ class Checkpoint:
         document = {"fit": self.fit, "progress": pack(progress, "progress", tensors)}
         with suppress(FileNotFoundError):  # there is none, or another fit was quicker
             os.replace(self.path, self.previous)
-        write(self.path, tensors, document, **_KIND)
+        try:
+            write(self.path, tensors, document, **_KIND)
+        except ValueError as error:  # after an OSError the fit keeps its model
+            raise OSError(errno.EFBIG, str(error), str(self.path)) from error
 
 
 class SaveProgress(Callback):

@@ -63,8 +63,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         Number of principal components, D: "auto" takes those that hold 99% of the
         variance, at most 3 K; an int is an upper bound.
     max_iter : int, default=3
-        Maximum number of steps of classification EM. More steps raise the likelihood. In the
-        benchmarks they did not raise the agreement with classes.
+        Maximum number of steps of classification EM. More steps raise the
+        likelihood; in the benchmarks they did not raise the agreement with classes.
     random_state : int, RandomState instance or None, default=None
         Determines the runs of k-means and, above 2048 features, the principal
         components; an int makes the clusters reproducible.

@@ -97,16 +97,16 @@ def check_size(
     and the gate have heads; the queue has shape (V, H, D). The activations of batches,
     which need memory as well, are not counted.
     """
-    size, n_queues, dim = queue_shape
+    size, n_expert_heads, dim = queue_shape
     n_bytes = FLOAT * (WEIGHTS + WAITING * two_stage)
     parts = {
         f"`backbone`={name}": n_bytes * n_weights,
         f"{n_heads} heads from {n_features} features to `embedding_dim`={dim}": (
             n_bytes * n_heads * dim * (n_features + 1)
         ),
-        f"the queue of {size} samples (`queue_size`), for {n_queues} heads of "
+        f"the queue of {size} samples (`queue_size`) for {n_expert_heads} head(s) of "
         f"`embedding_dim`={dim}": (
-            QUEUES * size * n_queues * dim * queue_dtype.itemsize
+            QUEUES * size * n_expert_heads * dim * queue_dtype.itemsize
         ),
     }
     needed, there = sum(parts.values()), available_memory(device)

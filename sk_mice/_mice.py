@@ -28,7 +28,7 @@ from ._engine.model import gating_prototypes
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
-FILLINGS = 10  # times that empty clusters are looked for at the end
+FILLINGS = 10  # times at most that empty clusters are moved to samples
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
@@ -59,8 +59,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         makes the gate uniform (Assumption A3); `transform` is then untrained.
     expert_heads : {"shared", "own"}, default="shared"
         Whether all experts share one output layer (Assumption A4), or each has its own,
-        as in the paper. With a shared one, a step costs little more for 1,000 clusters
-        than for 10.
+        as in the paper. With a shared one and `tau` of at least 1/30, a step costs
+        little more for 1,000 clusters than for 10.
     queue_size : int, default=16384
         V, the number of teacher embeddings that are kept as negatives, at most N.
     augmentation : str, object, callable or None, default="moco"
@@ -116,8 +116,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         complete. Files are written after epochs, as often as that takes less than 5% of
         the time.
     warm_start : bool, default=False
-        Whether `fit` continues from the fitted model (student, teacher, heads, queue and
-        prototypes) with EM for another `max_epochs`. `n_clusters`, `backbone`,
+        Whether `fit` continues from the fitted model (student, teacher, heads, queue
+        and prototypes) with EM for another `max_epochs`. `n_clusters`, `backbone`,
         `embedding_dim`, `expert_heads`, `queue_size` and `image_shape` must be as
         before.
     verbose : int, default=0
@@ -515,52 +515,56 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             }
         self._run_stage(run, run.model, task, n_epochs, "em", **options)
 
+    @torch.no_grad()
     def _judge(self, run, task):
         """Mean ELBO and hard assignments of the training samples: a last E-step."""
         task.bar.say("labels of all samples")
-        inference = Inference(run.model)
-        joint = task.infer(inference, "joint")
-        for _ in range(FILLINGS):
-            n_empty = self._fill_empty_clusters(run.model, task, inference, joint)
-            if not n_empty:
-                break
-            run.n_filled = max(run.n_filled, n_empty)
-            joint = task.infer(inference, "joint")
-        return _mean_log_evidence(joint), joint.argmax(axis=1)
+        inference, mu = Inference(run.model), run.model.expert_prototypes
+        best = joint = task.infer(inference, "joint")
+        run.n_filled = fewest = self._n_empty(joint)
+        if fewest and mu is not None:
+            kept, misses = mu.clone(), 0
+            for _ in range(FILLINGS):
+                if not fewest or misses == 2 or task.interrupt.came:
+                    break
+                self._fill_empty_clusters(run.model, task, inference, joint)
+                joint, misses = task.infer(inference, "joint"), misses + 1
+                if self._n_empty(joint) < fewest:
+                    best, fewest = joint, self._n_empty(joint)
+                    kept, misses = mu.clone(), 0
+            mu.copy_(kept)
+        return _mean_log_evidence(best), best.argmax(axis=1)
 
-    @torch.no_grad()
-    def _fill_empty_clusters(self, model, task, inference, joint) -> int:
+    def _n_empty(self, joint) -> int:
+        return self.n_clusters - len(np.unique(joint.argmax(axis=1)))
+
+    def _fill_empty_clusters(self, model, task, inference, joint) -> None:
         """Move the prototypes of empty clusters to samples, as k-means does.
 
-        Each moves to the sample that then comes nearest to it. Returns how many
-        clusters were empty.
+        Each moves to the sample that then comes nearest to it.
         """
         labels = joint.argmax(axis=1)
         sizes = np.bincount(labels, minlength=self.n_clusters)
         empty = np.flatnonzero(sizes == 0)
-        if not (len(empty) and model.class_level):
-            return 0
-        mu, heads = model.prototypes(), [0] if model.shared_head else empty
-        n = inference.batch_size(task.views.out_shape)
-        cosines = [
-            (
-                inference(task.views.plain(batch), "teacher")[0][:, heads] * mu[empty]
-            ).sum(2)
-            for batch in task.samples.in_order(n)
-        ]
-        # The positive logit of a sample grows to that of its own embedding.
-        moved = joint[:, empty] + (1 - torch.cat(cosines).cpu().numpy()) / model.tau
-        behind = joint.max(axis=1, keepdims=True) - moved  # in nats
+        mu, n = model.prototypes()[empty], inference.batch_size(task.views.out_shape)
+        cosines = []
+        for batch in task.samples.in_order(n):
+            (v,) = inference(task.views.plain(batch), "teacher")
+            own = v[:, 0] @ mu.T if model.shared_head else (v[:, empty] * mu).sum(dim=2)
+            cosines.append(own.cpu())
+        # By how many nats a cluster is less likely than the sample's own, once it is at
+        # the sample, where its positive logit grows to 1 / tau.
+        behind = (torch.cat(cosines).numpy() - 1) / model.tau - joint[:, empty]
+        behind += joint.max(axis=1, keepdims=True)
         for k, column in zip(empty, behind.T, strict=True):
             column[sizes[labels] < 2] = np.inf
             i = int(column.argmin())
             sizes[labels[i]] -= 1
             labels[i], sizes[k] = k, 1
-            (v,) = inference(
-                task.views.plain(task.samples[torch.tensor([i])]), "teacher"
-            )
-            model.expert_prototypes[k] = v[0, min(k, v.shape[1] - 1)]
-        return len(empty)
+            sample = task.views.plain(task.samples[torch.tensor([i])])
+            v = inference(sample, "teacher")[0][0, 0 if model.shared_head else k]
+            if v.any():
+                model.expert_prototypes[k] = v
 
     # ----------------------------------------------------------------------- finish
 
@@ -583,7 +587,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         n_empty = int((self.cluster_sizes_ == 0).sum())
         what = "are empty"
         if not n_empty:
-            n_empty, what = n_filled, "were empty after training and got one sample"
+            n_empty, what = n_filled, "were empty after training and moved to samples"
         if n_empty:
             warnings.warn(
                 f"{n_empty} of {self.n_clusters} clusters {what}. Try fewer clusters, "

@@ -236,7 +236,7 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
         "gate_view": [StrOptions({"own", "student"})],
         "n_rounds": [Count(1)],
     }
-    _of_the_model = (*MiCEClustering._of_the_model, "gating_prototypes")
+    _of_the_model = (*MiCEClustering._of_the_model, "gating_prototypes", "gate_view")
     _trainer_class = AblationTrainer
 
     def __init__(

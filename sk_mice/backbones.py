@@ -112,8 +112,8 @@ class SmallResNet(Backbone):
         Blocks of each stage.
     max_pool : bool, default=False
         Whether the stem halves the image by max-pooling (and, above 64 pixels, once
-        more by a stride). Training takes about half of the time for small images, so that a short fit
-        has more epochs.
+        more by a stride). Training takes about half of
+        the time for small images, so that a short fit has more epochs.
 
     Examples
     --------

@@ -224,8 +224,8 @@ def silhouette_scorer(estimator, X, y=None):
     ----------
     estimator : object
         A fitted estimator, or a Pipeline that ends in one. `predict` gives the clusters
-        and `transform` the embeddings. If there is no `transform`, or if it gives distances to `cluster_centers_`, the
-    input of the estimator is used as embeddings.
+        and `transform` the embeddings. If there is no `transform`, or if it gives
+        distances to `cluster_centers_`, the input of the estimator is used.
     X : array-like
         Samples, as `predict` takes them.
     y : Ignored

@@ -160,6 +160,14 @@ def test_sums_of_products_agree_with_finite_differences(tau):
     )
 
 
+def test_sums_of_products_do_not_depend_on_the_pieces():
+    x, y = unit(700, 128, seed=1).float(), unit(10, 128, seed=2).float()
+    queue = unit(4096, 128, seed=3).bfloat16()
+    whole = log_sum_exp_of_sums(queue, x, y)
+    parts = [log_sum_exp_of_sums(queue, some, y) for some in x.split(7)]
+    torch.testing.assert_close(torch.cat(parts), whole, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("tau", [0.1, 1.0])
 def test_sums_of_products_with_a_bfloat16_queue_stay_close_to_exact_ones(tau):
     x, y = unit(16, 128, seed=1, dtype=torch.float32), unit(3, 128, seed=2).float()

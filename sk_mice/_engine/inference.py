@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from .attention import LARGEST_LOGIT
 from .model import ContrastiveMixture
 
 __all__ = ["Inference", "in_pieces", "log_partition_bounds", "queue_moments"]
@@ -55,12 +56,8 @@ class Inference:
             The quantities for all samples, in order; float32, except labels.
         """
         model, moments = self.model, None
-        # The moments cost as much as D samples. Experts that share a head are one
-        # product of V x K, which is quicker than bounds of K x D x D if they are many.
-        many = model.shared_head and model.n_experts * model.embedding_dim > len(
-            model.queue
-        )
-        if "label" in wanted and len(samples) > model.embedding_dim and not many:
+        long = len(samples) > model.embedding_dim  # the moments cost as much
+        if "label" in wanted and long and not self._is_one_product:
             moments = queue_moments(model.queue)
         parts = []
         for batch in samples.in_order(self.batch_size(views.out_shape)):
@@ -68,10 +65,21 @@ class Inference:
             parts.append([value.cpu() for value in known])
         return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
 
+    @property
+    def _is_one_product(self) -> bool:
+        """Whether the partition functions are one product, of V x K.
+
+        For many experts it is quicker than their bounds, which are of K x D x D.
+        """
+        model = self.model
+        many = model.n_experts * model.embedding_dim > len(model.queue)
+        return model.shared_head and many and 2 / model.tau <= LARGEST_LOGIT
+
     def batch_size(self, shape) -> int:
         """Number of samples of a shape per batch, so that memory is bounded."""
         model = self.model
-        largest = max(math.prod(shape), model.n_experts * model.embedding_dim)
+        width = model.embedding_dim * (1 if self._is_one_product else model.n_experts)
+        largest = max(math.prod(shape), width, model.n_experts)
         return min(LARGEST_BATCH, max(SMALLEST_PIECE, BATCH_VALUES // largest))
 
     @torch.inference_mode()

@@ -201,8 +201,8 @@ class ContrastiveMixture(nn.Module):
                 f, v, self.prototypes(), self.queue, self.tau, partition
             )
             if not self.gate_learns:
-                gating = experts.new_full((self.n_experts,), -math.log(self.n_experts))
-                return objective.log_joint(gating, experts)  # Assumption A3
+                joint = experts - math.log(self.n_experts)  # Assumption A3
+                return joint.expand(*joint.shape[:-1], self.n_experts)
             gating = objective.gating_log_prob(g, self.gating_prototypes, self.kappa)
             return objective.log_joint(gating, experts)
 
