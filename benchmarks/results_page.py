@@ -32,7 +32,7 @@ METRICS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
 MICE, BASELINE = "MiCE", "MoCo, k-means on embeddings"
 START = "MoCo, MiCE's start"
 LABELS = {BASELINE: f"{BASELINE} (the paper's baseline)"}
-WHERE_FILES_GO = ("--json", "--out", "--checkpoint")  # options, each with a value
+WHERE_FILES_GO = ("--json", "--out", "--checkpoint", "--folder")  # options, each with a value
 
 COMPARED = (
     "compare_digits",
@@ -288,7 +288,8 @@ def steps():
     head += ("time to a step of MoCo", "throughput to the paper's pseudocode")
     head += ("images a second", "commit")
     text = "One whole step, 2 threads, V = 4,096, K = 10 where no other is named."
-    text += " `float32`: on a machine without bfloat16."
+    text += " `float32`: on a machine without bfloat16. Rows up to commit c420039 have "
+    text += "a head for each expert."
     return table(head, *rows), line(text, command(read(next(iter(STEPS)))))
 
 
@@ -576,8 +577,8 @@ def page():
         "images of the other sets in 800, small networks, random starts. The paper "
         "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says "
         "which of the paper's claims hold here: for accuracies yes if a claim holds on "
-        "which of the paper's claims hold here: for accuracies yes if one holds on "
-        "every seed of every data set, no if it fails on at least half of them, and not "
+        "every seed of every set, no if it fails on at least half of them, and not "
+        "clearly in between; the other rows name their rule.",
         *paper_tables(),
         table(("**In the paper**", "holds here", ""), *claims()),
         "## Not measured",
