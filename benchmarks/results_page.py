@@ -32,7 +32,7 @@ METRICS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
 MICE, BASELINE = "MiCE", "MoCo, k-means on embeddings"
 START = "MoCo, MiCE's start"
 LABELS = {BASELINE: f"{BASELINE} (the paper's baseline)"}
-WHERE_FILES_GO = ("--json", "--out", "--checkpoint", "--folder")  # options, each with a value
+WHERE_FILES_GO = ("--json", "--out", "--checkpoint", "--folder")  # and a value
 
 COMPARED = (
     "compare_digits",
