@@ -56,7 +56,7 @@ IMPORTS = {
     "_engine.attention": "torch",
     "_engine.colours": "torch",
     "_engine.geometry": "torch",
-    "_engine.inference": "torch _engine.model",
+    "_engine.inference": "torch _engine.attention _engine.model",
     "_engine.invariances": "torch _engine.data _engine.geometry",
     "_engine.model": "torch _engine.objective",
     "_engine.neighbors": "torch _engine.data",

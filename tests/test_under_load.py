@@ -327,7 +327,8 @@ def fork_with_a_large_model():
     # So large that torch spreads what is done with its queue over its threads.
     X = np.random.default_rng(0).random((2000, ROWS.shape[1]))
     more = {"n_clusters": 10, "backbone": "mlp", "precision": "float32"}
-    model = tiny(**more, embedding_dim=16, init="random").fit(X)
+    more |= {"expert_heads": "own", "embedding_dim": 16, "init": "random"}
+    model = tiny(**more).fit(X)
     assert model._model.queue.numel() > 2**18
     context = multiprocessing.get_context("fork")
     results = context.Queue()
@@ -341,6 +342,15 @@ def fork_with_a_large_model():
 )
 def test_the_child_of_a_fork_copies_and_stores_a_model():
     fresh("fork_with_a_large_model")
+
+
+def fits_without_the_compiler():
+    tiny().fit(IMAGES[:20])
+    assert "torch._dynamo" not in sys.modules
+
+
+def test_a_fit_does_not_import_torchs_compiler():
+    fresh("fits_without_the_compiler")
 
 
 def hashes():
@@ -388,7 +398,6 @@ def test_fits_do_not_grow_memory(n_fits):
 def leftovers(folder):
     """Threads, open files and files that one round of everything leaves behind."""
     os.chdir(folder)
-    torch.optim.SGD([torch.zeros(1)])  # imports torch's compiler, which makes a folder
     tempfile.tempdir = folder
 
     def everything():

@@ -1,5 +1,6 @@
 """The training loop: a skorch net with a step, two hooks and an epoch's statistics."""
 
+import inspect
 import math
 import time
 from contextlib import contextmanager, nullcontext
@@ -48,6 +49,14 @@ def teacher_momentum(n_steps: int) -> float:
     than a short fit.
     """
     return 1 - 1 / min(max(n_steps / 100, 100), 1000)
+
+
+class SGD(torch.optim.SGD):
+    """The same without torch's wrappers, which import its compiler and take seconds."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
 
 
 class NegativeELBO(nn.Module):
@@ -182,7 +191,7 @@ class Trainer(NeuralNet):
         super().__init__(
             module,
             criterion=NegativeELBO,
-            optimizer=torch.optim.SGD,
+            optimizer=SGD,
             optimizer__momentum=0.9,
             optimizer__weight_decay=weight_decay,
             lr=lr,
