@@ -379,8 +379,8 @@ def growth(n_fits):
     for fit in range(10 + int(n_fits)):
         if fit == 10:  # by now all libraries are loaded and all pools are made
             before = resident_bytes()
-        model = tiny(random_state=fit, init="random", max_epochs=1).fit(IMAGES)
-        model.predict_proba(IMAGES)
+        model = tiny(random_state=fit, init="random", max_epochs=1).fit(IMAGES[:24])
+        model.predict_proba(IMAGES[:24])
     print(resident_bytes() - before)
 
 
@@ -402,17 +402,17 @@ def leftovers(folder):
 
     def everything():
         for estimator in (tiny(verbose=1), tiny(MoCo), tiny(init="random")):
-            sk_mice.save(estimator.fit(IMAGES), "model")
+            sk_mice.save(estimator.fit(IMAGES[:24]), "model")
             sk_mice.load("model").transform(IMAGES)
         sk_mice.save(SphericalKMeans(3).fit(ROWS), "model")
         sk_mice.load("model").predict(ROWS)
         failing = tiny(PaperMiCE, lr=1e6, schedule=lambda progress: 1e30)
         with suppress(FloatingPointError):
-            failing.fit(IMAGES)
+            failing.fit(IMAGES[:24])
         with suppress(ValueError):
             tiny().fit(IMAGES * np.nan)
         with suppress(OSError):
-            sk_mice.save(tiny().fit(IMAGES), "nowhere/model")
+            sk_mice.save(tiny().fit(IMAGES[:24]), "nowhere/model")
 
     def state():
         return (
