@@ -28,7 +28,6 @@ from ._engine.model import gating_prototypes
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
-FILLINGS = 10  # times at most that empty clusters are moved to samples
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
@@ -520,18 +519,16 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """Mean ELBO and hard assignments of the training samples: a last E-step."""
         task.bar.say("labels of all samples")
         inference, mu = Inference(run.model), run.model.expert_prototypes
-        best = joint = task.infer(inference, "joint")
-        run.n_filled = fewest = self._n_empty(joint)
+        best = task.infer(inference, "joint")
+        run.n_filled = fewest = self._n_empty(best)
         if fewest and mu is not None:
-            kept, misses = mu.clone(), 0
-            for _ in range(FILLINGS):
-                if not fewest or misses == 2 or task.interrupt.came:
+            kept = mu.clone()
+            while fewest and not task.interrupt.came:
+                self._fill_empty_clusters(run.model, task, inference, best)
+                joint = task.infer(inference, "joint")
+                if self._n_empty(joint) >= fewest:
                     break
-                self._fill_empty_clusters(run.model, task, inference, joint)
-                joint, misses = task.infer(inference, "joint"), misses + 1
-                if self._n_empty(joint) < fewest:
-                    best, fewest = joint, self._n_empty(joint)
-                    kept, misses = mu.clone(), 0
+                best, fewest, kept = joint, self._n_empty(joint), mu.clone()
             mu.copy_(kept)
         return _mean_log_evidence(best), best.argmax(axis=1)
 

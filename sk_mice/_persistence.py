@@ -446,13 +446,16 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     if known is None:
         resolved = backbones.resolve_backbone(backbone, shape, torch.device("cpu"))
         source = backbones.build_backbone(resolved, shape)
+        n_features = backbones.feature_count(source, shape)
+    else:  # without a probe, for which torch imports its compiler
+        _, n_features = backbones.weight_count(known, shape)
 
     def build(device):
         with torch.device(device):
             network = backbones.build_backbone(source, shape)
             return ContrastiveMixture(
                 network,
-                backbones.feature_count(network, shape),
+                n_features,
                 n_experts=n_experts,
                 embedding_dim=dim,
                 queue_size=size,

@@ -371,8 +371,8 @@ def test_empty_clusters_are_counted_and_keep_their_prototypes():
 def test_clusters_that_training_leaves_empty_get_a_sample(heads):
     X = np.random.default_rng(0).standard_normal((90, 6)).astype(np.float32)
     few = {"init": "random", "max_epochs": 2, "batch_size": 30, "random_state": 0}
-    estimator = PaperMiCE(40, expert_heads=heads, **few)
-    with pytest.warns(ConvergenceWarning, match=r"of 40 clusters were empty after"):
+    estimator = PaperMiCE(20, expert_heads=heads, **few)
+    with pytest.warns(ConvergenceWarning, match=r"of 20 clusters were empty after"):
         estimator.fit(X)
     assert estimator.cluster_sizes_.min() > 0
     np.testing.assert_array_equal(estimator.predict(X), estimator.labels_)

@@ -121,16 +121,14 @@ class ContrastiveMixture(nn.Module):
         self.tau, self.kappa = tau, kappa
         self.gate_view = gate_view
         queue = torch.empty(queue_size, n_heads, embedding_dim, dtype=queue_dtype)
-        for rows in queue.split(256):  # of many experts it is too large to hold twice
-            rows.copy_(F.normalize(torch.randn(rows.shape), dim=-1))
-        self.register_buffer("queue", queue)
+        self.register_buffer("queue", _random_units(queue))
         self.register_buffer("queue_index", torch.zeros((), dtype=torch.long))
         self.gating_prototypes = self.expert_prototypes = None
         if gated:
             self.gating_prototypes = nn.Parameter(omega, requires_grad=False)
         if gated and class_level:
-            mu = F.normalize(torch.randn(n_experts, embedding_dim), dim=-1)
-            self.expert_prototypes = nn.Parameter(mu)
+            mu = torch.empty(n_experts, embedding_dim, dtype=torch.float32)
+            self.expert_prototypes = nn.Parameter(_random_units(mu))
 
     @property
     def n_views(self) -> int:
@@ -293,6 +291,14 @@ class ContrastiveMixture(nn.Module):
         if isinstance(self.queue, np.ndarray):
             like = self.student.experts.weight
             self.queue = torch.tensor(self.queue, dtype=like.dtype, device=like.device)
+
+
+def _random_units(tensor: Tensor) -> Tensor:
+    """Fill a tensor with random unit vectors, unless it is on meta."""
+    if not tensor.is_meta:
+        for rows in tensor.split(256):  # a large one is not held twice
+            rows.copy_(F.normalize(torch.randn(rows.shape), dim=-1))
+    return tensor
 
 
 def _halved(queue: Tensor) -> Tensor:
