@@ -1,4 +1,4 @@
-"""Memory is kept while a CPU trains, and given back after it."""
+"""Memory is kept while a CPU trains, and given back; draws come from generators."""
 
 import resource
 import subprocess
@@ -12,7 +12,7 @@ from skorch.callbacks import Callback
 
 from sk_mice import MoCo
 from sk_mice._engine import ambient
-from sk_mice._engine.ambient import kept_memory
+from sk_mice._engine.ambient import OwnDraws, kept_memory
 
 CPU = torch.device("cpu")
 SIZE = 64 * 2**20  # of a block, in bytes
@@ -175,3 +175,27 @@ def test_a_freed_block_is_used_again_and_given_back_at_the_end():
 
 if __name__ == "__main__":
     use_and_give_back()
+
+
+# ---------------------------------------------------------------------- random draws
+
+
+def test_tensors_like_others_are_drawn_from_ones_own_generator():
+    # Earlier releases of torch have no generator for these.
+    x, state = torch.zeros(40), torch.get_rng_state()
+
+    def draws():
+        with OwnDraws(3):
+            return [
+                torch.rand_like(x),
+                torch.randn_like(x, dtype=torch.float64),
+                torch.randint_like(x, 7),
+                torch.randint_like(x, 2, 5),
+            ]
+
+    first, again = draws(), draws()
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert first[1].dtype == torch.float64
+    assert first[0].std() > 0.1
+    assert set(first[3].tolist()) == {2, 3, 4}
+    assert torch.equal(torch.get_rng_state(), state)

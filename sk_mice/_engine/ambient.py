@@ -58,6 +58,12 @@ _FACTORIES = {
     *(_aten.rand.default, _aten.randn.default, _aten.eye.default, _aten.eye.m),
     *(_aten.linspace.default, _aten.logspace.default),
 }
+# What takes no generator in earlier releases of torch, and what fills such a tensor.
+_LIKE = {
+    _aten.rand_like: torch.Tensor.uniform_,
+    _aten.randn_like: torch.Tensor.normal_,
+    _aten.randint_like: torch.Tensor.random_,
+}
 
 
 class OwnDraws(TorchDispatchMode):
@@ -98,8 +104,14 @@ class OwnDraws(TorchDispatchMode):
             func = _with_generator(func)
             if kwargs.get("generator") is None:
                 self.used = True
+                fill = _LIKE.get(func.overloadpacket)
                 if "generator" in _names(func):
                     kwargs["generator"] = self._generator(args, kwargs.get("device"))
+                elif fill is not None:
+                    like = torch.empty_like(args[0], **kwargs)
+                    return fill(
+                        like, *args[1:], generator=self._generator([like], None)
+                    )
         return func(*args, **kwargs)
 
     def _generator(self, args, device) -> torch.Generator:
