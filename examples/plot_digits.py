@@ -106,7 +106,7 @@ for digit, row in enumerate(axes):
             ax.spines[:].set(visible=True, color="tab:red", linewidth=2)
             n_framed += 1
 figure.supxlabel(
-    f"Framed: {n_framed} that show another digit than their cluster is matched with",
+    f"Framed: {n_framed} images of another digit than that of their cluster",
     fontsize=10,
 )
 
