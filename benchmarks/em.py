@@ -6,7 +6,7 @@ hold are not repeated, so that a run can be cut off. Labels are used for scores 
 
     python benchmarks/em.py --data digits --folder first-stages
     python benchmarks/em.py --data fashion-mnist --epochs 24 --seeds 0 1 2
-                            --folder first-stages --variants "held" "none"
+                            --what e-steps --variants held "plain, hard"
     python benchmarks/em.py --data digits --start random --epochs 60
 """
 
@@ -42,7 +42,7 @@ N_VIEWS, N_NEIGHBORS = 4, 10
 class FullEStep(AblationTrainer):
     """A trainer whose E-step comes once an epoch, over all samples."""
 
-    e_step: dict  # set by `variant`
+    e_step: dict
 
     def on_epoch_begin(self, net, dataset_train=None, **kwargs):
         super().on_epoch_begin(net, dataset_train=dataset_train, **kwargs)
@@ -160,18 +160,21 @@ def e_steps(heads, gate_view):
 
 
 def fit(variant: Variant, X, seed, options):
+    factor, epochs = variant.more_epochs, options.epochs
+    if options.start == "random":  # all epochs are EM's
+        factor, epochs = 1.0, round(epochs * factor)
     mice = FromFirstStage(
         N_CLASSES,
         expert_heads=variant.heads,
         gate_view=variant.gate_view,
         kappa=variant.kappa,
         n_rounds=variant.rounds,
-        max_epochs=options.epochs,
+        max_epochs=epochs,
         init=options.start,
         random_state=seed,
     )
     mice._first_stage = first_stage(options, seed)
-    mice._n_em, mice._e_step = variant.more_epochs, variant.e_step
+    mice._n_em, mice._e_step = factor, variant.e_step
     mice._held_share = variant.held_share
     mice.fit(X)
     return mice
@@ -193,17 +196,21 @@ def main(argv=None):
     parser.add_argument("--start", choices=["two-stage", "random"], default="two-stage")
     parser.add_argument("--folder", type=Path, default=Path("first-stages"))
     parser.add_argument("--what", choices=["heads", "e-steps"], default="heads")
-    parser.add_argument("--heads", choices=["own", "shared"], default="own")
-    parser.add_argument("--gate-view", choices=["own", "student"], default="own")
+    parser.add_argument("--heads", choices=["own", "shared"], help="of the E-steps")
+    parser.add_argument(
+        "--gate-view", choices=["own", "student"], help="of the E-steps"
+    )
     parser.add_argument("--variants", nargs="*", help="their names; all by default")
     options = parser.parse_args(argv)
+    if options.what == "heads" and (options.heads or options.gate_view):
+        parser.error("--heads and --gate-view are for --what e-steps")
     limit_threads(options.threads)
     X, y = load(options.data, options.n)
     if options.unbalanced:
         X, y = unbalanced(X, y)
     variants = HEADS
     if options.what == "e-steps":
-        variants = e_steps(options.heads, options.gate_view)
+        variants = e_steps(options.heads or "own", options.gate_view or "own")
     start = "" if options.start == "two-stage" else "_random"
     what = options.what.replace("-", "_")
     path = options.json or RESULTS / f"em_{what}_{case(options)}{start}.json"

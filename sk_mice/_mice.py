@@ -526,9 +526,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             while fewest and not task.interrupt.came:
                 self._fill_empty_clusters(run.model, task, inference, best)
                 joint = task.infer(inference, "joint")
-                if self._n_empty(joint) >= fewest:
+                n_empty = self._n_empty(joint)
+                if n_empty >= fewest:
                     break
-                best, fewest, kept = joint, self._n_empty(joint), mu.clone()
+                best, fewest, kept = joint, n_empty, mu.clone()
             mu.copy_(kept)
         return _mean_log_evidence(best), best.argmax(axis=1)
 

@@ -16,7 +16,7 @@ from ._constraints import Count, Number, floats
 from ._engine import objective
 from ._engine.ambient import spawn_seed
 from ._engine.model import gating_prototypes, repelled_directions
-from ._engine.trainer import Trainer
+from ._engine.trainer import SGD, Trainer
 from ._mice import MiCEClustering
 from ._moco import MoCo
 
@@ -79,7 +79,7 @@ class AblationTrainer(Trainer):
         """
         options = ("lr", "momentum", "weight_decay")
         sgd = {name: self.optimizer_.param_groups[0][name] for name in options}
-        optimizer = torch.optim.SGD([mu], **sgd)
+        optimizer = SGD([mu], **sgd)
         previous, n_passes, settled = math.inf, 0, False
         while n_passes < MAX_PASSES and not settled:
             before, losses = _directions(mu), []
