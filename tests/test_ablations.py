@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -46,11 +47,16 @@ def pairs():
             yield one, other
 
 
+@cache
+def plain_elbo(init):
+    return tiny(init=init).fit(X).elbo_
+
+
 @pytest.mark.parametrize("init", ["random", "two-stage"])
 @pytest.mark.parametrize("options", ALONE)
 def test_alone(options, init):
-    plain, mice = tiny(init=init).fit(X), tiny(init=init, **options).fit(X)
-    assert mice.elbo_ != plain.elbo_  # it does something
+    mice = tiny(init=init, **options).fit(X)
+    assert mice.elbo_ != plain_elbo(init)  # it does something
     np.testing.assert_array_equal(mice.labels_, mice.predict(X))
     np.testing.assert_allclose(mice.predict_proba(X).sum(axis=1), 1, rtol=1e-5)
     assert mice.transform(X).shape == (40, 8)

@@ -22,7 +22,7 @@ VECTORS = DIGITS.reshape(100, -1)
 CLOTHES = (np.arange(24) % 12 < 6) * np.linspace(1, 2, 60)[:, None, None] + DIGITS[
     :60, :1, :1
 ] * np.ones((24, 24))
-SMALL = {"backbone": SmallResNet(4), "embedding_dim": 8, "max_epochs": 1}
+SMALL = {"backbone": SmallResNet(4, blocks=(1, 1)), "embedding_dim": 8, "max_epochs": 1}
 
 
 def resolved(augmentation, X):

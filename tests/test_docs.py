@@ -128,8 +128,9 @@ def test_randaugment_of_the_guide_follows_random_state():
     state = torch.get_rng_state()
     elbos = [
         MiCEClustering(
-            **{"n_clusters": 2, "backbone": SmallResNet(4), "embedding_dim": 8},
-            **{"max_epochs": 2, "init": "random", "random_state": seed},
+            backbone=SmallResNet(4, blocks=(1, 1)),
+            **{"n_clusters": 2, "embedding_dim": 8, "max_epochs": 2},
+            **{"init": "random", "random_state": seed},
             augmentation=names["randaugment"],
         )
         .fit(X)

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import threading
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -200,16 +200,18 @@ def test_ctrl_c_after_the_last_epoch_changes_nothing():
     np.testing.assert_array_equal(estimator.labels_, mice().fit(IMAGES).labels_)
 
 
+@cache
+def posterior_of_whole():
+    return mice().fit(IMAGES).predict_proba(IMAGES)
+
+
 @pytest.mark.parametrize("press", [PressAfter(2), PressIn(3), PressAfter(5)])
 def test_a_fit_that_ctrl_c_cut_off_goes_on_from_its_checkpoint(press, tmp_path):
-    whole = mice().fit(IMAGES)
     with pytest.warns(ConvergenceWarning, match="whole epochs"):
         mice(checkpoint=tmp_path, callbacks=[press]).fit(IMAGES)
     estimator = mice(checkpoint=tmp_path).fit(IMAGES)
     assert_usable(estimator, 6)
-    np.testing.assert_array_equal(
-        estimator.predict_proba(IMAGES), whole.predict_proba(IMAGES)
-    )
+    np.testing.assert_array_equal(estimator.predict_proba(IMAGES), posterior_of_whole())
 
 
 def test_ctrl_c_while_the_start_is_computed_leaves_a_model_with_a_start(monkeypatch):

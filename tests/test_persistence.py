@@ -7,8 +7,6 @@ import math
 import os
 import pickle
 import struct
-import subprocess
-import sys
 from contextlib import contextmanager
 from functools import cache
 from itertools import cycle
@@ -50,7 +48,7 @@ KIND = _persistence._KIND
 
 def tiny(cls=MiCEClustering, **options):
     defaults = {
-        "backbone": SmallResNet(1),
+        "backbone": SmallResNet(4, blocks=(1, 1)),
         "embedding_dim": 8,
         "max_epochs": 1,
         "random_state": 0,
@@ -939,42 +937,6 @@ def test_settings_around_load_and_save_change_nothing(path, kind):
             continue
         goes_on = loaded.set_params(warm_start=True, n_init=1).fit(X)
         np.testing.assert_array_equal(goes_on.transform(X), trained.transform(X))
-
-
-FORK = """
-import multiprocessing, os, sys, warnings
-import numpy as np
-import sk_mice
-from sk_mice.backbones import SmallResNet
-warnings.simplefilter("ignore")
-X = np.random.default_rng(0).random((40, 12, 12))
-mice = sk_mice.MiCEClustering(
-    3, backbone=SmallResNet(4), max_epochs=1, init="random"
-).fit(X)
-kmeans = sk_mice.SphericalKMeans(3).fit(X.reshape(40, -1))
-
-def work():
-    for model in (mice, kmeans):
-        sk_mice.save(model, sys.argv[1])
-        sk_mice.load(sys.argv[1])
-
-child = multiprocessing.get_context("fork").Process(target=work, daemon=True)
-child.start()
-child.join(60)
-assert child.exitcode == 0, child.exitcode
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_the_child_of_a_fork_saves_and_loads(path):
-    done = subprocess.run(
-        [sys.executable, "-c", FORK, str(path)],
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 # ------------------------------------------------------- files that were written before

@@ -43,7 +43,7 @@ np.savez(f"{folder}/read.npz", **read)
 
 def tiny(**options):
     defaults = {
-        "backbone": SmallResNet(4),
+        "backbone": SmallResNet(4, blocks=(1, 1)),
         "embedding_dim": 16,
         "max_epochs": 2,
         "batch_size": 32,
@@ -173,7 +173,7 @@ def test_labels_alone_grow_with_the_samples():
 
 def test_the_baseline_pipeline():
     baseline = make_pipeline(
-        MoCo(backbone=SmallResNet(4), max_epochs=1, random_state=0),
+        MoCo(backbone=SmallResNet(4, blocks=(1, 1)), max_epochs=1, random_state=0),
         SphericalKMeans(4, random_state=0),
     ).fit(IMAGES)
     read = pickle.loads(pickle.dumps(baseline))

@@ -4,7 +4,6 @@ import joblib
 import numpy as np
 import pytest
 import torch
-from joblib import parallel_config
 from joblib.externals.loky import get_reusable_executor
 from sklearn.datasets import load_digits
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
@@ -30,7 +29,7 @@ TEMPERATURES = {"tau": [0.5, 1.0], "kappa": [0.5, 1.0]}
 
 def tiny(n_clusters=3, **options):
     defaults = {
-        "backbone": SmallResNet(4),
+        "backbone": SmallResNet(4, blocks=(1, 1)),
         "embedding_dim": 8,
         "max_epochs": 2,
         "batch_size": 32,
@@ -66,39 +65,34 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def most_threads(estimator, X, y):
-    """A scorer that says how many threads its process has, once torch has trained."""
-    return max(pool["num_threads"] for pool in threadpool_info())
+def threads(estimator, X, y):
+    """The most threads of any library in this process, once torch has trained."""
+    return max(
+        torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())
+    )
 
 
-def torch_threads(estimator, X, y):
-    return torch.get_num_threads()
-
-
-def test_jobs_share_the_cores(monkeypatch):
+def test_two_jobs_score_as_one_does_and_share_the_cores(
+    mapped, one_thread, monkeypatch
+):
+    one = search_over(tiny(), TEMPERATURES).fit(X, Y)
     # Torch takes all cores unless told otherwise. joblib tells it by OMP_NUM_THREADS in
     # the environment of new workers, where the user has not set it.
     get_reusable_executor().shutdown(wait=True)
     for library in ("OMP", "MKL", "OPENBLAS"):
         monkeypatch.delenv(f"{library}_NUM_THREADS", raising=False)
-    scoring = {"torch": torch_threads, "most": most_threads}
-    search = search_over(
-        tiny(), {"tau": [1.0]}, scoring=scoring, refit=False, n_jobs=2
-    ).fit(X, Y)
+    scoring = SCORERS | {"threads": threads}
+    two = search_over(tiny(), TEMPERATURES, scoring=scoring, n_jobs=2).fit(mapped, Y)
     share = max(1, joblib.cpu_count() // 2)
-    assert search.cv_results_["mean_test_torch"] == share
-    assert search.cv_results_["mean_test_most"] <= share
-
-
-def test_two_jobs_score_as_one_does_and_take_a_read_only_memory_map(mapped, one_thread):
-    one = search_over(tiny(), TEMPERATURES).fit(X, Y)
-    with parallel_config("loky", inner_max_num_threads=1):
-        two = search_over(tiny(), TEMPERATURES, n_jobs=2).fit(mapped, Y)
+    assert set(two.cv_results_["mean_test_threads"]) == {share}
     assert one.best_params_.keys() == {"tau", "kappa"}
     assert two.best_params_ == one.best_params_
     for name in SCORERS:
         scores = f"mean_test_{name}"
-        np.testing.assert_array_equal(one.cv_results_[scores], two.cv_results_[scores])
+        # With more cores a job has more threads, which add in another order.
+        np.testing.assert_allclose(
+            one.cv_results_[scores], two.cv_results_[scores], atol=0.05 * (share > 1)
+        )
     np.testing.assert_array_equal(
         one.best_estimator_.labels_, two.best_estimator_.labels_
     )
@@ -162,7 +156,7 @@ def test_pandas_frames_between_the_steps_of_a_searched_pipeline():
 
 def test_the_two_stage_baseline_is_searched_like_any_pipeline():
     baseline = make_pipeline(
-        MoCo(backbone=SmallResNet(4), max_epochs=1, random_state=0),
+        MoCo(backbone=SmallResNet(4, blocks=(1, 1)), max_epochs=1, random_state=0),
         SphericalKMeans(3, random_state=0),
     )
     search = search_over(

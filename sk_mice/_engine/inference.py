@@ -211,9 +211,11 @@ def in_pieces(network, x: Tensor) -> Tensor:
 def folded(backbone: nn.Module) -> nn.Module:
     """A copy of a residual network with batch norms folded into the convolutions.
 
-    In evaluation mode, batch norm is a linear map after that of the convolution.
+    In evaluation mode, batch norm is a linear map after that of the convolution. Layers
+    that have no batch norm are shared with the copy.
     """
-    backbone = copy.deepcopy(backbone)
+    leaves = [layer for layer in backbone.modules() if not any(layer.children())]
+    backbone = copy.deepcopy(backbone, {id(layer): layer for layer in leaves})
     for block in list(backbone.modules()):
         for conv, norm in _pairs(block):
             fused = fuse_conv_bn_eval(getattr(block, conv), getattr(block, norm))
