@@ -523,7 +523,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         run.n_filled = fewest = self._n_empty(best)
         if fewest and mu is not None:
             kept = mu.clone()
-            while fewest and not task.interrupt.came:
+            while fewest:
                 self._fill_empty_clusters(run.model, task, inference, best)
                 joint = task.infer(inference, "joint")
                 n_empty = self._n_empty(joint)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 IMAGES = load_digits(n_class=4).images[:96]
 torch.manual_seed(0)
-BACKBONE = SmallResNet(8, blocks=(1, 1)).build((1, 16, 16))
+BACKBONE = SmallResNet(4, blocks=(1, 1)).build((1, 16, 16))
 OPTIONS = {"backbone": BACKBONE, "batch_size": 40, "random_state": 0}
 
 
