@@ -29,7 +29,7 @@ from sk_mice.metrics import clustering_accuracy_score
 
 RESULTS = Path(__file__).parent / "results"
 N_CLASSES = 10  # of every data set here
-VERSIONS = ("torch", "scikit-learn", "skorch", "numpy", "clustpy")
+VERSIONS = ("torch", "scikit-learn", "skorch", "numpy", "umap-learn", "clustpy")
 
 
 # ---------------------------------------------------------------------------- options

@@ -2,20 +2,24 @@
 
 MiCE is fitted first, and each other method gets the epochs that fit into the seconds
 it took, its own k-means among them; k-means on pixels needs none. MoCo is trained once
-for four partitions: k-means on the embeddings, which is the paper's two-stage baseline,
-on the backbone's features, on these whitened, and the one that MiCE itself starts from.
-ClustPy's methods run if it is installed, on the pixels, with its own network. Labels
-are used for scores alone.
+for several partitions: k-means on the embeddings, which is the paper's two-stage
+baseline, on the backbone's features, on these whitened, the one that MiCE itself starts
+from, and UMAP with a mixture of Gaussians. UMAP also runs on the pixels, and ClustPy's
+methods, with its own network, each if it is installed. With --resume, seeds that the
+file of results holds are not run again. Labels are used for scores alone.
 
     python benchmarks/compare.py --data digits
     python benchmarks/compare.py --data fashion-mnist --epochs 50 --seeds 0 1 2
     python benchmarks/compare.py --data digits --unbalanced --k-factor 1.5
+    python benchmarks/compare.py --data digits --vectors --cases moco umap
     python benchmarks/compare.py --data cifar10-jpeg --path cifar10-jpeg.tar.xz
 """
 
 import importlib.util
 import io
+import json
 import sys
+import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +39,7 @@ from _common import (
     write_json,
 )
 from sklearn.cluster import KMeans
+from sklearn.mixture import GaussianMixture
 
 from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans
 from sk_mice.metrics import clustering_accuracy_score
@@ -91,6 +96,8 @@ def moco(task, budget):
     model = MoCo(max_epochs=epochs, random_state=task.seed)
     _, training = timed(model.fit, task.X)
     for name, second_stage in SECOND_STAGES.items():
+        if second_stage is umap_on_features and not installed("umap"):
+            continue
         labels, seconds = timed(second_stage, model, task)
         yield name, labels, training + seconds, {"epochs": model.n_iter_}
 
@@ -116,11 +123,39 @@ def as_mice_starts(model, task):
     return cem.fit_predict(features)
 
 
+def umap(rows, task):
+    """UMAP to K dimensions, as advised for clustering, and a mixture of Gaussians."""
+    from umap import UMAP
+
+    with warnings.catch_warnings():
+        # A seed makes it use one thread, which it warns of.
+        warnings.filterwarnings("ignore", "n_jobs value", UserWarning)
+        flat = UMAP(
+            n_neighbors=20,
+            min_dist=0.0,
+            n_components=task.n_clusters,
+            random_state=task.seed,
+        ).fit_transform(rows)
+    mixture = GaussianMixture(task.n_clusters, n_init=5, random_state=task.seed)
+    return mixture.fit_predict(flat)
+
+
+def umap_on_features(model, task):
+    (features,) = model._infer(task.X, "features")
+    return umap(features, task)
+
+
+def umap_on_pixels(task, budget):
+    labels, seconds = timed(umap, task.pixels, task)
+    yield "UMAP, Gaussians, on pixels", labels, seconds, {}
+
+
 SECOND_STAGES = {
     "MoCo, k-means on embeddings": on_embeddings,  # the paper's baseline
     "MoCo, k-means on features": on_features,
     "MoCo, k-means on whitened features": on_whitened_features,
     "MoCo, MiCE's start": as_mice_starts,
+    "MoCo, UMAP, Gaussians, on features": umap_on_features,
 }
 
 
@@ -163,11 +198,16 @@ METHODS = {
     "mice": mice,  # first, as the others are given what it spends
     "moco": moco,
     "k-means": kmeans,
+    "umap": umap_on_pixels,
     "idec": clustpy("IDEC"),
     "dec": clustpy("DEC"),
     "dcn": clustpy("DCN"),
 }
-CLUSTPY = ("idec", "dec", "dcn")
+NEEDS = {"umap": "umap", **dict.fromkeys(("idec", "dec", "dcn"), "clustpy")}
+
+
+def installed(package) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def unbalanced(X, y):
@@ -191,24 +231,28 @@ def parse(argv):
     parser.add_argument(
         "--unbalanced", action="store_true", help="classes from 1 to 0.1"
     )
+    parser.add_argument("--vectors", action="store_true", help="images as rows")
     parser.add_argument(
         "--k-factor", type=float, default=1.0, help="clusters for each class"
     )
     parser.add_argument(
         "--cases", nargs="*", choices=METHODS, default=list(METHODS), help="beside MiCE"
     )
+    parser.add_argument("--resume", action="store_true", help="after an interruption")
     options = parser.parse_args(argv)
     if options.data == "cifar10-jpeg" and options.path is None:
         parser.error("--data cifar10-jpeg needs --path, the archive")
-    if importlib.util.find_spec("clustpy") is None:
-        print("ClustPy is not installed: without IDEC, DEC and DCN")
-        options.cases = [name for name in options.cases if name not in CLUSTPY]
+    missing = {name for name, package in NEEDS.items() if not installed(package)}
+    options.cases = [name for name in options.cases if name not in missing]
+    if missing:
+        print("Not installed, and left out:", ", ".join(sorted(missing)))
     return options
 
 
 def default_path(options, n):
     parts = ["compare", options.data, str(n)]
     parts += ["unbalanced"] if options.unbalanced else []
+    parts += ["vectors"] if options.vectors else []
     parts += [f"k{options.k_factor:g}"] if options.k_factor != 1 else []
     return RESULTS / ("_".join(parts).replace("-", "_") + ".json")
 
@@ -220,11 +264,16 @@ def main(argv=None):
     X, y = load(options.data, options.n, options.path)
     if options.unbalanced:
         X, y = unbalanced(X, y)
+    if options.vectors:
+        X = X.reshape(len(X), -1)
     n_clusters = round(options.k_factor * N_CLASSES)
     path = options.json or default_path(options, len(X))
     title = f"{options.data}, {len(X):,} images, {n_clusters} clusters, equal time"
     results = {}
-    for seed in options.seeds:
+    if options.resume and path.exists():
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    known = [row["seed"] for row in results.get("MiCE", [])]
+    for seed in [seed for seed in options.seeds if seed not in known]:
         task = Task(X, y, n_clusters, seed)
         budget = Budget(options.epochs)
         # Interleaved by seed, so that noise of the machine falls on all.

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
 
 from sk_mice._engine import objective
 from sk_mice.backbones import NAMED, ResNet, SmallResNet
@@ -138,6 +139,69 @@ def test_compare_on_cifar_with_clustpy(benchmark, tmp_path, monkeypatch):
     assert str(tmp_path) not in kept["command"]
     assert len(fits) == 3  # two probes
     assert fits[-1].keys() == {"pretrain_epochs", "clustering_epochs"}
+
+
+@pytest.mark.usefixtures("quick")
+def test_compare_on_vectors_with_umap_goes_on(benchmark, tmp_path, monkeypatch):
+    def reduction(*, n_neighbors, min_dist, n_components, random_state):
+        return PCA(n_components, random_state=random_state)
+
+    umap = types.ModuleType("umap")
+    umap.UMAP = reduction
+    umap.__spec__ = importlib.machinery.ModuleSpec("umap", None)
+    monkeypatch.setitem(sys.modules, "umap", umap)
+    compare = benchmark("compare")
+    monkeypatch.setattr(compare, "RESTARTS", 2)
+    options = ["--n", "60", "--vectors", "--resume", "--cases", "moco", "umap"]
+    first = run(compare, tmp_path / "rows.json", *options, "--seeds", "0")
+    assert list(first["results"])[-2:] == [
+        "MoCo, UMAP, Gaussians, on features",
+        "UMAP, Gaussians, on pixels",
+    ]
+    kept = run(compare, tmp_path / "rows.json", *options, "--seeds", "0", "1")
+    for name, rows in kept["results"].items():
+        assert rows[:1] == first["results"][name]
+        assert [row["seed"] for row in rows] == [0, 1]
+
+
+def test_small_maps(benchmark, tmp_path, monkeypatch):
+    small_maps = benchmark("small_maps")
+    made = []
+
+    class Net(SmallResNet):
+        def __init__(self, width=4, *, blocks=(1, 1), max_pool=False):
+            super().__init__(width, blocks=blocks, max_pool=max_pool)
+
+    monkeypatch.setattr(small_maps, "SmallResNet", Net)
+    judge = small_maps.judge
+    monkeypatch.setattr(
+        small_maps, "judge", lambda m, *args: made.append(m) or judge(m, *args)
+    )
+    options = tmp_path / "maps.json", "--n", "60", "--seeds", "0"
+    kept = run(small_maps, *options)
+    assert run(small_maps, *options)["results"] == kept["results"]
+    assert list(kept["results"]) == list(small_maps.SHARES)
+    pooled = [
+        any(isinstance(m, torch.nn.MaxPool2d) for m in model.backbone_.modules())
+        for model in made
+    ]
+    assert pooled == [False, False, True]  # where the small maps come first, at the end
+
+
+@pytest.mark.usefixtures("quick")
+def test_hours(benchmark, tmp_path):
+    hours = benchmark("hours")
+    kept = run(
+        hours,
+        tmp_path / "hours.json",
+        *("--data", "digits", "--n", "60", "--folder", tmp_path / "checkpoints"),
+    )["results"]
+    stages = {name: [row["stage"] for row in rows] for name, rows in kept.items()}
+    assert stages == {
+        "moco": ["moco", "moco", "end"],
+        "mice-random": ["em", "em", "end"],
+        "mice": ["moco", "em", "start of EM", "end"],
+    }
 
 
 def test_unbalanced_classes(benchmark):
