@@ -437,12 +437,16 @@ class ContrastiveEstimator(
         """Quantities of the samples X; see `Inference`."""
         check_is_fitted(self)
         with own_settings():
-            X = check_samples_like(self, X, self._format)
-            samples = Samples(X, self._format, self.device_)
+            samples = self._checked_samples(X)
             found = self._inference.over(samples, self._make_views(), *wanted)
         if not all(np.isfinite(values).all() for values in found):
             raise ValueError("X must hold values that the `backbone` can compute with.")
         return found
+
+    def _checked_samples(self, X) -> Samples:
+        """X as the samples of a prediction."""
+        X = check_samples_like(self, X, self._format)
+        return Samples(X, self._format, self.device_)
 
     @property
     def device_(self) -> torch.device:

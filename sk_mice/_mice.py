@@ -9,7 +9,8 @@ import torch
 from sklearn.base import ClusterMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
-from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, StrOptions, validate_params
 from sklearn.utils.validation import check_is_fitted
 
 from ._base import (
@@ -21,13 +22,16 @@ from ._base import (
 from ._classification_em import ClassificationEM
 from ._constraints import Count, Number
 from ._engine import objective
-from ._engine.ambient import OwnDraws, spawn_seed
+from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.arrays import plain_array
 from ._engine.inference import Inference
 from ._engine.model import gating_prototypes
+from ._engine.neighbors import comparable_rows, nearest_neighbors
+from ._engine.views import OneRandomView
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
+MOST_VIEWS = 10**6
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
@@ -672,6 +676,77 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """
         (joint,) = self._infer(X, "joint")
         return torch.from_numpy(joint).log_softmax(dim=1).numpy()
+
+    @validate_params(
+        {"n_views": [Count(1, MOST_VIEWS)], "random_state": ["random_state"]},
+        prefer_skip_nested_validation=True,
+    )
+    def agreement(self, X, *, n_views=10, random_state=0):
+        """How often views of each sample fall into each cluster.
+
+        This is a confidence that people can read, where the largest posterior of a
+        well clustered sample may be less than a half: 1 in its own cluster means that
+        all views of a sample agree with each other. It is agreement and not accuracy,
+        as a cluster that the model confuses with another may be stable.
+
+        Parameters
+        ----------
+        X : array-like
+            Samples of the shape seen in `fit`.
+        n_views : int, default=10
+            Of an image, random views as in training. Vectors have none; their nearest
+            neighbours in X, by cosine of the centred values, count instead (at most
+            N - 1), and so do those of images without an augmentation.
+        random_state : int, RandomState or None, default=0
+            Of the random views.
+
+        Returns
+        -------
+        ndarray of shape (N, K), float32
+            Rows sum to 1. The largest entry need not be at the sample's label.
+
+        Raises
+        ------
+        NotFittedError, ValueError, TypeError
+            As in `predict`, and with the same warning; also if the model was loaded
+            from a file and had an augmentation of the user's own.
+        """
+        check_is_fitted(self)
+        random_state = check_random_state(random_state)
+        if not hasattr(self, "augmentation_"):
+            raise ValueError(
+                "`agreement` needs the `augmentation` of the fit, a function, which "
+                "the file of the model does not hold. Set `augmentation_` to it."
+            )
+        with own_settings():
+            samples = self._checked_samples(X)
+            if self._format.is_image and self.augmentation_ is not None:
+                labels = self._labels_of_views(samples, n_views, random_state)
+            else:
+                labels = self._labels_of_neighbors(samples, n_views)
+        shares = np.zeros((len(labels), self.n_clusters), np.float32)
+        for column in labels.T:
+            shares[np.arange(len(labels)), column] += 1
+        return shares / labels.shape[1]
+
+    def _labels_of_views(self, samples, n_views, random_state):
+        """Labels of random views, (N, n_views)."""
+        seed = random_state.randint(2**31 - 1)
+        generator = torch.Generator(self.device_).manual_seed(seed)
+        view = OneRandomView(self._make_views(self.augmentation_), generator)
+        with OwnDraws(seed, generator):
+            columns = [
+                self._inference.over(samples, view, "label")[0] for _ in range(n_views)
+            ]
+        return np.stack(columns, axis=1)
+
+    def _labels_of_neighbors(self, samples, n_views):
+        """Labels of nearest neighbours, (N, n_views or N - 1), or of a lone sample."""
+        (labels,) = self._inference.over(samples, self._make_views(), "label")
+        n_views = min(n_views, len(samples) - 1)
+        if not n_views:
+            return labels[:, None]
+        return labels[nearest_neighbors(comparable_rows(samples), n_views)]
 
     def transform(self, X):
         """Gating embeddings g (equation 4).

@@ -14,6 +14,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -760,3 +761,61 @@ def test_a_sample_with_nan_at_prediction(fitted, method):
 def test_not_fitted(name):
     with pytest.raises(NotFittedError):
         getattr(MiCEClustering(), name)(IMAGES)
+
+
+# ------------------------------------------------------------------- agreement
+
+
+def test_agreement_counts_the_clusters_of_random_views(fitted):
+    shares = fitted.agreement(IMAGES, n_views=4)
+    assert shares.shape == (len(IMAGES), 4)
+    assert shares.dtype == np.float32
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    np.testing.assert_array_equal(shares * 4 % 1, 0)
+    state = torch.get_rng_state()
+    np.testing.assert_array_equal(fitted.agreement(IMAGES, n_views=4), shares)
+    assert torch.equal(torch.get_rng_state(), state)
+    other = fitted.agreement(IMAGES, n_views=4, random_state=1)
+    assert (other != shares).any()
+
+
+def test_agreement_of_what_has_no_random_views_is_that_of_neighbors():
+    rows = IMAGES.reshape(len(IMAGES), -1)
+    for X, more in ((rows, {"backbone": "mlp"}), (IMAGES, {"augmentation": None})):
+        model = tiny(init="random", **more).fit(X)
+        nearest = NearestNeighbors(n_neighbors=3, metric="cosine").fit(
+            rows - rows.mean(axis=0)
+        )
+        table = nearest.kneighbors(return_distance=False)
+        shares = model.agreement(X, n_views=3)
+        own = (model.labels_[table] == model.labels_[:, None]).mean(axis=1)
+        found = shares[np.arange(len(X)), model.labels_]
+        assert (np.abs(found - own) < 1e-6).mean() > 0.95  # a few are as near
+        assert model.agreement(X[:3], n_views=9).shape == (3, 4)
+        np.testing.assert_array_equal(
+            model.agreement(X[:1]).argmax(axis=1), model.predict(X[:1])
+        )
+
+
+def test_agreement_refuses(fitted):
+    with pytest.raises(NotFittedError):
+        tiny().agreement(IMAGES)
+    for n_views in (0, 1.5, True):
+        with pytest.raises(ValueError, match=r"'n_views' parameter of .*agreement"):
+            fitted.agreement(IMAGES, n_views=n_views)
+
+
+def test_agreement_needs_the_augmentation_that_a_file_does_not_hold(tmp_path):
+    def brighter(stack, generator):
+        return stack + 0.1 * torch.rand(len(stack), 1, 1, 1)
+
+    network = SmallResNet(4, blocks=(1, 1))
+    model = tiny(augmentation=brighter, backbone=network, init="random").fit(IMAGES)
+    shares = model.agreement(IMAGES)
+    with pytest.warns(UserWarning, match="cannot hold the parameter `augmentation`"):
+        save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    with pytest.raises(ValueError, match="`agreement` needs the `augmentation`"):
+        again.agreement(IMAGES)
+    again.augmentation_ = brighter
+    np.testing.assert_array_equal(again.agreement(IMAGES), shares)

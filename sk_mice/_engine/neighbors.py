@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .data import Samples
 
-__all__ = ["Neighbors", "find_neighbors", "mutual_neighbors"]
+__all__ = ["Neighbors", "find_neighbors", "mutual_neighbors", "nearest_neighbors"]
 
 _BATCH = 1024  # samples read at a time
 
@@ -72,6 +72,12 @@ def find_neighbors(samples: Samples, n_neighbors: int) -> Neighbors:
     -------
     Neighbors
     """
+    table = mutual_neighbors(comparable_rows(samples), n_neighbors)
+    return Neighbors(samples, torch.from_numpy(table))
+
+
+def comparable_rows(samples: Samples) -> np.ndarray:
+    """Unit rows (N, F) of the samples' centred values, at the scale of X."""
     batches = samples.in_order(_BATCH)
     rows = torch.cat([batch.flatten(1).cpu() for batch in batches]).numpy()
     if samples.format.is_image:
@@ -79,8 +85,13 @@ def find_neighbors(samples: Samples, n_neighbors: int) -> Neighbors:
     else:  # undo the standardisation, which enlarges features that hardly vary
         std = np.asarray(samples.format.std)
         rows *= (std / std.max()).astype(rows.dtype)
-    table = mutual_neighbors(normalize(rows, copy=False), n_neighbors)
-    return Neighbors(samples, torch.from_numpy(table))
+    return normalize(rows, copy=False)
+
+
+def nearest_neighbors(rows: np.ndarray, n_neighbors: int) -> np.ndarray:
+    """Each row's nearest others, nearest first: int64 (N, M)."""
+    search = NearestNeighbors(n_neighbors=n_neighbors).fit(rows)
+    return search.kneighbors(return_distance=False)
 
 
 def mutual_neighbors(rows: np.ndarray, n_neighbors: int) -> np.ndarray:
@@ -99,8 +110,7 @@ def mutual_neighbors(rows: np.ndarray, n_neighbors: int) -> np.ndarray:
         M; the row itself where there are none.
     """
     n_neighbors = min(n_neighbors, len(rows) - 1)
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(rows)
-    nearest = search.kneighbors(return_distance=False)  # (N, M), without the row itself
+    nearest = nearest_neighbors(rows, n_neighbors)
     own = np.arange(len(rows))[:, None]
     mutual = np.stack(
         [(nearest[column] == own).any(axis=1) for column in nearest.T], axis=1

@@ -26,7 +26,7 @@ from torch.nn.functional import grid_sample, interpolate
 from .colours import LUMA, blur, colour_basis, colour_map, lift, map_colours
 from .geometry import crop_boxes, sampling_grid
 
-__all__ = ["ImageViews", "VectorViews", "make_views"]
+__all__ = ["ImageViews", "OneRandomView", "VectorViews", "make_views"]
 
 MIN_SIDE = 16  # of views of images, in pixels
 
@@ -111,6 +111,24 @@ class _Views:
         if device not in self._constants:
             self._constants[device] = [x.to(device) for x in self._make_constants()]
         return self._constants[device]
+
+
+class OneRandomView:
+    """A random view of each sample in place of the plain one, for inference.
+
+    Parameters
+    ----------
+    views : ImageViews or VectorViews
+    generator : torch.Generator
+        On the device of the batches.
+    """
+
+    def __init__(self, views, generator):
+        self.views, self.generator = views, generator
+        self.out_shape = views.out_shape
+
+    def plain(self, batch):
+        return self.views(batch, 1, self.generator)[0]
 
 
 class VectorViews(_Views):
