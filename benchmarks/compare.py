@@ -137,7 +137,7 @@ def umap(rows, task):
             random_state=task.seed,
         ).fit_transform(rows)
     mixture = GaussianMixture(task.n_clusters, n_init=5, random_state=task.seed)
-    return mixture.fit_predict(flat)
+    return mixture.fit_predict(flat.astype(np.float64))
 
 
 def umap_on_features(model, task):
