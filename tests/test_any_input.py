@@ -510,7 +510,7 @@ EXTREME = {
 def test_no_nan_at_extreme_temperatures(kind):
     X = EXTREME[kind]
     for tau, kappa in [(0.01, 0.01), (0.01, 100), (100, 0.01)]:
-        options = {"init": "two-stage", "batch_size": 16, "max_epochs": 2}
+        options = {"init": "two-stage", "batch_size": 16, "max_epochs": 3}
         options = TINY | options | {"tau": tau, "kappa": kappa}
         estimator = MiCEClustering(**suited(options, X))
         assert fits_or_refuses(estimator, X) == "fitted", (tau, kappa)

@@ -192,6 +192,21 @@ def test_small_maps(benchmark, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("quick")
+def test_confidence(benchmark, tmp_path):
+    confidence = benchmark("confidence")
+    options = "--n", "60", "--seeds", "0"
+    results = run(confidence, tmp_path / "confidence.json", *options)["results"]
+    views = [f"agreement, {n} views" for n in confidence.N_VIEWS]
+    assert list(results) == ["posterior", *views]
+    for (row,) in results.values():
+        assert 0 <= row["auroc"] <= 1
+        assert 0 <= row["ece"] <= 1
+    right = np.array([True, True, False, False])
+    assert confidence.calibration_error(right, np.full(4, 0.5)) == 0
+    assert confidence.calibration_error(right, np.ones(4)) == 0.5
+
+
+@pytest.mark.usefixtures("quick")
 def test_hours(benchmark, tmp_path):
     hours = benchmark("hours")
     kept = run(

@@ -113,12 +113,12 @@ CASES = {
     "MoCo": lambda: moco(),
 }
 CUTS = [
-    *(("two stages", epoch) for epoch in (1, 5)),  # and below, at every epoch
+    *(("two stages", epoch) for epoch in (1, 3, 4, 5, 6, 8)),
     *(("random", epoch) for epoch in (1, 3)),
-    *(("restarts", epoch) for epoch in (4, 8)),
+    *(("restarts", epoch) for epoch in (3, 4, 8)),
     ("uniform gate, no momentum of the teacher", 3),
     ("neighbors, and passes over the prototypes", 2),
-    ("MoCo", 4),
+    *(("MoCo", epoch) for epoch in (1, 4)),
 ]
 
 

@@ -142,10 +142,11 @@ def test_threads_fit_as_one_does(kind):
 
     def work(turn):
         start.wait()
-        return digest(FITS[kind](), X)
+        return [digest(FITS[kind](), X) for _ in range(2)]
 
     with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(work, range(4))) == {expected}
+        found = {one for some in pool.map(work, range(4)) for one in some}
+    assert found == {expected}
     assert torch.equal(torch.get_rng_state(), states[0])
     np.testing.assert_array_equal(np.random.get_state()[1], states[1])
 
@@ -196,7 +197,6 @@ SETTINGS = {
     "numpy errors": lambda: np.errstate(all="raise"),
     "deterministic": deterministic,
 }
-HARDEST = ("float64", "autocast", "device")
 RANDOM = {"init": "random"}
 KINDS = {
     "images": {},
@@ -218,13 +218,13 @@ def plain():
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        *((kind, name) for kind in ("images", "vectors") for name in SETTINGS),
-        # Other views, and what torchvision's code makes of a dtype and of a device.
-        *((kind, name) for kind in ("simclr", "resnet18") for name in HARDEST),
+        *((kind, name) for kind in KINDS if kind != "resnet18" for name in SETTINGS),
+        # Slow: for what torchvision's own code makes of a dtype and of a device.
+        *(("resnet18", name) for name in ("float64", "autocast", "device")),
     ],
 )
 def test_settings_of_the_process_change_nothing(kind, settings, plain):
-    X = {"vectors": ROWS, "resnet18": IMAGES[:12]}.get(kind, IMAGES)
+    X = {"vectors": ROWS, "resnet18": IMAGES[:24]}.get(kind, IMAGES)
     if kind not in plain:
         plain[kind] = digest(tiny(**KINDS[kind]), X)
     with SETTINGS[settings]():
@@ -295,29 +295,40 @@ def test_a_large_queue_is_not_held_twice():
 # ------------------------------------------------------------------ other processes
 
 
+def hashes():
+    images = [digest(estimator, IMAGES) for estimator in (tiny(), tiny(MoCo))]
+    return [*images, digest(tiny(backbone="mlp"), ROWS)]
+
+
 def predict_and_fit(model, X, results):
-    results.put((model.predict_proba(X), digest(tiny(init="random"), X)))
+    results.put((model.predict_proba(X), hashes()))
 
 
 def other_processes():
-    """A forked and a new process predict and fit as this one does."""
+    """A new process predicts and fits as this one does, bit for bit; a forked one can.
+
+    The child of a fork has one thread, which adds in another order than two.
+    """
     # Whatever the machine's own choice: pickles hold a queue in float32 by other means.
     model = tiny(precision="float32").fit(IMAGES)
-    expected = digest(tiny(init="random"), IMAGES)
-    for method in {"fork", "spawn"} & set(multiprocessing.get_all_start_methods()):
+    expected = hashes()
+    assert len(set(expected)) == 3
+    for method in multiprocessing.get_all_start_methods():
+        if method == "forkserver":
+            continue
         context = multiprocessing.get_context(method)
         results = context.Queue()
         args = model, IMAGES, results
         child = context.Process(target=predict_and_fit, args=args, daemon=True)
         child.start()
-        loaded, refitted = results.get(timeout=100)  # raises if the child hangs
+        loaded, refitted = results.get(timeout=300)  # raises if the child hangs
         child.join(60)
         assert child.exitcode == 0
-        # The child of a fork has one thread, which adds in another order than two.
         np.testing.assert_allclose(loaded, model.predict_proba(IMAGES), atol=1e-5)
-        assert method == "fork" or refitted == expected
         if method == "fork":
             fork_with_a_large_model(context)
+        else:
+            assert refitted == expected
 
 
 def copy_and_store(models, X, results):
@@ -416,7 +427,7 @@ def leftovers(folder):
     for _ in range(2):
         everything()
     assert state() == first, (first, state())
-    assert resident_bytes() - size < 50e6
+    assert resident_bytes() - size < 40e6  # in 16 fits
     assert first[-1] == ["model"], first
 
 
