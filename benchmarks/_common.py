@@ -196,6 +196,11 @@ def print_table(results: dict, title: str) -> None:
     print(flush=True)
 
 
+def read_json(path: Path) -> dict:
+    """What `write_json` has written to a file; empty if there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def write_json(path: Path, script: str, argv, results: dict, **more) -> None:
     """Results with all that is needed to read and to repeat them."""
     # Files that are named lie elsewhere on another machine.

@@ -17,7 +17,6 @@ file of results holds are not run again. Labels are used for scores alone.
 
 import importlib.util
 import io
-import json
 import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
@@ -33,6 +32,7 @@ from _common import (
     limit_threads,
     load,
     print_table,
+    read_json,
     scores,
     timed,
     whitened,
@@ -269,9 +269,7 @@ def main(argv=None):
     n_clusters = round(options.k_factor * N_CLASSES)
     path = options.json or default_path(options, len(X))
     title = f"{options.data}, {len(X):,} images, {n_clusters} clusters, equal time"
-    results = {}
-    if options.resume and path.exists():
-        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    results = read_json(path).get("results", {}) if options.resume else {}
     known = [row["seed"] for row in results.get("MiCE", [])]
     for seed in [seed for seed in options.seeds if seed not in known]:
         task = Task(X, y, n_clusters, seed)

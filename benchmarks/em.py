@@ -10,7 +10,6 @@ hold are not repeated, so that a run can be cut off. Labels are used for scores 
     python benchmarks/em.py --data digits --start random --epochs 60
 """
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from _common import (
     limit_threads,
     load,
     print_table,
+    read_json,
     scores,
     timed,
     write_json,
@@ -214,9 +214,7 @@ def main(argv=None):
     start = "" if options.start == "two-stage" else "_random"
     what = options.what.replace("-", "_")
     path = options.json or RESULTS / f"em_{what}_{case(options)}{start}.json"
-    results = {}
-    if path.exists():
-        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    results = read_json(path).get("results", {})
     for seed in options.seeds:
         for name in options.variants or variants:
             rows = results.setdefault(name, [])

@@ -8,7 +8,6 @@ where it was cut off. Labels are used for scores alone.
     python benchmarks/hours.py --path cifar10-jpeg.tar.xz --epochs 30 --fits moco mice
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from _common import (
     common_parser,
     limit_threads,
     load,
+    read_json,
     scores,
     write_json,
 )
@@ -91,9 +91,7 @@ def main(argv=None):
     limit_threads(options.threads)
     X, y = load(options.data, options.n, options.path)
     path = options.json or RESULTS / f"hours_{options.data}.json".replace("-", "_")
-    results = {}
-    if path.exists():
-        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    results = read_json(path).get("results", {})
 
     def keep(name, row):
         # After an interruption some epochs come again.

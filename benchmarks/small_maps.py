@@ -12,7 +12,6 @@ are used for scores alone.
                                     --epochs 96 --seeds 0 1 2
 """
 
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from _common import (
     limit_threads,
     load,
     print_table,
+    read_json,
     scores,
     timed,
     write_json,
@@ -107,10 +107,8 @@ def main(argv=None):
     X, y = load(options.data, options.n, options.path)
     case = f"{options.data}_{options.epochs}".replace("-", "_")
     path = options.json or RESULTS / f"small_maps_{case}.json"
-    kept = {"results": {}, "ratio": None}
-    if path.exists():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-    results, ratio = kept["results"], kept["ratio"]
+    kept = read_json(path)
+    results, ratio = kept.get("results", {}), kept.get("ratio")
     if ratio is None:
         full, small = (seconds_of_an_epoch(X, 0, pooled) for pooled in (False, True))
         ratio = full / small
