@@ -31,7 +31,6 @@ from ._engine.views import OneRandomView
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
-MOST_VIEWS = 10**6
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
@@ -678,7 +677,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         return torch.from_numpy(joint).log_softmax(dim=1).numpy()
 
     @validate_params(
-        {"n_views": [Count(1, MOST_VIEWS)], "random_state": ["random_state"]},
+        {"n_views": [Count(1)], "random_state": ["random_state"]},
         prefer_skip_nested_validation=True,
     )
     def agreement(self, X, *, n_views=10, random_state=0):
@@ -694,9 +693,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         X : array-like
             Samples of the shape seen in `fit`.
         n_views : int, default=10
-            Of an image, random views as in training. Vectors have none; their nearest
-            neighbours in X, by cosine of the centred values, count instead (at most
-            N - 1), and so do those of images without an augmentation.
+            Of an image, random views as in training. Of a vector, and of an image that
+            had no augmentation, its nearest neighbours in X by cosine of the centred
+            values, at most N - 1.
         random_state : int, RandomState or None, default=0
             Of the random views.
 
@@ -708,12 +707,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Raises
         ------
         NotFittedError, ValueError, TypeError
-            As in `predict`, and with the same warning; also if the model was loaded
-            from a file and had an augmentation of the user's own.
+            As in `predict`, and with the same warning; also if a model of images was
+            loaded from a file and had an augmentation of the user's own.
         """
         check_is_fitted(self)
-        random_state = check_random_state(random_state)
-        if not hasattr(self, "augmentation_"):
+        seed = check_random_state(random_state).randint(2**31 - 1)
+        if self._format.is_image and not hasattr(self, "augmentation_"):
             raise ValueError(
                 "`agreement` needs the `augmentation` of the fit, a function, which "
                 "the file of the model does not hold. Set `augmentation_` to it."
@@ -721,32 +720,31 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         with own_settings():
             samples = self._checked_samples(X)
             if self._format.is_image and self.augmentation_ is not None:
-                labels = self._labels_of_views(samples, n_views, random_state)
+                views = self._labels_of_views(samples, n_views, seed)
             else:
-                labels = self._labels_of_neighbors(samples, n_views)
-        shares = np.zeros((len(labels), self.n_clusters), np.float32)
-        for column in labels.T:
-            shares[np.arange(len(labels)), column] += 1
-        return shares / labels.shape[1]
+                views = self._labels_of_neighbors(samples, n_views)
+            shares = np.zeros((len(samples), self.n_clusters), np.float32)
+            for labels in views:
+                shares[np.arange(len(samples)), labels] += 1
+        return shares / shares[0].sum()
 
-    def _labels_of_views(self, samples, n_views, random_state):
-        """Labels of random views, (N, n_views)."""
-        seed = random_state.randint(2**31 - 1)
+    def _labels_of_views(self, samples, n_views, seed):
+        """Yield the labels (N,) of each random view."""
         generator = torch.Generator(self.device_).manual_seed(seed)
         view = OneRandomView(self._make_views(self.augmentation_), generator)
-        with OwnDraws(seed, generator):
-            columns = [
-                self._inference.over(samples, view, "label")[0] for _ in range(n_views)
-            ]
-        return np.stack(columns, axis=1)
+        draws = OwnDraws(seed, generator)
+        for _ in range(n_views):
+            with draws:
+                (labels,) = self._inference.over(samples, view, "label")
+            yield labels
 
     def _labels_of_neighbors(self, samples, n_views):
-        """Labels of nearest neighbours, (N, n_views or N - 1), or of a lone sample."""
+        """Labels (N,) of the nearest, the second, ...; of a lone sample its own."""
         (labels,) = self._inference.over(samples, self._make_views(), "label")
         n_views = min(n_views, len(samples) - 1)
         if not n_views:
-            return labels[:, None]
-        return labels[nearest_neighbors(comparable_rows(samples), n_views)]
+            return labels[None]
+        return labels[nearest_neighbors(comparable_rows(samples), n_views)].T
 
     def transform(self, X):
         """Gating embeddings g (equation 4).
