@@ -50,6 +50,22 @@ IMPORTS = {
     "metrics": "",
     "model_selection": "_progress_bar _constraints metrics",
     "recipes": "augmentation backbones",
+    # the command line, which nothing imports
+    "__main__": "cli",
+    "cli": "_cli.commands",
+    "_cli": "",
+    "_cli.choosing": "_cli.fitting _cli.images _cli.results _cli.terminal "
+    "_engine.storage model_selection",
+    "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
+    "_cli.fitting": "torch _cli.images _cli.results _cli.tables _cli.terminal _device "
+    "_engine.storage",
+    "_cli.images": "_cli.terminal datasets",
+    "_cli.results": "_engine.storage",
+    "_cli.scoring": "_cli.tables _cli.terminal metrics",
+    "_cli.tables": "",
+    "_cli.terminal": "",
+    "_cli.using": "_cli.fitting _cli.images _cli.results _cli.tables _cli.terminal "
+    "_engine.storage",
     # the engine
     "_engine": "",
     "_engine.ambient": "torch",

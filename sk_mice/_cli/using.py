@@ -1,0 +1,50 @@
+"""``sk-mice predict`` and ``sk-mice report``: what is done with a result."""
+
+from sklearn.pipeline import Pipeline
+
+from .. import load
+from .._engine.storage import write_atomically
+from . import results, tables
+from .fitting import judged, write_page
+from .images import paths_of, read_images
+from .terminal import Progress, count, put, put_bytes, put_json
+
+
+def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
+    """Write a table of the clusters of other images."""
+    result, run = results.require_result(folder)
+    results.check_new(out, overwrite)
+    progress = Progress(quiet)
+    X, files, left_out = read_images(photos, run["parameters"], progress)
+    mice, samples = _clusterer(load(result.model), X, photos, files)
+    rows, _ = judged(mice, samples, files, progress)
+    table = tables.as_csv(rows)
+    if out is not None:
+        write_atomically(out, [table])
+    if as_json:
+        named = [dict(zip(tables.HEADER, row, strict=True)) for row in rows]
+        put_json({"images": named, "left_out": left_out})
+    elif out is None:
+        put_bytes(table)
+    else:
+        progress.say(f"{str(out)!r} has the clusters of {count(len(rows), 'image')}")
+
+
+def report(folder, photos, quiet) -> None:
+    """Write the page of a result again."""
+    result, run = results.require_result(folder)
+    progress = Progress(quiet)
+    X, files, _ = read_images(photos, run["parameters"], progress)
+    model = load(result.model)
+    mice, samples = _clusterer(model, X, photos, files)
+    _, shares = judged(mice, samples, files, progress)
+    write_page(result, model, X, samples, files, shares, progress)
+    if not quiet:
+        put(str(result.page))
+
+
+def _clusterer(model, X, photos, files):
+    """The clusterer of a model, and its samples: images, or features of the files."""
+    if not isinstance(model, Pipeline):
+        return model, X
+    return model[-1], model[:-1].transform(paths_of(photos, files))
