@@ -6,7 +6,7 @@ import warnings
 
 __all__ = ["main"]
 
-FAILED, USAGE, CTRL_C, NO_READER = 1, 2, 130, 141
+FAILED, CTRL_C, NO_READER = 1, 130, 141
 # Errors that the package, or the system, words for its users; the others are bugs.
 WORDED = (OSError, ValueError, TypeError, ImportError, ArithmeticError, MemoryError)
 # What the user of the command knows parameters as.
@@ -36,11 +36,6 @@ def main(argv=None) -> int:
     int
         The exit code: 0 if all went well, 1 if the work failed, 2 if the arguments are
         wrong, 130 after Ctrl-C, 141 if nobody reads the output any more.
-
-    Raises
-    ------
-    SystemExit
-        After a completion of the shell.
 
     Examples
     --------
@@ -85,6 +80,8 @@ def _run(argv) -> int:
         return work or 0
     except (BrokenPipeError, KeyboardInterrupt):
         raise
+    except SystemExit as exit_:  # after a completion of the shell, or Ctrl-C in a fit
+        return exit_.code
     except TyperException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "sk-mice"

@@ -358,7 +358,7 @@ def test_ctrl_c_leaves_clusters_and_a_fit_that_goes_on(photos, tmp_path):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert "--resume" in stderr.splitlines()[-2]
+    assert "--resume" in stderr.splitlines()[-1]
     assert "Traceback" not in stderr
     known = json.loads((out / "run.json").read_text())
     assert not known["finished"]

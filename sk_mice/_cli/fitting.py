@@ -20,7 +20,15 @@ from .._device import resolve_device
 from .._engine.storage import write_atomically
 from . import results, tables
 from .images import digest, fitted_network, for_page, paths_of, read_images
-from .terminal import Progress, count, duration, put, put_json, stopped_at_once
+from .terminal import (
+    Progress,
+    count,
+    duration,
+    end_after_ctrl_c,
+    put,
+    put_json,
+    stopped_at_once,
+)
 
 # What an option is if it is not given, and there is no run to go on with.
 DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
@@ -28,6 +36,7 @@ N_NEIGHBORS = 10  # of features, in place of random views
 # The probe of --minutes: enough for two batches, and for one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
 SHARE_OF_MOCO = 0.9  # of the epochs
+RESUME = "The same command with --resume goes on."
 
 
 @dataclass(frozen=True)
@@ -48,8 +57,7 @@ class Task:
 def fit(task: Task) -> None:
     """Cluster the images of a folder and write the results.
 
-    After Ctrl-C the results are those of the epochs so far, and KeyboardInterrupt is
-    raised.
+    After Ctrl-C the results are those of the epochs so far, and SystemExit is raised.
     """
     start = time.monotonic()
     result = results.ResultFolder(task.out)
@@ -85,10 +93,7 @@ def fit(task: Task) -> None:
         rows = _write(result, network, mice, X, samples, files, progress)
     except KeyboardInterrupt:
         if result.run.exists():
-            progress.say(
-                f"Stopped. {str(task.out)!r} has the progress, and the same command "
-                "with --resume goes on"
-            )
+            end_after_ctrl_c(f"Stopped. {RESUME}")
         raise
     except Exception:
         if not result.has_progress:  # nor does it stand in the way of the next try
@@ -104,11 +109,8 @@ def fit(task: Task) -> None:
         shutil.rmtree(result.checkpoint, ignore_errors=True)
     _show(task, run["results"])
     if stopped:
-        progress.say(
-            f"Stopped after {run['epochs']} of {count(run['max_epochs'], 'epoch')}; "
-            "the same command with --resume goes on"
-        )
-        raise KeyboardInterrupt
+        whole = count(run["max_epochs"], "epoch")
+        end_after_ctrl_c(f"Stopped after {run['epochs']} of {whole}. {RESUME}")
 
 
 # ------------------------------------------------------------------------ before a fit

@@ -54,12 +54,18 @@ def count(n: int, one: str, many: str | None = None) -> str:
     return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
+def end_after_ctrl_c(text: str):
+    """Say what is left, also where all else is quiet, and end."""
+    print(text, file=sys.stderr, flush=True)
+    raise SystemExit(130)
+
+
 @contextmanager
 def stopped_at_once():
     """Ctrl-C ends the process at once: fits do not first make a model of their own."""
 
     def stop(number, frame):
-        raise KeyboardInterruptAtOnce
+        raise SystemExit(130)  # which fits do not handle, unlike KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -67,11 +73,5 @@ def stopped_at_once():
     before = signal.signal(signal.SIGINT, stop)
     try:
         yield
-    except KeyboardInterruptAtOnce:
-        raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-class KeyboardInterruptAtOnce(BaseException):
-    """Ctrl-C that `fit` does not handle."""
