@@ -52,6 +52,5 @@ class FitBar:
         known = self._seconds
         usual = {"moco": 0.0, "em": USUAL_COST_OF_EM * known.get("moco", 0.0)}
         left = sum(n * known.get(s, usual[s]) for s, n in self._left.items())
-        if left:  # an epoch has been timed
-            words = f"about {tqdm.format_interval(left)} of training left"
-            self._bar.set_postfix_str(words)
+        words = f"about {tqdm.format_interval(left)} of training left"
+        self._bar.set_postfix_str(words if left else "")  # no epoch has been timed yet
