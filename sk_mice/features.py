@@ -227,11 +227,14 @@ class PretrainedFeatures(
             fmt = None  # follows from the size
             shorter = np.median(np.min(_sizes(paths, self.n_jobs), axis=1))
         self._check_out()
+        self._from_files = fmt is None
         sizes = self._candidates(source.own_size, shorter)
         for size in sizes:
             network = source.build(size, progress=bool(self.verbose))
+            self._format = fmt or _format_of_files(network.decoded_size)
+            self._settle(network)
             try:
-                self._probe(network, fmt)
+                self.n_features_out_ = self._probe(self._format.shape[1:])
                 break
             except ValueError:
                 if size == sizes[-1]:
@@ -295,18 +298,13 @@ class PretrainedFeatures(
         small = own_size is not None and 2 * shorter < own_size
         return [ENLARGED, own_size] if small and own_size > ENLARGED else [own_size]
 
-    def _probe(self, network: Network, fmt):
-        """Try black and noise, and set what is known then; or raise ValueError."""
-        side = network.decoded_size
-        self._from_files = fmt is None
-        self._format = fmt or SampleFormat(
-            (side, side, 3), (3, side, side), False, 0.0, 255.0, 3 * (0.0,), 3 * (1.0,)
-        )
-        device = self._settle(network)
-        noise = torch.rand(1, 3, *self._format.shape[1:], dtype=torch.float32)
+    def _probe(self, shape) -> int:
+        """Number of features, by a try with black and noise of a height and width."""
+        network, device = self._ready()
+        noise = torch.rand(1, 3, *shape, dtype=torch.float32)
         images = torch.cat([torch.zeros_like(noise), noise]).to(device)
         what = f"`network`={self._name()!r}"
-        given = network.image_size or "x".join(map(str, self._format.shape[1:]))
+        given = network.image_size or "x".join(map(str, shape))
         try:
             with torch.inference_mode():
                 output = self._output(network, images)
@@ -315,39 +313,38 @@ class PretrainedFeatures(
                 f"{what} must take images of the size {given} (`image_size`); it "
                 f"raised {type(error).__name__}: {error}"
             ) from error
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output)
-        if not (isinstance(output, Tensor) and output.ndim in (2, 4) and shape[0] == 2):
+        got = tuple(output.shape) if isinstance(output, Tensor) else type(output)
+        if not (isinstance(output, Tensor) and output.ndim in (2, 4) and got[0] == 2):
             raise ValueError(
                 f"{what} must return features (B, F) or maps (B, F, H, W); it returned "
-                f"{shape} for B=2."
+                f"{got} for B=2."
             )
-        if 0 in shape or not output.isfinite().all():
+        if not (output.numel() and output.isfinite().all()):
             raise ValueError(
                 f"{what} must return finite features for images of the size {given}; "
-                f"it returned {shape}, " + ("which is empty." if 0 in shape else "NaN.")
+                f"it returned {got}, with NaN, infinity or nothing in it."
             )
-        self.n_features_out_ = shape[1]
+        return got[1]
 
-    def _settle(self, network: Network) -> torch.device:
+    def _settle(self, network: Network) -> None:
         """Put a network on the device, and keep what goes with it."""
         device = resolve_device(self.device)
         self._dtype = resolve_precision(self.precision, device, self._format)
         network.module.to(device, memory_format=torch.channels_last)
         network.module.requires_grad_(False)
-        self._network = network
+        self._placed = network, device
         self.image_size_ = network.image_size
         pixels = max(network.decoded_size**2, np.prod(self._format.shape[1:]))
         most = max(1, int(PIXELS[device.type] / pixels))
         self.batch_size_ = most if self.batch_size == "auto" else self.batch_size
-        return device
 
     def _name(self) -> str:
         is_name = isinstance(self.network, str)
         return self.network if is_name else type(self.network).__name__
 
     def _ready(self):
-        """The network on its device, built anew if this object has been pickled."""
-        if not hasattr(self, "_network"):
+        """The network and its device; built anew if this object has been pickled."""
+        if not hasattr(self, "_placed"):
             source = find_network(self.network, self.weights)
             network = source.build(self.image_size_, progress=bool(self.verbose))
             found = checksum(network.module)
@@ -358,11 +355,11 @@ class PretrainedFeatures(
                     f"have {found}. Fit again, or name their file by `weights`."
                 )
             self._settle(network)
-        return self._network, resolve_device(self.device)
+        return self._placed
 
     def __getstate__(self):
         """All but the network, which is built anew when it is needed."""
-        return {k: v for k, v in super().__getstate__().items() if k != "_network"}
+        return {k: v for k, v in super().__getstate__().items() if k != "_placed"}
 
     # ------------------------------------------------------------------ the features
 
@@ -370,6 +367,7 @@ class PretrainedFeatures(
         """Batches of files as images, decoded while the network runs."""
         side = network.decoded_size
         decoder = Decoder(side, False, "crop", "white", 65535)
+        fmt = _format_of_files(side)
         starts = range(0, len(paths), self.batch_size_)
         problems = []
         with ThreadPoolExecutor(_n_threads(self.n_jobs)) as pool:
@@ -384,7 +382,7 @@ class PretrainedFeatures(
                     images, files, reasons = pending.popleft()
                     problems += _named(files, reasons)
                     if not problems:  # else the rest is read for the list alone
-                        yield self._format.as_batch(torch.from_numpy(images))
+                        yield fmt.as_batch(torch.from_numpy(images))
         _refuse(problems)
 
     def _output(self, network, images: Tensor):
@@ -454,6 +452,12 @@ class PretrainedFeatures(
 
 
 # ------------------------------------------------------------------------------- files
+
+
+def _format_of_files(side) -> SampleFormat:
+    """What decoding makes of every file."""
+    shape, none, unit = (3, side, side), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    return SampleFormat((side, side, 3), shape, False, 0.0, 255.0, none, unit)
 
 
 def _as_paths(X):

@@ -92,7 +92,8 @@ def test_features_do_not_depend_on_the_other_images(fitted):
     one = fitted.transform(X[3:4])
     among = fitted.transform(X)[3:4]
     np.testing.assert_allclose(one, among, atol=0.02 * among.std())
-    assert not fitted._network.module.training
+    network, _ = fitted._placed
+    assert not network.module.training
 
 
 def test_the_range_of_values_is_that_of_fit():

@@ -43,7 +43,7 @@ IMPORTS = {
     "_identity": "torch _engine.arrays",
     "_pretrained": "torch torchvision safetensors",
     "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
-    "_spherical_kmeans augmentation backbones",
+    "_spherical_kmeans augmentation backbones datasets._decoding features",
     "_progress_bar": "",
     # beside them
     "datasets": "torchvision _progress_bar datasets._decoding",
