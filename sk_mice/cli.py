@@ -81,7 +81,7 @@ def _run(argv) -> int:
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except SystemExit as exit_:  # after a completion of the shell, or Ctrl-C in a fit
-        return exit_.code
+        return int(exit_.code or 0)
     except TyperException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "sk-mice"

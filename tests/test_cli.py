@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import types
 
 import numpy as np
 import pytest
 from PIL import Image
 from safetensors.torch import load_file
+from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, load
 from sk_mice._cli import fitting, tables
@@ -142,18 +142,13 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(
     known = json.loads((out / "run.json").read_text())
     assert known["finished"]
     assert known["parameters"]["seed"] == 3
-    assert known["max_epochs"] == known["epochs"] == 2
+    assert known["max_epochs"] == known["results"]["epochs"] == 2
     stdout, stderr = capsys.readouterr()
     assert f"{len(rows)} images in 2 clusters (2 epochs" in stdout
     assert "2 left out" in stderr
     assert "'broken.png'" in stderr
     assert "'notes.txt'" in stderr
     assert "elbo" not in stderr.lower()
-
-
-def test_a_seed_gives_one_table(photos, fitted, tmp_path):
-    assert run("fit", photos, *FIT, "--out", tmp_path / "again", "-q") == 0
-    assert_same_result(tmp_path / "again", fitted)
 
 
 def test_files_are_sorted_by_cluster_and_json_is_one_object(photos, tmp_path, capsys):
@@ -290,24 +285,26 @@ def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
     assert_same_result(out, fitted)
     assert not (out / "checkpoint").exists()
     capsys.readouterr()
-    assert run(*again) == 0  # is complete, and says so again
+    assert run(*again, "--link-to", tmp_path / "links") == 0  # complete: says so again
     assert "20 images in 2 clusters" in capsys.readouterr().out
+    assert len([*(tmp_path / "links").glob("cluster-*/**/*.png")]) == 20
 
 
-def test_resume_refuses_other_images_and_begins_where_there_is_nothing(
-    photos, tmp_path, monkeypatch, capsys
-):
-    out = tmp_path / "result"
-    arguments = ["fit", photos, *FIT, "--out", out, "--resume", "-q"]
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "_write", lambda *args: 1 / 0)
-        assert run(*arguments) == 1
-    (photos / "more.png").write_bytes((photos / NAMES[1]).read_bytes())
-    try:
-        assert run(*arguments) == 2
-        assert "PHOTOS" in capsys.readouterr().err.splitlines()[-1]
-    finally:
-        (photos / "more.png").unlink()
+def test_resume_refuses_other_images(photos, fitted, tmp_path, capsys):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    run_ = json.loads((out / "run.json").read_text()) | {"finished": False}
+    (out / "run.json").write_text(json.dumps(run_))
+    fewer = shutil.copytree(photos, tmp_path / "fewer")
+    (fewer / NAMES[3]).unlink()
+    assert run("fit", fewer, "--out", out, "--resume", "-q") == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "PHOTOS" in last
+    assert "(19)" in last
+
+
+def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
+    assert run("fit", photos, *FIT, "--out", tmp_path / "new", "--resume", "-q") == 0
+    assert_same_result(tmp_path / "new", fitted)
 
 
 def test_overwrite_replaces_a_result(photos, fitted, tmp_path):
@@ -322,10 +319,13 @@ def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys):
     out = tmp_path / "result"
     short = ["--clusters", "2", "--image-size", "8", "--out", out]
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 2)
-    assert run("fit", photos, *short, "--minutes", 0.05) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "_write", lambda *args: 1 / 0)
+        assert run("fit", photos, *short, "--minutes", 0.05) == 1
     assert "2 epochs fit into 0.05 min" in capsys.readouterr().err
-    monkeypatch.undo()
-    assert json.loads((out / "run.json").read_text())["max_epochs"] == 2
+    monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1 / 0)
+    assert run("fit", photos, *short, "--minutes", 0.05, "--resume") == 0
+    assert json.loads((out / "run.json").read_text())["results"]["epochs"] == 2
 
 
 def test_the_probe_grows_with_the_time():
@@ -336,35 +336,54 @@ def test_the_probe_grows_with_the_time():
     assert not hasattr(mice, "labels_")
 
 
-def test_ctrl_c_leaves_clusters_and_a_fit_that_goes_on(photos, tmp_path):
-    out = tmp_path / "result"
-    double = (
-        "import sys, types\n"
-        "module = types.ModuleType('sk_mice.inspection')\n"
-        "module.write_report = lambda model, X, path, **_: path.write_text('page')\n"
-        "sys.modules['sk_mice.inspection'] = module\n"
-        "from sk_mice.cli import main\n"
-        "sys.exit(main())\n"
-    )
-    command = [sys.executable, "-c", double, "fit", str(photos), "--out", str(out)]
-    options = ["--clusters", "2", "--image-size", "8", "--epochs", "100000"]
-    process = subprocess.Popen(
-        [*command, *options], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    for _ in range(600):
-        if process.poll() is not None or [*out.glob("checkpoint/*.safetensors")]:
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
-    assert "--resume" in stderr.splitlines()[-1]
-    assert "Traceback" not in stderr
-    known = json.loads((out / "run.json").read_text())
-    assert not known["finished"]
-    assert 0 < known["epochs"] < 100000
+class PressCtrlC(Callback):
+    """Ctrl-C at the end of the first epoch."""
+
+    def on_epoch_end(self, net, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_leaves_clusters_and_a_fit_that_goes_on(
+    photos, fitted, tmp_path, monkeypatch, capsys
+):
+    out, copies = tmp_path / "result", tmp_path / "copies"
+    estimator = fitting.estimator
+
+    def interrupted(*args):
+        return estimator(*args).set_params(callbacks=[PressCtrlC()])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "estimator", interrupted)
+        command = ["fit", photos, *FIT, "--out", out, "--copy-to", copies]
+        assert run(*command, "--json") == 130
+    stdout, stderr = capsys.readouterr()
+    assert not json.loads(stdout)["complete"]
+    last = "Stopped after 1 of 2 epochs. The same command with --resume goes on."
+    assert stderr.splitlines()[-1] == last
     assert len(table(out / "clusters.csv")) == 20
-    assert [*(out / "checkpoint").iterdir()]
+    assert not copies.exists()
+    assert run(*command, "--resume") == 0
+    assert_same_result(out, fitted)
+    assert len([*copies.rglob("*.png")]) == 20
+
+
+def test_ctrl_c_before_the_first_epoch_leaves_a_fit_to_begin(
+    photos, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "result"
+
+    def press(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "epochs_within", press)
+    command = ["fit", photos, "--clusters", 2, "--minutes", 1, "--out", out]
+    assert run(*command) == 130
+    assert "--resume" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1)
+    assert run(*command, "--resume") == 0
+    monkeypatch.setattr(fitting, "read_images", press)
+    assert run("fit", photos, *FIT, "--out", tmp_path / "other") == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "sk-mice: stopped"
 
 
 # --------------------------------------------------------------- predict, report, score

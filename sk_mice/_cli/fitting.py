@@ -60,11 +60,12 @@ def fit(task: Task) -> None:
     After Ctrl-C the results are those of the epochs so far, and SystemExit is raised.
     """
     start = time.monotonic()
-    result = results.ResultFolder(task.out)
+    result, progress = results.ResultFolder(task.out), Progress(task.quiet)
     run = _check(task, result)
-    progress = Progress(task.quiet)
     if run is not None and run["finished"]:
         progress.say(f"The fit in {str(task.out)!r} is complete")
+        found = tables.read_column(result.table, ["cluster"])
+        _sort(task, [*found], [int(label) for label in found.values()], progress)
         _show(task, run["results"])
         return
     parameters = run["parameters"] if run else with_defaults(task.asked)
@@ -74,43 +75,29 @@ def fit(task: Task) -> None:
     if run is None:
         run = _new_run(parameters, X, files)
         result.clear()
+        result.write_run(run)
     try:
         samples = X
         if network is not None:
             samples = _features(network, task.photos, files, result, progress)
-        mice = estimator(parameters, progress).set_params(checkpoint=result.checkpoint)
-        if run["max_epochs"] is None:
-            left = 60 * parameters["minutes"] - (time.monotonic() - start)
-            run["max_epochs"] = epochs_within(mice, samples, left)
-            progress.say(
-                f"{count(run['max_epochs'], 'epoch')} fit into "
-                f"{parameters['minutes']:g} min"
-            )
-        result.write_run(run)
-        progress.say("Learning features, then clustering (Ctrl-C stops)")
-        mice.set_params(max_epochs=run["max_epochs"]).fit(samples)
-        run["epochs"] = mice.n_iter_
+        mice = _train(run, samples, result, start, progress)
         rows = _write(result, network, mice, X, samples, files, progress)
     except KeyboardInterrupt:
-        if result.run.exists():
-            end_after_ctrl_c(f"Stopped. {RESUME}")
-        raise
+        end_after_ctrl_c(f"Stopped. {RESUME}")
     except Exception:
         if not result.has_progress:  # nor does it stand in the way of the next try
             result.remove()
         raise
-    stopped = mice.n_iter_ < run["max_epochs"]
-    if not stopped:
-        _sort(task, files, mice.labels_, progress)
-    run["finished"] = not stopped
+    run["finished"] = mice.n_iter_ == run["max_epochs"]
     run["results"] = _facts(result, rows, mice, run, left_out, time.monotonic() - start)
+    if run["finished"]:
+        _sort(task, files, mice.labels_.tolist(), progress)
     result.write_run(run)
-    if not stopped:
-        shutil.rmtree(result.checkpoint, ignore_errors=True)
     _show(task, run["results"])
-    if stopped:
+    if not run["finished"]:
         whole = count(run["max_epochs"], "epoch")
-        end_after_ctrl_c(f"Stopped after {run['epochs']} of {whole}. {RESUME}")
+        end_after_ctrl_c(f"Stopped after {mice.n_iter_} of {whole}. {RESUME}")
+    shutil.rmtree(result.checkpoint, ignore_errors=True)
 
 
 # ------------------------------------------------------------------------ before a fit
@@ -138,9 +125,8 @@ def _check(task: Task, result) -> dict | None:
         raise BadParameter(
             "it must be given: the number of clusters", param_hint="--clusters"
         )
-    if run is None or not run["finished"]:
-        results.check_empty(task.copy_to, "--copy-to")
-        results.check_empty(task.link_to, "--link-to")
+    results.check_empty(task.copy_to, "--copy-to")
+    results.check_empty(task.link_to, "--link-to")
     return run
 
 
@@ -227,6 +213,22 @@ def estimator(parameters: dict, progress: Progress) -> MiCEClustering:
     )
 
 
+def _train(run: dict, samples, result, start: float, progress: Progress):
+    """The fitted clusterer; the number of its epochs is kept before it trains."""
+    parameters = run["parameters"]
+    mice = estimator(parameters, progress).set_params(checkpoint=result.checkpoint)
+    if run["max_epochs"] is None:
+        left = 60 * parameters["minutes"] - (time.monotonic() - start)
+        n_epochs = run["max_epochs"] = epochs_within(mice, samples, left)
+        result.write_run(run)
+        fit_into = "fits" if n_epochs == 1 else "fit"
+        progress.say(
+            f"{count(n_epochs, 'epoch')} {fit_into} into {parameters['minutes']:g} min"
+        )
+    progress.say("Learning features, then clustering (Ctrl-C stops)")
+    return mice.set_params(max_epochs=run["max_epochs"]).fit(samples)
+
+
 def epochs_within(mice: MiCEClustering, X, seconds: float) -> int:
     """How many epochs fit into a time, by a short fit to some of the samples.
 
@@ -284,7 +286,7 @@ def _sort(task: Task, files, labels, progress: Progress) -> None:
     for folder, link in ((task.copy_to, False), (task.link_to, True)):
         if folder is not None:
             progress.say(f"{'Linking' if link else 'Copying'} into {str(folder)!r}")
-            results.sort_into(folder, task.photos, files, labels.tolist(), link)
+            results.sort_into(folder, task.photos, files, labels, link)
 
 
 def _facts(result, rows, mice, run, left_out, seconds: float) -> dict:
@@ -303,7 +305,7 @@ def _facts(result, rows, mice, run, left_out, seconds: float) -> dict:
             }
             for k, own in enumerate(members)
         ],
-        "epochs": run["epochs"],
+        "epochs": mice.n_iter_,
         "max_epochs": run["max_epochs"],
         "complete": run["finished"],
         "seconds": round(seconds, 1),
