@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -15,10 +14,11 @@ from PIL import Image
 from safetensors.torch import load_file
 from skorch.callbacks import Callback
 
-from sk_mice import MiCEClustering, load
+from sk_mice import MiCEClustering, inspection, load
 from sk_mice._cli import fitting, tables
 from sk_mice.cli import main
 
+write_report = inspection.write_report
 NAMES = [f"{k:02}.png" for k in range(17)]
 # A line break, quotes and a comma, and a byte that is no UTF-8.
 HARD = ["two\nlines.png", 'a "quoted", b.png', os.fsdecode(b"caf\xe9.png")]
@@ -59,25 +59,19 @@ def pages(monkeypatch):
     """Stands in for the report, which has tests of its own; the calls it got."""
     calls = []
 
-    def write_report(model, X, path, *, names=None, y=None, confidence=None):
+    def write_report(model, X, path, *, names=None, confidence=None):
         calls.append((model, X, names, confidence))
         path.write_text("a page")
 
-    module = types.ModuleType("sk_mice.inspection")
-    module.write_report = write_report
-    monkeypatch.setitem(sys.modules, "sk_mice.inspection", module)
+    monkeypatch.setattr(inspection, "write_report", write_report)
     return calls
 
 
 @pytest.fixture(scope="module")
 def fitted(photos, tmp_path_factory):
     """The result of a fit, which no test changes."""
-    module = types.ModuleType("sk_mice.inspection")
-    module.write_report = lambda model, X, path, **_: path.write_text("a page")
     out = tmp_path_factory.mktemp("fitted") / "result"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "sk_mice.inspection", module)
-        assert run("fit", photos, *FIT, "--out", out, "--quiet") == 0
+    assert run("fit", photos, *FIT, "--out", out, "--quiet") == 0
     return out
 
 
@@ -168,6 +162,34 @@ def test_files_are_sorted_by_cluster_and_json_is_one_object(photos, tmp_path, ca
     assert facts["left_out"] == ["broken.png", "notes.txt"]
     assert facts["table"] == str(out / "clusters.csv")
     assert all(line.startswith(("sk-mice: ", "  ")) for line in stderr.splitlines())
+
+
+def test_features_are_computed_once_and_kept_in_the_model(
+    photos, tmp_path, monkeypatch, capsysbinary
+):
+    from sk_mice.features import PretrainedFeatures
+
+    monkeypatch.setattr(inspection, "write_report", write_report)
+    calls, transform = [], PretrainedFeatures.transform
+
+    def counted(network, X):
+        calls.append(X)
+        return transform(network, X)
+
+    monkeypatch.setattr(PretrainedFeatures, "transform", counted)
+    out = tmp_path / "result"
+    network = ("--features", "efficientnet-lite0", "--image-size", 32)
+    short = ("--clusters", 2, "--epochs", 2, "--out", out, "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
+        assert run("fit", photos, *network, *short) == 1
+    assert run("fit", photos, *network, *short, "--resume") == 0
+    (paths,) = calls
+    assert str(photos / HARD[0]) in paths
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+    assert run("predict", out, photos, "-q") == 0
+    assert capsysbinary.readouterr().out == (out / "clusters.csv").read_bytes()
+    assert load(out / "model.safetensors")[0].image_size_ == 32
 
 
 def test_second_cluster_is_chosen_by_views_and_then_by_the_posterior():
@@ -329,7 +351,7 @@ def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys):
 
 
 def test_the_probe_grows_with_the_time():
-    X = np.random.default_rng(0).normal(size=(600, 4))
+    X = np.random.default_rng(0).normal(size=(60, 4))
     mice = MiCEClustering(2, random_state=0)
     assert fitting.epochs_within(mice, X, 0) == 1
     assert fitting.epochs_within(mice, X, 600) > 100

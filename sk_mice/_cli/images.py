@@ -86,6 +86,10 @@ class Computed:
         """Whether it can transform."""
         return True
 
+    def __sklearn_tags__(self):
+        """Those of the network."""
+        return self.network.__sklearn_tags__()
+
     def __repr__(self):
         return repr(self.network)
 

@@ -16,7 +16,7 @@ def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
     results.check_new(out, overwrite)
     progress = Progress(quiet)
     X, files, left_out = read_images(photos, run["parameters"], progress)
-    mice, samples = _clusterer(load(result.model), X, photos, files)
+    _, mice, samples = _load(result, X, photos, files, progress)
     rows, _ = judged(mice, samples, files, progress)
     table = tables.as_csv(rows)
     if out is not None:
@@ -35,16 +35,19 @@ def report(folder, photos, quiet) -> None:
     result, run = results.require_result(folder)
     progress = Progress(quiet)
     X, files, _ = read_images(photos, run["parameters"], progress)
-    model = load(result.model)
-    mice, samples = _clusterer(model, X, photos, files)
+    model, mice, samples = _load(result, X, photos, files, progress)
     _, shares = judged(mice, samples, files, progress)
     write_page(result, model, X, samples, files, shares, progress)
     if not quiet:
         put(str(result.page))
 
 
-def _clusterer(model, X, photos, files):
-    """The clusterer of a model, and its samples: images, or features of the files."""
+def _load(result, X, photos, files, progress: Progress):
+    """A model, its clusterer, and the samples of that: images, or features of files."""
+    model = load(result.model)
     if not isinstance(model, Pipeline):
-        return model, X
-    return model[-1], model[:-1].transform(paths_of(photos, files))
+        return model, model, X
+    network, mice = model.named_steps.values()
+    progress.say(f"Computing the features of {network.network}")
+    network.set_params(verbose=progress.verbose)
+    return model, mice, network.transform(paths_of(photos, files))
