@@ -6,7 +6,7 @@ from .._engine.storage import write_atomically
 from ..model_selection import choose_n_clusters
 from . import results
 from .fitting import estimator, with_defaults
-from .images import fitted_network, paths_of, read_images
+from .images import features_of, fitted_network, read_images
 from .terminal import Progress, count, put, put_json, stopped_at_once
 
 WEAK = 0.5  # a stability below which a choice says little
@@ -22,7 +22,9 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
     progress = Progress(quiet)
     X, files, _ = read_images(photos, asked, progress)
     network = fitted_network(asked, photos, files, progress)
-    samples = X if network is None else network.transform(paths_of(photos, files))
+    samples = X
+    if network is not None:
+        samples = features_of(network, photos, files, progress)
     mice = estimator(asked, progress).set_params(
         n_clusters=2, max_epochs=asked["epochs"], verbose=0
     )
@@ -56,11 +58,11 @@ def in_words(choice) -> str:
     """The choice in a sentence, with what to doubt."""
     rows = {row["n_clusters"]: row["stability_mean"] for row in choice.table}
     k, best = choice.n_clusters, max(rows, key=rows.get)
+    others = "" if best == k else f"; the best is {rows[best]:.2f}, at {best}"
     words = (
-        f"Take {k} clusters: of all numbers tried, it is the largest whose clusters "
-        f"are found again in other images as well as any (stability {rows[k]:.2f}"
+        f"Take {k} clusters. It is the largest number whose clusters are found again "
+        f"in other images about as well as any (stability {rows[k]:.2f}{others})."
     )
-    words += f", the best is {rows[best]:.2f} at {best})." if best != k else ")."
     if rows[k] < WEAK:
         words += " That is low: no number gives clusters that are found again reliably."
     if k == max(rows) and len(rows) > 1:

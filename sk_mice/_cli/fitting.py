@@ -19,7 +19,7 @@ from .. import MiCEClustering, __version__, save
 from .._device import resolve_device
 from .._engine.storage import write_atomically
 from . import results, tables
-from .images import digest, fitted_network, for_page, paths_of, read_images
+from .images import digest, features_of, fitted_network, for_page, read_images
 from .terminal import (
     Progress,
     count,
@@ -190,8 +190,7 @@ def _features(network, photos, files, result, progress: Progress):
     kept = result.checkpoint / "features.npy"
     if kept.exists():
         return np.load(kept)
-    progress.say(f"Computing the features of {network.network}")
-    features = network.transform(paths_of(photos, files))
+    features = features_of(network, photos, files, progress)
     kept.parent.mkdir(exist_ok=True)
     content = io.BytesIO()
     np.save(content, features)

@@ -37,6 +37,12 @@ def paths_of(folder, files) -> list[str]:
     return [os.path.join(folder, name) for name in files]
 
 
+def features_of(network, folder, files, progress: Progress):
+    """What a fitted network makes of the files."""
+    progress.say(f"Computing the features of {network.network}")
+    return network.transform(paths_of(folder, files))
+
+
 def digest(X, files) -> str:
     """What is equal for equal images under the same names."""
     sha = hashlib.sha256(repr((X.shape, list(files))).encode())

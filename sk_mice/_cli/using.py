@@ -6,7 +6,7 @@ from .. import load
 from .._engine.storage import write_atomically
 from . import results, tables
 from .fitting import judged, write_page
-from .images import paths_of, read_images
+from .images import features_of, read_images
 from .terminal import Progress, count, put, put_bytes, put_json
 
 
@@ -48,6 +48,5 @@ def _load(result, X, photos, files, progress: Progress):
     if not isinstance(model, Pipeline):
         return model, model, X
     network, mice = model.named_steps.values()
-    progress.say(f"Computing the features of {network.network}")
     network.set_params(verbose=progress.verbose)
-    return model, mice, network.transform(paths_of(photos, files))
+    return model, mice, features_of(network, photos, files, progress)
