@@ -27,14 +27,14 @@ SHAPES = (
 )
 
 
-def check_samples(estimator, X):
-    """X for a fit: two or more samples, as an array of two or more dimensions.
+def check_samples(estimator, X, least=2):
+    """X for a fit: at least so many samples, in an array of two or more dimensions.
 
     Sets `n_features_in_` and, if the columns of X have names, `feature_names_in_`.
     Raises TypeError or ValueError if X is anything else. Whether its values are finite
     is left to `infer_format`, which has to read them anyway.
     """
-    return _checked(estimator, as_array(X), reset=True)
+    return _checked(estimator, as_array(X), reset=True, least=least)
 
 
 def check_samples_like(estimator, X, fmt: SampleFormat):
@@ -75,9 +75,9 @@ def _shapes_like(fmt) -> set:
     return shapes
 
 
-def _checked(estimator, X, *, reset: bool):
+def _checked(estimator, X, *, reset: bool, least=1):
     options: dict = {
-        "ensure_min_samples": 2 if reset else 1,
+        "ensure_min_samples": least,
         "ensure_all_finite": False,  # `extremes` says which samples are not
     }
     with _sentences_of_ours(X, SHAPES if reset else ONE_SAMPLE):

@@ -1,6 +1,7 @@
 """Fitted estimators as files without code."""
 
 import math
+import os
 import platform
 import warnings
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 import sklearn
 import torch
+from sklearn.pipeline import Pipeline
 from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
@@ -33,6 +35,8 @@ from ._mice import MiCEClustering
 from ._moco import MoCo
 from ._spherical_kmeans import SphericalKMeans
 from .ablations import PaperMiCE, PaperMoCo
+from .datasets._decoding import LONGEST_SIDE
+from .features import PretrainedFeatures
 
 _KIND = {"kind": "model", "version": 4}  # `read` refuses all others
 # Classes whose objects may be parameters: a file has their names and parameters.
@@ -120,6 +124,14 @@ _RULES: dict = {
         lambda v, _: type(v) is list and all(type(row) is dict for row in v),
     ),
     "_fitted_with": (None, "be parameters", lambda v, _: isinstance(v, dict)),
+    "n_features_out_": _COUNT,
+    "image_size_": (
+        None,
+        f"be from 1 to {LONGEST_SIDE}",
+        lambda v, _: type(v) is int and 1 <= v <= LONGEST_SIDE,
+    ),
+    "weights_sha256_": (None, "be a string", lambda v, _: type(v) is str),
+    "_from_files": (None, "be a bool", lambda v, _: type(v) is bool),
     "elbo_": _NUMBER,
     "inertia_": _NUMBER,
     "stability_": _NUMBER,
@@ -177,7 +189,15 @@ _ATTRIBUTES = {
         "n_features_in_ cluster_centers_ _sums labels_ inertia_",
         f"{_OF_ALL} n_iter_ n_steps_",
     ),
+    PretrainedFeatures: (
+        "n_features_out_ image_size_ weights_sha256_ _from_files",
+        f"{_OF_ALL} n_features_in_",
+    ),
 }
+# Parameters that are not stored: a file could choose what is written.
+_PLACES = ("checkpoint", "out")
+# Attributes of features that follow from the rest.
+_OF_THE_MACHINE = ("_dtype", "_placed", "batch_size_")
 
 
 def save(model, path):
@@ -185,20 +205,25 @@ def save(model, path):
 
     The file is a safetensors file, with JSON for everything that is not a tensor and a
     checksum of the whole file. It is written completely or not at all. An earlier file
-    is replaced, and its mode is kept. The parameter `checkpoint` is not stored.
+    is replaced, and its mode is kept. The parameters `checkpoint` and `out` are not
+    stored. Of `PretrainedFeatures`, the name of the network and a checksum of its
+    weights are, and not the weights.
 
     Parameters
     ----------
-    model : MiCEClustering, MoCo, ClassificationEM or SphericalKMeans
-        A fitted estimator, which may also be a PaperMiCE or a PaperMoCo. It is stored
-        on the CPU.
+    model : MiCEClustering, MoCo, ClassificationEM, SphericalKMeans, \
+            PretrainedFeatures or Pipeline
+        A fitted estimator, which may also be a PaperMiCE or a PaperMoCo, or a
+        scikit-learn Pipeline of such. It is stored on the CPU. A Pipeline is stored as
+        its steps, without its own parameters.
     path : str or path-like
         ``.safetensors`` is the usual ending.
 
     Raises
     ------
     TypeError
-        If `model` is anything else, or `path` neither a string nor path-like.
+        If `model` or one of its steps is anything else, or `network` of
+        `PretrainedFeatures` a module; or if `path` is neither a string nor path-like.
     NotFittedError
         If it is not fitted.
     ValueError
@@ -234,23 +259,19 @@ def save(model, path):
     True
     """
     path = as_path(path)
-    if type(model) not in _ATTRIBUTES:
-        *most, last = (cls.__name__ for cls in _ATTRIBUTES)
-        raise TypeError(
-            f"`model` must be a {', '.join(most)} or {last}; got a "
-            f"{type(model).__name__}."
-        )
-    check_is_fitted(model)
-    model._validate_params()
-    tensors, left_out = {}, []
+    steps = model.steps if type(model) is Pipeline else [("", model)]
+    for name, step in steps:
+        _check_class(step, f"step {name!r} of `model`" if name else "`model`")
+    left_out = []
     with own_settings(), OwnDraws(0):
-        document = _to_document(model, tensors, left_out)
-        try:
-            _check_attributes(model)
-            if isinstance(model, ContrastiveEstimator):
-                _check_trained(model)
-        except UNREADABLE as error:
-            raise ValueError(f"`model` cannot be saved: {reason(error)}") from error
+        parts = [_to_part(step, left_out) for _, step in steps]
+    document, tensors = parts[0]
+    if type(model) is Pipeline:
+        document, tensors = _joined([name for name, _ in steps], parts)
+    # For whoever has to find out what wrote a file.
+    versions = {"sk_mice": __version__, "python": platform.python_version()}
+    versions |= {lib.__name__: lib.__version__ for lib in (np, sklearn, torch)}
+    document["versions"] = versions
     write(path, tensors, document, **_KIND)
     if left_out:  # after all is safe, as a warning may be an error
         warnings.warn(
@@ -260,7 +281,7 @@ def save(model, path):
         )
 
 
-def load(path, backbone=None):
+def load(path, backbone=None, *, weights=None):
     """Read an estimator that :func:`save` wrote.
 
     Loading runs no code from the file, so files from anyone can be loaded.
@@ -273,22 +294,30 @@ def load(path, backbone=None):
         Required if the `backbone` of the estimator was a module or a callable, as the
         file does not hold its code: a module like it, with any weights, or a factory.
         Names, shapes and types of its tensors are compared with the file.
+    weights : str or path-like, default=None
+        For `PretrainedFeatures`: a file with the weights of its network. If None, they
+        are looked for where `PretrainedFeatures` was given them, or would find them by
+        the name of the network.
 
     Returns
     -------
-    MiCEClustering, MoCo, ClassificationEM or SphericalKMeans
+    MiCEClustering, MoCo, ClassificationEM, SphericalKMeans, PretrainedFeatures or \
+            Pipeline
         The estimator, on the CPU.
 
     Raises
     ------
     TypeError
         If `path` is neither a string nor path-like.
+    ImportError
+        If the package of a pretrained network is missing.
     OSError
-        If the file cannot be read, or is a folder, a FIFO, a device or a socket.
+        If the file cannot be read, or is a folder, a FIFO, a device or a socket, or if
+        the weights of a pretrained network are not to be had.
     ValueError
         If the file is of another kind or format version, truncated or damaged, if its
-        content could not come from a fit, or if `backbone` does not match it; names the
-        file and the reason.
+        content could not come from a fit, or if `backbone` or `weights` do not match
+        it; names the file and the reason.
 
     See Also
     --------
@@ -298,12 +327,53 @@ def load(path, backbone=None):
     tensors, document = read(path, **_KIND)
     try:
         with own_settings(), OwnDraws(0):
-            return _restore(document, tensors, backbone)
+            return _restore(document, tensors, backbone, weights)
     except UNREADABLE as error:
         raise ValueError(f"{path!r} cannot be loaded: {reason(error)}") from error
 
 
 # --------------------------------------------------------------------------- writing
+
+
+def _check_class(model, name: str) -> None:
+    if type(model) not in _ATTRIBUTES:
+        *most, last = (cls.__name__ for cls in _ATTRIBUTES)
+        raise TypeError(
+            f"{name} must be a {', '.join(most)} or {last}, or a Pipeline of such; "
+            f"got a {type(model).__name__}."
+        )
+    if isinstance(getattr(model, "network", None), torch.nn.Module):
+        raise TypeError(
+            f"`network` of {name} must be a name, as a file without code cannot hold a "
+            f"module; got a {type(model.network).__name__}. Save the other steps only, "
+            "or use joblib."
+        )
+
+
+def _to_part(model, left_out) -> tuple[dict, dict]:
+    """Document and tensors of a fitted estimator, once all of it has been checked."""
+    check_is_fitted(model)
+    model._validate_params()
+    tensors: dict = {}
+    document = _to_document(model, tensors, left_out)
+    try:
+        _check_attributes(model)
+        if isinstance(model, ContrastiveEstimator):
+            _check_trained(model)
+    except UNREADABLE as error:
+        raise ValueError(f"`model` cannot be saved: {reason(error)}") from error
+    return document, tensors
+
+
+def _joined(names, parts) -> tuple[dict, dict]:
+    """Document and tensors of a Pipeline, each tensor named after its step."""
+    tensors = {
+        f"{i}.{name}": tensor
+        for i, (_, own) in enumerate(parts)
+        for name, tensor in own.items()
+    }
+    steps = [document for document, _ in parts]
+    return {"class": Pipeline.__name__, "names": names, "steps": steps}, tensors
 
 
 def _to_document(model, tensors, left_out) -> dict:
@@ -313,10 +383,7 @@ def _to_document(model, tensors, left_out) -> dict:
     for name in sorted(unknown):
         left_out.append(f"attribute `{name}`")
         del parts["attributes"][name]
-    # For whoever has to find out what wrote a file.
-    versions = {"sk_mice": __version__, "python": platform.python_version()}
-    versions |= {lib.__name__: lib.__version__ for lib in (np, sklearn, torch)}
-    document: dict = {"class": type(model).__name__, "versions": versions}
+    document: dict = {"class": type(model).__name__}
     for part, values in parts.items():
         document[part] = {}
         for name, value in values.items():
@@ -335,10 +402,17 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     """Values by name, of each part of a model; the weights go to the tensors."""
     parameters = model.get_params(deep=False)
     attributes = {k: v for k, v in vars(model).items() if k not in parameters}
-    parameters.pop("checkpoint", None)  # a file could choose where `fit` writes
+    parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
     parts = {"parameters": _without_module(parameters), "attributes": attributes}
+    parts |= {"format": {}, "network": {}}
+    if isinstance(model, PretrainedFeatures):
+        if model.weights is not None:
+            parameters["weights"] = os.fspath(model.weights)
+        parts["format"] = asdict(attributes.pop("_format"))
+        for name in _OF_THE_MACHINE:
+            attributes.pop(name, None)
     if not isinstance(model, ContrastiveEstimator):
-        return parts | {"format": {}, "network": {}}
+        return parts
     if "_fitted_with" in attributes:
         attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
     del attributes["_inference"]  # follows from the model
@@ -370,9 +444,38 @@ def _without_module(parameters: dict) -> dict:
 # --------------------------------------------------------------------------- reading
 
 
-def _restore(document, tensors, backbone):
+def _restore(document, tensors, backbone, weights):
+    """What a document and its tensors say, of which each has to be in use."""
+    is_pipeline = document["class"] == Pipeline.__name__
+    documents = document["steps"] if is_pipeline else [document]
+    pretrained = [doc["class"] == PretrainedFeatures.__name__ for doc in documents]
+    if weights is not None and not any(pretrained):
+        raise ValueError("it needs no `weights`; give none to `load`.")
+    if not is_pipeline:
+        return _restore_one(document, tensors, backbone, weights)
+    owners = [_asks_for_backbone(doc) for doc in documents]
+    steps = []
+    for i, doc in enumerate(documents):
+        start = f"{i}."
+        mine = {k.removeprefix(start): k for k in tensors if k.startswith(start)}
+        own = {name: tensors.pop(key) for name, key in mine.items()}
+        given = backbone if owners[i] or not any(owners) else None
+        steps.append(_restore_one(doc, own, given, weights))
+    _expect(not tensors, "tensors", "all be in use")
+    names = document["names"]
+    right = len({*names}) == len(names) > 0 and all(type(n) is str for n in names)
+    _expect(right, "names of steps", "be different strings")
+    return Pipeline(list(zip(names, steps, strict=True)))
+
+
+def _asks_for_backbone(document) -> bool:
+    network, parameters = document["network"], document["parameters"]
+    return bool(network) and None in (network["backbone"], parameters["backbone"])
+
+
+def _restore_one(document, tensors, backbone, weights):
     cls = {cls.__name__: cls for cls in _ATTRIBUTES}[document["class"]]
-    weights = {
+    state = {
         name.removeprefix("model."): tensors.pop(name)
         for name in list(tensors)
         if name.startswith("model.")
@@ -389,17 +492,24 @@ def _restore(document, tensors, backbone):
     _check_given(backbone, network, parameters)
     if fitted_with.get("backbone", "") is None:
         fitted_with["backbone"] = backbone
-    parameters.pop("checkpoint", None)
+    parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
+    if cls is PretrainedFeatures and weights is not None:
+        parameters["weights"] = weights
     model = cls(**parameters)
     model._validate_params()
     _check_parts(network, parameters)
     vars(model).update(attributes)
-    if issubclass(cls, ContrastiveEstimator):
+    if fmt:
         model._format = SampleFormat(**fmt)
     _check_attributes(model)  # before anything is built of the size that they claim
+    if cls is PretrainedFeatures:
+        _expect(model._format.is_image, "format", "be that of images")
+        side = model.image_size_
+        same = model._probe((side, side)) == model.n_features_out_
+        _expect(same, "`n_features_out_`", "be that of the network")
     if issubclass(cls, ContrastiveEstimator):
         shape = model._make_views().out_shape
-        model._model = _put_together(weights, network, shape, backbone)
+        model._model = _put_together(state, network, shape, backbone)
         model._inference = Inference(model._model)
         _check_trained(model)
     return model
@@ -499,7 +609,7 @@ def _check_attributes(model) -> None:
     required, optional = _names(type(model))
     missing = ", ".join(sorted(required - vars(model).keys()))
     _expect(not missing, "attributes", f"include {missing}")
-    sizes = {"D": model.n_features_in_}
+    sizes = {"D": getattr(model, "n_features_in_", None)}  # which files have not
     for name, (shape, words, holds) in _RULES.items():
         if name not in vars(model).keys() & (required | optional):
             continue
@@ -508,16 +618,17 @@ def _check_attributes(model) -> None:
             words += f", in shape ({', '.join(shape)})"
             _expect(_has_shape(value, shape, sizes), f"`{name}`", words)
         _expect(holds(value, sizes), f"`{name}`", words)
-    if isinstance(model, ContrastiveEstimator):
-        _check_format(model._format, model.n_features_in_)
+    if hasattr(model, "_format"):
+        _check_format(model._format, sizes["D"])
 
 
-def _check_format(fmt: SampleFormat, n_features: int) -> None:
+def _check_format(fmt: SampleFormat, n_features: int | None) -> None:
     shape, sides = fmt.shape, [*fmt.shape, *fmt.input_shape]
     # First, as a string times a number is a long string.
     right = all(isinstance(side, Integral) for side in sides) and min(sides) > 0
     right = right and type(fmt.channels_first) is bool
-    right = right and math.prod(shape) == math.prod(fmt.input_shape) == n_features
+    right = right and math.prod(shape) == math.prod(fmt.input_shape)
+    right = right and n_features in (None, math.prod(shape))
     is_sample = len(shape) == 1 or (len(shape) == 3 and shape[0] in CHANNELS)
     _expect(right and is_sample, "format", "be that of a sample")
     right = len(fmt.mean) == len(fmt.std) == shape[0]

@@ -85,3 +85,18 @@ def test_search(tmp_path, capsys):
     elbo = search.cv_results_["mean_test_elbo"]
     assert search.cv_results_["params"][elbo.argmax()]["tau"] == 0.3
     assert f"{search.best_score_:.3f}" in capsys.readouterr().out
+
+
+def test_photographs(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("PHOTOGRAPHS", raising=False)
+    quicker = {
+        "n_images = 2000": "n_images = 40",
+        "verbose=1": "image_size=32",
+        "n_shown = 14": "n_shown = 4",
+    }
+    names = run("plot_photographs.py", tmp_path, quicker)
+    assert names["features"].shape == (40, 1280)
+    assert_picture(tmp_path / "output" / "photographs.png")
+    printed = capsys.readouterr().out
+    assert "40 images, 2 classes" in printed
+    assert "Purity" in printed

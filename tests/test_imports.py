@@ -22,7 +22,7 @@ HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 # it imports a file that has one.
 IMPORTS = {
     "": "_classification_em _mice _moco _persistence _spherical_kmeans ablations "
-    "augmentation backbones datasets metrics model_selection recipes",
+    "augmentation backbones datasets features metrics model_selection recipes",
     # estimators
     "_mice": "torch _base _classification_em _constraints _engine",
     "_moco": "_base",
@@ -41,12 +41,15 @@ IMPORTS = {
     "_cosine_kmeans": "_engine.arrays",
     "_device": "torch _engine.data",
     "_identity": "torch _engine.arrays",
+    "_pretrained": "torch torchvision safetensors",
     "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
-    "_spherical_kmeans augmentation backbones",
+    "_spherical_kmeans augmentation backbones datasets._decoding features",
     "_progress_bar": "",
     # beside them
     "datasets": "torchvision _progress_bar datasets._decoding",
     "datasets._decoding": "",
+    "features": "torch _check_input _constraints _device _engine.ambient _engine.data "
+    "_engine.storage _pretrained _progress_bar datasets._decoding",
     "metrics": "",
     "model_selection": "_progress_bar _constraints metrics",
     "recipes": "augmentation backbones",

