@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         augmentation,
         backbones,
         datasets,
+        inspection,
         metrics,
         model_selection,
         recipes,
@@ -35,6 +36,7 @@ __all__ = [
     "augmentation",
     "backbones",
     "datasets",
+    "inspection",
     "load",
     "metrics",
     "model_selection",
@@ -53,7 +55,7 @@ _OBJECTS = {
 }
 _MODULES = (
     *("ablations", "augmentation", "backbones", "datasets"),
-    *("metrics", "model_selection", "recipes"),
+    *("inspection", "metrics", "model_selection", "recipes"),
 )
 
 

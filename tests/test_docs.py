@@ -86,7 +86,14 @@ def test_every_public_name_is_in_the_api():
     listed = set((DOCS / "api.rst").read_text(encoding="utf-8").split())
     listed |= set(re.findall(r"``(\w+)``", " ".join(listed)))
     names = [name for name in sk_mice.__all__ if callable(getattr(sk_mice, name))]
-    for module in ("ablations", "augmentation", "backbones", "datasets", "metrics"):
+    for module in (
+        "ablations",
+        "augmentation",
+        "backbones",
+        "datasets",
+        "metrics",
+        "inspection",
+    ):
         names += getattr(sk_mice, module).__all__
     names += sk_mice.model_selection.__all__
     assert set(names) <= listed

@@ -112,8 +112,8 @@ class MatchedConfusionDisplay:
         columns = [*columns, *np.setdiff1d(np.arange(len(clusters)), columns)]
         display = cls(
             counts[np.ix_(rows, columns)],
-            classes=[classes[i] for i in rows],
-            clusters=[clusters[i] for i in columns],
+            classes=classes[rows].tolist(),
+            clusters=clusters[columns].tolist(),
         )
         return display.plot(ax, cmap=cmap)
 
@@ -134,7 +134,7 @@ class MatchedConfusionDisplay:
         counts = self.confusion_matrix
         shares = counts / counts.sum(axis=1, keepdims=True)
         height, width = np.clip(0.5 * np.array(counts.shape), 4, 14)
-        self.figure_, (ax,) = panels(ax, 1, (width + 1.5, height))
+        self.figure_, (ax,) = panels(ax, 1, (width + 2, height))
         self.ax_ = ax
         size = text_size(ax, *counts.shape)
         image = ax.imshow(shares, cmap=cmap, vmin=0, vmax=1)

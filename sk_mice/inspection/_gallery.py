@@ -60,8 +60,8 @@ class ClusterGalleryDisplay:
     >>> X, y = load_digits(n_class=3, return_X_y=True)
     >>> kmeans = KMeans(3, random_state=0).fit(X)
     >>> display = ClusterGalleryDisplay.from_estimator(kmeans, X, y, image_shape=(8, 8))
-    >>> display.sizes.sum(), sorted(display.majority)
-    (np.int64(537), [0, 1, 2])
+    >>> int(display.sizes.sum()), sorted(display.majority)
+    (537, [0, 1, 2])
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class ClusterGalleryDisplay:
         classes, codes = _encode(y_true)
         counts = [np.bincount(codes[own], minlength=len(classes)) for own in members]
         largest = [count.argmax() for count in counts]
-        self.majority = [classes[i] for i in largest]
+        self.majority = classes[largest].tolist()
         self.purity = np.array([count.max() / count.sum() for count in counts])
         pairs = zip(self.indices, largest, strict=True)
         self.is_other = [codes[shown] != i for shown, i in pairs]

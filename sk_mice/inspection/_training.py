@@ -41,7 +41,7 @@ class PosteriorDisplay:
     >>> posterior = GaussianMixture(3, random_state=0).fit(X).predict_proba(X)
     >>> display = PosteriorDisplay.from_predictions(posterior)
     >>> display.shares[0, [0, -1]].round(2)
-    array([0.65, 0.31])
+    array([0.66, 0.33])
     """
 
     def __init__(self, *, shares, names, sizes):
@@ -154,7 +154,8 @@ class PosteriorDisplay:
         left.set(xlim=(0, 1), ylim=(0, None))
         left.legend()
         right.bar(range(len(self.sizes)), self.sizes, color=colours[-1])
-        right.set(xlabel="cluster", ylabel=f"samples, {self.names[-1]}")
+        when = f", {self.names[-1]}" if n > 1 else ""
+        right.set(xlabel="cluster", ylabel=f"samples{when}")
         right.xaxis.get_major_locator().set_params(integer=True)
         return self
 
@@ -181,7 +182,8 @@ class TrainingDisplay:
 
     Notes
     -----
-    The ELBOs of two stages cannot be compared, and their lines are not joined.
+    The ELBOs of two stages cannot be compared, and their lines are not joined. While EM
+    is held at a partition, the ELBO is a looser bound: it jumps when EM is free.
 
     Examples
     --------
