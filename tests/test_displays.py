@@ -376,6 +376,11 @@ def test_wrong_input_is_refused(blobs):
             ValueError,
             "`y` must have a value for each",
         ),
+        (  # before predictions, which fail here
+            lambda: gallery.from_estimator(Sure, X),
+            ValueError,
+            "`X` must hold images",
+        ),
         (lambda: tsne.from_predictions(X), ValueError, "got neither"),
         (lambda: tsne.from_predictions(X[:, :1], y), ValueError, "1 feature"),
         (lambda: tsne.from_predictions(0 * X, y), ValueError, "96 equal ones"),

@@ -12,7 +12,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 # A few epochs are too few to keep every cluster in use.
-pytestmark = pytest.mark.filterwarnings("ignore:.*clusters (are|were) empty:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*clusters (are|were) empty:UserWarning"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -137,14 +137,15 @@ class ClusterGalleryDisplay:
         pyplot()
         X = plain_array(X, "X")
         y = one_each(y, len(X), "y")
+        if image_shape is None:
+            image_shape = getattr(estimator, "image_shape", None)
+        _images(X, [[0]], image_shape)  # refuses vectors before any long work
         y_pred = clusters_of(estimator, X)
         confidence = rank_by = None
         if hasattr(estimator, "predict_proba"):
             confidence = rank_by = estimator.predict_proba(X).max(axis=1)
         if hasattr(estimator, "agreement"):
             confidence = estimator.agreement(X)[np.arange(len(X)), y_pred]
-        if image_shape is None:
-            image_shape = getattr(estimator, "image_shape", None)
         return cls.from_predictions(
             X,
             y_pred,
