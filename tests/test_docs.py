@@ -86,7 +86,7 @@ def test_every_public_name_is_in_the_api():
     listed = set((DOCS / "api.rst").read_text(encoding="utf-8").split())
     listed |= set(re.findall(r"``(\w+)``", " ".join(listed)))
     names = [name for name in sk_mice.__all__ if callable(getattr(sk_mice, name))]
-    modules = "ablations augmentation backbones datasets features metrics"
+    modules = "ablations augmentation backbones datasets features inspection metrics"
     for module in [*modules.split(), "model_selection"]:
         names += getattr(sk_mice, module).__all__
     assert set(names) <= listed

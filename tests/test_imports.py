@@ -22,7 +22,8 @@ HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 # it imports a file that has one.
 IMPORTS = {
     "": "_classification_em _mice _moco _persistence _spherical_kmeans ablations "
-    "augmentation backbones datasets features metrics model_selection recipes",
+    "augmentation backbones datasets features inspection metrics model_selection "
+    "recipes",
     # estimators
     "_mice": "torch _base _classification_em _constraints _engine",
     "_moco": "_base",
@@ -50,6 +51,14 @@ IMPORTS = {
     "datasets._decoding": "",
     "features": "torch _check_input _constraints _device _engine.ambient _engine.data "
     "_engine.storage _pretrained _progress_bar datasets._decoding",
+    "inspection": "inspection._confusion inspection._embedding inspection._gallery "
+    "inspection._training",
+    "inspection._confusion": "_engine.arrays inspection._drawing metrics",
+    "inspection._drawing": "metrics",
+    "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
+    "inspection._gallery": "torch _constraints _engine.arrays _engine.data "
+    "inspection._drawing metrics",
+    "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "",
     "model_selection": "_progress_bar _constraints metrics",
     "recipes": "augmentation backbones",
@@ -121,10 +130,11 @@ import sk_mice
 seconds = time.perf_counter() - start
 dir(sk_mice)
 from sk_mice import ClassificationEM, SphericalKMeans
-from sk_mice import datasets, metrics, model_selection
+from sk_mice import datasets, inspection, metrics, model_selection
+from sk_mice.inspection import *
 for estimator in ClassificationEM(2), SphericalKMeans(2):
     estimator.fit(np.eye(8)).predict(np.eye(8))
-assert not {"torch", "torchvision", "skorch"} & set(sys.modules)
+assert not {"torch", "torchvision", "skorch", "matplotlib"} & set(sys.modules)
 print(seconds)
 """
 
