@@ -85,10 +85,10 @@ print(f"The picture is in {path}")
 # %%
 # Which digits are confused? The best match of each digit is on the diagonal.
 
-MatchedConfusionDisplay.from_estimator(mice, X, y)
+confusion = MatchedConfusionDisplay.from_estimator(mice, X, y)
 
 # %%
 # The embeddings of the gate in two dimensions, by digit. MiCE confuses the digits that
 # lie in the group of another one.
 
-EmbeddingDisplay.from_estimator(mice, X, y, n_points=1000, color_by="class")
+by_digit = EmbeddingDisplay.from_estimator(mice, X, y, n_points=1000, color_by="class")

@@ -298,7 +298,7 @@ class ClusterGalleryDisplay:
 
     def _title(self):
         title = f"{len(self.clusters)} clusters of {self.n_samples:,} images"
-        if self.is_other is not None:
+        if self.is_other is not None and np.concatenate(self.is_other).any():
             title += "\nframed: of another class than most of the cluster"
         return title
 
