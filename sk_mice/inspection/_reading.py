@@ -15,7 +15,7 @@ STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
 DOUBTFUL = 0.5  # agreement of an image that is called unsure
 SMALL_SHARE, LARGE_SHARE = 0.25, 3.0  # times an even share of the samples
 SHARED = 0.2  # least share of the views in a second cluster
-SHARED_MEMBERS = 0.05  # of the smaller of two clusters, at least
+SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
 
 # What the confidence of a sample is.
 OF_VIEWS = "the share of its random views or nearest neighbours in its cluster"

@@ -164,7 +164,7 @@ def write_report(
     data["limits"] = {"steady": STEADY, "unsure": UNSURE}
     data["key"] = hashlib.sha256(repr((names, data["order"])).encode("utf-8", "replace")).hexdigest()[:16]
     page = template.render(
-        title=title or f"{len(reading.labels):,} {noun} in clusters",
+        title=title or f"{len(reading.labels):,} {noun} in {reading.n_clusters} clusters",
         noun=noun,
         reading=reading,
         measure=data["measure"],

@@ -133,7 +133,7 @@ function recall() {
 
 function showEdits() {
   const edit = edits.at(-1);
-  $("undo").hidden = !edit;
+  $("edits").hidden = !edit;
   $("edits-note").textContent = !edit ? "" : "merge" in edit
     ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
     : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}`;
@@ -165,7 +165,7 @@ function download(name, rows) {
   make("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
-$("download").onclick = () => download("clusters.csv", data.labels.keys());
+for (const id of ["download", "download-edited"]) $(id).onclick = () => download("clusters.csv", data.labels.keys());
 
 // --------------------------------------------------------------------- galleries
 
@@ -328,7 +328,8 @@ function showMembers(k, filter, second, most) {
     rows.sort((a, b) => marginOf(a) - marginOf(b) || rank[b] - rank[a]);
   }
   $("seconds").replaceChildren(...chips);
-  $("shown-note").textContent = rows.length ? count(rows.length) : `No ${NOUN}`;
+  const marked = most && filter !== "other" ? `; outlined: not ${visible(data.classes[most.y])}` : "";
+  $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
   const caption = { doubtful: (i) => percent(data.confidence[i]), between: (i) => `or ${clusterName(secondOf(i)).replace(/^Cluster /, "")}`,
     other: (i) => visible(data.classes[data.y[i]]) }[filter];
   fillGallery($("gallery"), rows, { caption, mark: (i) => Boolean(most) && filter !== "other" && data.y[i] !== most.y });
