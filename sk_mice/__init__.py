@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         augmentation,
         backbones,
         datasets,
+        inspection,
         metrics,
         model_selection,
         recipes,
@@ -35,6 +36,7 @@ __all__ = [
     "augmentation",
     "backbones",
     "datasets",
+    "inspection",
     "load",
     "metrics",
     "model_selection",
@@ -52,7 +54,7 @@ _OBJECTS = {
     "save": "._persistence",
 }
 _MODULES = (
-    *("ablations", "augmentation", "backbones", "datasets"),
+    *("ablations", "augmentation", "backbones", "datasets", "inspection"),
     *("metrics", "model_selection", "recipes"),
 )
 

@@ -22,7 +22,7 @@ HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 # it imports a file that has one.
 IMPORTS = {
     "": "_classification_em _mice _moco _persistence _spherical_kmeans ablations "
-    "augmentation backbones datasets metrics model_selection recipes",
+    "augmentation backbones datasets inspection metrics model_selection recipes",
     # estimators
     "_mice": "torch _base _classification_em _constraints _engine",
     "_moco": "_base",
@@ -50,6 +50,12 @@ IMPORTS = {
     "metrics": "",
     "model_selection": "_progress_bar _constraints metrics",
     "recipes": "augmentation backbones",
+    # what people look at
+    "inspection": "inspection._report",
+    "inspection._reading": "",
+    "inspection._report": "_engine.arrays _engine.storage metrics "
+    "inspection._reading inspection._thumbnails",
+    "inspection._thumbnails": "torch _engine.data",
     # the engine
     "_engine": "",
     "_engine.ambient": "torch",

@@ -162,9 +162,11 @@ def write_report(
         }
     data["history"] = _history(last)
     data["limits"] = {"steady": STEADY, "unsure": UNSURE}
-    data["key"] = hashlib.sha256(repr((names, data["order"])).encode("utf-8", "replace")).hexdigest()[:16]
+    identity = repr((names, data["order"], data["labels"])).encode(errors="replace")
+    data["key"] = hashlib.sha256(identity).hexdigest()[:16]
     page = template.render(
-        title=title or f"{len(reading.labels):,} {noun} in {reading.n_clusters} clusters",
+        title=title
+        or f"{len(reading.labels):,} {noun} in {reading.n_clusters} clusters",
         noun=noun,
         reading=reading,
         measure=data["measure"],
@@ -324,7 +326,8 @@ def _map(reading, rng) -> dict:
 
 def _principal(rows, n):
     n_found = min(n, *rows.shape)
-    found = PCA(n_found, random_state=0).fit_transform(rows - rows.mean(axis=0))
+    with np.errstate(invalid="ignore"):  # shares of the variance, should there be none
+        found = PCA(n_found, random_state=0).fit_transform(rows)
     return np.pad(found, ((0, 0), (0, n - n_found)))
 
 
@@ -366,7 +369,9 @@ def _scores(reading, y) -> list[tuple[str, float, str]]:
 
 def _parameters(model) -> list[tuple[str, list[tuple[str, str]]]]:
     """Each step as written with what differs from the defaults, and all parameters."""
-    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    steps = (
+        [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    )
     with config_context(print_changed_only=True):
         return [
             (
