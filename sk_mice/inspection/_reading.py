@@ -62,7 +62,7 @@ class Doubt:
 def check_model(model):
     """The first step and the clusterer of a model, TypeError if there is none."""
     first, last = (model[0], model[-1]) if isinstance(model, Pipeline) else [model] * 2
-    if not is_clusterer(last):
+    if not hasattr(last, "__sklearn_tags__") or not is_clusterer(last):
         raise TypeError(
             "`model` must be a fitted clusterer, or a pipeline whose last step is one; "
             f"got {model!r}."

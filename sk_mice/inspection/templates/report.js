@@ -356,9 +356,9 @@ function openDetail(i, rows = []) {
 }
 $("detail-close").onclick = () => $("detail").close();
 $("detail").addEventListener("click", (event) => { if (event.target === $("detail")) $("detail").close(); });
-$("detail").addEventListener("keydown", (event) => {
+document.addEventListener("keydown", (event) => {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (!step || event.target.closest(".thumb") || !opened) return;
+  if (!step || !$("detail").open || event.target.closest?.(".thumb")) return;
   const place = opened.rows.indexOf(opened.i), next = place < 0 ? undefined : opened.rows[place + step];
   if (next !== undefined) openDetail(next, opened.rows);
 });
