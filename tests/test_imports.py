@@ -51,8 +51,9 @@ IMPORTS = {
     "datasets._decoding": "",
     "features": "torch _check_input _constraints _device _engine.ambient _engine.data "
     "_engine.storage _pretrained _progress_bar datasets._decoding",
+    # what people look at
     "inspection": "inspection._confusion inspection._embedding inspection._gallery "
-    "inspection._training",
+    "inspection._report inspection._training",
     "inspection._confusion": "_engine.arrays inspection._drawing metrics",
     "inspection._drawing": "metrics",
     "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
@@ -62,6 +63,10 @@ IMPORTS = {
     "metrics": "",
     "model_selection": "_progress_bar _constraints metrics",
     "recipes": "augmentation backbones",
+    "inspection._reading": "",
+    "inspection._report": "_engine.arrays _engine.storage metrics "
+    "inspection._reading inspection._thumbnails",
+    "inspection._thumbnails": "torch _engine.data",
     # the engine
     "_engine": "",
     "_engine.ambient": "torch",

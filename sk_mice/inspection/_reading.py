@@ -1,0 +1,246 @@
+"""What a fitted clusterer says of samples, and what there is to doubt about it."""
+
+from bisect import bisect
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import is_clusterer
+from sklearn.neighbors import NearestNeighbors
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import normalize
+from sklearn.utils.validation import check_is_fitted
+
+N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
+STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
+SMALL_SHARE, LARGE_SHARE = 0.25, 3.0  # times an even share of the samples
+SHARED = 0.2  # least share of the views in a second cluster
+SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
+
+# What the confidence of a sample is.
+OF_VIEWS = "the share of its random views that stay in its cluster"
+OF_NEIGHBORS = f"the share of its {N_NEIGHBORS} nearest neighbours in its cluster"
+GIVEN = "the confidence that was passed to the report"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a model says of N samples in K clusters."""
+
+    labels: np.ndarray  # (N,)
+    confidence: np.ndarray  # (N,)
+    second: np.ndarray  # (N,) the cluster that comes next; -1 is none
+    second_share: np.ndarray  # (N,) of the views
+    order: np.ndarray  # (N,) the samples, most certain first
+    embeddings: np.ndarray  # (N, D) unit rows
+    n_clusters: int
+    meaning: str  # of the confidence
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Samples in each cluster, (K,)."""
+        return np.bincount(self.labels, minlength=self.n_clusters)
+
+    @property
+    def means(self) -> np.ndarray:
+        """Mean confidence of each cluster, (K,); 0 if it is empty."""
+        sums = np.bincount(self.labels, self.confidence, self.n_clusters)
+        return sums / np.maximum(self.sizes, 1)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A sentence, and its clusters: what to say of each, its number, its place."""
+
+    sentence: str
+    clusters: list[tuple[str, int, int | str]]
+
+
+# ----------------------------------------------------------------------- reading
+
+
+def check_model(model):
+    """The first step and the clusterer of a model, TypeError if there is none."""
+    first, last = (model[0], model[-1]) if isinstance(model, Pipeline) else [model] * 2
+    if not hasattr(last, "__sklearn_tags__") or not is_clusterer(last):
+        raise TypeError(
+            "`model` must be a fitted clusterer, or a pipeline whose last step is one; "
+            f"got {model!r}."
+        )
+    check_is_fitted(last)
+    return first, last
+
+
+def read(model, X, confidence=None, random_state=0) -> Reading:
+    """Ask a model for everything that the page shows of the samples."""
+    _, last = check_model(model)
+    steps = isinstance(model, Pipeline) and len(model) > 1
+    features = model[:-1].transform(X) if steps else X
+    labels, n_clusters = _labels(last, features)
+    has_agreement = hasattr(last, "agreement")
+    embeddings = last.transform(features) if has_agreement else _numbers(features)
+    embeddings = normalize(embeddings.reshape(len(labels), -1).astype(np.float32))
+
+    meaning = _meaning(last, confidence)
+    if confidence is not None and confidence.ndim == 2:
+        shares = confidence
+    elif confidence is None and has_agreement:
+        shares = last.agreement(features, random_state=random_state)
+    else:
+        shares = _shares_of_neighbors(embeddings, labels, n_clusters)
+    if shares.shape[1] < n_clusters:
+        raise ValueError(
+            f"`confidence` must have a column for each of {n_clusters} clusters; got "
+            f"shape {shares.shape}."
+        )
+    rows = np.arange(len(labels))
+    posterior = (
+        last.predict_proba(features) if hasattr(last, "predict_proba") else shares
+    )
+    own = shares[rows, labels]
+    if confidence is not None and confidence.ndim == 1:
+        own = confidence
+    second, second_share = _second(shares, posterior, labels)
+    order = np.lexsort((-posterior[rows, labels], -own))
+    return Reading(
+        labels, own, second, second_share, order, embeddings, n_clusters, meaning
+    )
+
+
+def _numbers(features):
+    return features.toarray() if issparse(features) else np.asarray(features)
+
+
+def _meaning(clusterer, confidence) -> str:
+    """What the confidence is, in words."""
+    if not hasattr(clusterer, "agreement"):
+        return OF_NEIGHBORS if confidence is None else GIVEN
+    if confidence is not None and confidence.ndim == 1:
+        return GIVEN
+    has_views = clusterer._format.is_image and clusterer.augmentation_ is not None
+    return OF_VIEWS if has_views else OF_NEIGHBORS
+
+
+def _labels(clusterer, features):
+    if hasattr(clusterer, "predict"):
+        labels = np.asarray(clusterer.predict(features))
+    else:
+        labels = np.asarray(clusterer.labels_)
+        if len(labels) != len(features):
+            raise ValueError(
+                f"X must be the {len(labels)} samples of `fit`, as `model` has no "
+                f"`predict`; got {len(features)}."
+            )
+    if labels.min() < 0:
+        raise ValueError("`model` must give every sample a cluster; it has label -1.")
+    labels = labels.astype(np.int64)
+    return labels, max(getattr(clusterer, "n_clusters", 0), int(labels.max()) + 1)
+
+
+def _shares_of_neighbors(embeddings, labels, n_clusters):
+    """Shares (N, K) of each sample's nearest neighbours in each cluster."""
+    nearest = nearest_neighbors(embeddings, N_NEIGHBORS)
+    shares = np.zeros((len(labels), n_clusters), np.float32)
+    if not nearest.shape[1]:
+        shares[np.arange(len(labels)), labels] = 1
+    for column in nearest.T:
+        shares[np.arange(len(labels)), labels[column]] += 1 / nearest.shape[1]
+    return shares
+
+
+def _second(shares, posterior, labels):
+    """The most frequent other cluster (N,), by the posterior among equals."""
+    rows, n_clusters = np.arange(len(labels)), shares.shape[1]
+    if n_clusters < 2:
+        return np.full(len(labels), -1), np.zeros(len(labels))
+    rank = shares + 1e-3 * posterior
+    rank[rows, labels] = -1
+    second = rank.argmax(axis=1)
+    found = rank[rows, second] > 0
+    return np.where(found, second, -1), np.where(found, shares[rows, second], 0)
+
+
+def nearest_neighbors(embeddings, n_neighbors) -> np.ndarray:
+    """Each row's nearest others by cosine, nearest first, (N, at most n_neighbors)."""
+    n_neighbors = min(n_neighbors, len(embeddings) - 1)
+    if n_neighbors < 1:
+        return np.empty((len(embeddings), 0), np.int64)
+    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute")
+    return search.fit(embeddings).kneighbors(return_distance=False)
+
+
+def fair_sample(labels, n_samples, rng) -> np.ndarray:
+    """At most so many samples, as evenly from all clusters as their sizes allow."""
+    sizes = np.bincount(labels)
+    quota = bisect(
+        range(1, n_samples + 1), n_samples, key=lambda q: np.minimum(sizes, q).sum()
+    )
+    if len(labels) <= n_samples:
+        quota = len(labels)
+    parts = [rng.permutation(np.flatnonzero(labels == k)) for k in range(len(sizes))]
+    return np.sort(np.concatenate([part[:quota] for part in parts]))
+
+
+# ------------------------------------------------------------------------- doubts
+
+
+def doubts(reading: Reading, noun: str = "images") -> list[Doubt]:
+    """What a reader should look at before trusting the clusters."""
+    found = [
+        *_doubts_of_sizes(reading, noun),
+        *_doubts_of_confidence(reading, noun),
+        *_doubts_of_pairs(reading, noun),
+    ]
+    return [doubt for doubt in found if doubt.clusters]
+
+
+def _doubts_of_sizes(reading, noun):
+    sizes = reading.sizes
+    even = len(reading.labels) / reading.n_clusters
+    small = (sizes > 0) & (sizes < SMALL_SHARE * even)
+    large = (sizes > LARGE_SHARE * even) & (reading.n_clusters > 1)
+    yield Doubt(
+        f"{_some(sizes == 0)} empty: no {noun} were assigned.",
+        [("", k, k) for k in np.flatnonzero(sizes == 0).tolist()],
+    )
+    yield Doubt(
+        f"{_some(small)} small: an even share is {even:,.0f} {noun}.",
+        [(f"{sizes[k]:,} {noun}", k, k) for k in np.flatnonzero(small).tolist()],
+    )
+    yield Doubt(
+        f"{_some(large)} large: an even share is {even:,.0f} {noun}.",
+        [(f"{sizes[k]:,} {noun}", k, k) for k in np.flatnonzero(large).tolist()],
+    )
+
+
+def _doubts_of_confidence(reading, noun):
+    means = reading.means
+    unsure = (reading.sizes > 0) & (means < UNSURE)
+    yield Doubt(
+        f"{_some(unsure)} unsure: the mean agreement is below {UNSURE:.0%}.",
+        [(f"{means[k]:.0%}", k, k) for k in np.flatnonzero(unsure).tolist()],
+    )
+
+
+def _doubts_of_pairs(reading, noun):
+    """Pairs of clusters, each with how many samples lie between them."""
+    shared = (reading.second >= 0) & (reading.second_share >= SHARED)
+    counts = np.zeros((reading.n_clusters,) * 2, np.int64)
+    np.add.at(counts, (reading.labels[shared], reading.second[shared]), 1)
+    both, sizes = counts + counts.T, reading.sizes
+    smaller = np.minimum.outer(sizes, sizes)
+    pairs = np.argwhere(
+        np.triu(both >= np.maximum(2, SHARED_MEMBERS * smaller), 1) & (smaller > 0)
+    )
+    pairs = sorted(pairs.tolist(), key=lambda pair: -both[tuple(pair)])
+    unit = "views" if reading.meaning == OF_VIEWS else "nearest neighbours"
+    yield Doubt(
+        f"{'Two' if len(pairs) == 1 else 'Some'} clusters share members: of some "
+        f"{noun}, at least {SHARED:.0%} of the {unit} are in the other cluster.",
+        [(f"and {b}: {both[a, b]:,} {noun}", a, f"{a}/between/{b}") for a, b in pairs],
+    )
+
+
+def _some(mask) -> str:
+    n = int(mask.sum())
+    return "One cluster is" if n == 1 else f"{n} clusters are"

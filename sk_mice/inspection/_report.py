@@ -1,0 +1,401 @@
+"""A page to browse clusters: one file of HTML that needs no network."""
+
+import base64
+import errno
+import gzip
+import hashlib
+import os
+import platform
+import stat
+from functools import cache
+from importlib.metadata import version
+from numbers import Real
+from secrets import token_urlsafe
+
+import numpy as np
+from sklearn import config_context
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.validation import _num_samples
+
+from .. import __version__
+from .._engine.arrays import as_array, plain_array
+from .._engine.storage import as_path, write_atomically
+from ..metrics import clustering_accuracy_score
+from ._reading import (
+    GIVEN,
+    STEADY,
+    UNSURE,
+    check_model,
+    doubts,
+    fair_sample,
+    nearest_neighbors,
+    read,
+)
+from ._thumbnails import COLUMNS, draw_sheets, image_format
+
+MOST_SHOWN = 10_000  # samples with a thumbnail
+MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
+FEWEST_FOR_TSNE = 50
+N_NEAREST = 12  # shown of each sample
+LIBRARIES = ("numpy", "scikit-learn", "torch", "torchvision", "skorch", "pillow")
+
+
+def write_report(
+    model,
+    X,
+    path,
+    *,
+    names=None,
+    y=None,
+    confidence=None,
+    title=None,
+    random_state=0,
+):
+    """Write a page of HTML to browse the clusters of images, or of vectors.
+
+    The page is one file that opens in a browser without a network. It says which
+    clusters to doubt, and shows the images of each cluster from the most to the least
+    certain, those between two clusters, the images nearest to any image, a map of the
+    embeddings, and the training. Clusters can be renamed and merged in the page, which
+    then offers the corrected clusters as a CSV file.
+
+    Parameters
+    ----------
+    model : clusterer or Pipeline
+        A fitted `MiCEClustering`, another fitted clusterer of this package, or a
+        pipeline whose last step is one.
+    X : array-like
+        Samples as `model` takes them, usually those of its fit. Images have
+        thumbnails; vectors are listed by name.
+    path : str or path-like
+        The file to write, for example "report.html". A file of that name is replaced.
+    names : sequence of N str or path-like, default=None
+        Names of the files, in the order of X. They may hold any characters. None
+        numbers the samples from 0.
+    y : array-like of shape (N,), default=None
+        Known classes, numbers or strings. The page then has scores, the most frequent
+        class of each cluster, and marks on images of other classes.
+    confidence : array-like of shape (N,) or (N, K), default=None
+        How sure each sample is of its cluster, from 0 to 1; or a share for each
+        cluster, as `MiCEClustering.agreement` returns it. None calls `agreement`. For
+        a clusterer without it, the confidence is the share of the ten nearest
+        neighbours, by cosine, that are in the same cluster.
+    title : str, default=None
+        The heading of the page.
+    random_state : int, RandomState instance or None, default=0
+        Determines the random views of the confidence, the samples shown and the map.
+
+    Returns
+    -------
+    str
+        The path of the file.
+
+    Raises
+    ------
+    ImportError
+        If Jinja2 or Plotly are missing: ``pip install "sk-mice[report]"``.
+    OSError
+        If `path` is a folder or cannot be written. Nothing has been computed then.
+    NotFittedError, TypeError, ValueError
+        If `model` is not fitted or no clusterer, or another argument is invalid.
+
+    Notes
+    -----
+    The confidence is agreement and not accuracy: a cluster that mixes two kinds of
+    images can be steady.
+
+    Of more than 10,000 samples, a random sample is shown, drawn as evenly from all
+    clusters as their sizes allow. The CSV file has all samples. The map has at most
+    3,000, placed by t-SNE, or by PCA if they are fewer than 50.
+
+    The CSV file is UTF-8 with the columns file (or sample), cluster, name, confidence
+    and original_cluster. Names with commas, quotes or line breaks are quoted. A name
+    that is not UTF-8, which Python holds with surrogates (:func:`os.fsdecode`), is
+    written as its original bytes; ``open(path, errors="surrogateescape", newline="")``
+    reads it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sk_mice import MiCEClustering
+    >>> from sk_mice.datasets import load_digits
+    >>> from sk_mice.inspection import write_report
+    >>> X, y, names = load_digits()
+    >>> X, y = X[:40], y[:40]
+    >>> mice = MiCEClustering(3, max_epochs=2, random_state=0).fit(X)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = write_report(mice, X, Path(folder, "report.html"), y=y)
+    ...     text = Path(path).read_text(encoding="utf-8")
+    >>> text[:15]
+    '<!doctype html>'
+    """
+    template = _template()
+    path = check_path(path)
+    first, last = check_model(model)
+    X = as_array(X)
+    names = _check_names(names, _num_samples(X))
+    y = _check_classes(y, _num_samples(X))
+    confidence = _check_confidence(confidence, _num_samples(X))
+    if title is not None and not isinstance(title, str):
+        raise TypeError(f"`title` must be a string; got {title!r}.")
+    rng = check_random_state(random_state)
+    fmt = image_format(first, X)
+    noun = "samples" if fmt is None else "images"
+
+    reading = read(model, X, confidence, rng.randint(2**31 - 1))
+    shown = fair_sample(reading.labels, MOST_SHOWN, rng)
+    data = _samples(reading, names, y, shown)
+    measure = "confidence" if reading.meaning == GIVEN else "agreement"
+    data |= {"noun": noun, "measure": measure, "map": _map(reading, rng)}
+    sheets = None
+    if fmt is not None:
+        sheets = draw_sheets(np.asarray(X), fmt, _groups(reading, shown), rng)
+        data["thumbs"] = {
+            "width": sheets.width,
+            "height": sheets.height,
+            "columns": COLUMNS,
+            "members": [rows.tolist() for rows in sheets.members],
+            "type": f"image/{sheets.kind}",
+        }
+    data["history"] = _history(last)
+    data["limits"] = {"steady": STEADY, "unsure": UNSURE}
+    identity = repr((names, data["order"], data["labels"])).encode(errors="replace")
+    data["key"] = hashlib.sha256(identity).hexdigest()[:16]
+    page = template.render(
+        title=title
+        or f"{len(reading.labels):,} {noun} in {reading.n_clusters} clusters",
+        noun=noun,
+        reading=reading,
+        measure=data["measure"],
+        mean=float(reading.confidence.mean()),
+        doubts=doubts(reading, noun),
+        scores=_scores(reading, y),
+        duration=_duration(sum(row["seconds"] for row in data["history"])),
+        n_epochs=len(data["history"]),
+        n_shown=len(shown),
+        limits=data["limits"],
+        steps=_parameters(model),
+        versions=_versions(),
+        data=data,
+        sheets=sheets.pictures if sheets else [],
+        plotly=_packed_plotly(),
+        nonce=token_urlsafe(16),
+    )
+    write_atomically(path, [page.encode(errors="xmlcharrefreplace")])
+    return path
+
+
+# ------------------------------------------------------------------------- checks
+
+
+def _template():
+    """The template of the page, once all libraries are known to be there."""
+    try:
+        import plotly.offline  # noqa: F401
+        from jinja2 import Environment, PackageLoader
+    except ImportError as error:
+        raise ImportError(
+            "`write_report` needs Jinja2 and Plotly: "
+            f'pip install "sk-mice[report]" ({error}).'
+        ) from error
+    loader = PackageLoader("sk_mice.inspection", "templates")
+    environment = Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("report.html")
+
+
+@cache
+def _packed_plotly() -> str:
+    """Plotly's code, which the page unpacks when it draws: 2 MB in place of 5."""
+    from plotly.offline import get_plotlyjs
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+
+
+def check_path(path) -> str:
+    """A path that a file can be written to; OSError if not."""
+    path = as_path(path)
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    if not path or not os.path.isdir(folder):
+        raise FileNotFoundError(
+            errno.ENOENT, "`path` must be a file in a folder that exists", path
+        )
+    if os.path.isdir(target):
+        raise IsADirectoryError(
+            errno.EISDIR, "`path` must be a file and not a folder", path
+        )
+    # `os.access` lets root write files that are marked as read-only.
+    is_kept = os.path.exists(target) and not os.stat(target).st_mode & stat.S_IWUSR
+    if is_kept or not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, "`path` must be writable", path)
+    return path
+
+
+def _check_names(names, n_samples):
+    if names is None:
+        return None
+    if isinstance(names, str | bytes | os.PathLike):
+        raise TypeError(f"`names` must be a sequence of names; got {names!r}.")
+    names = list(names)
+    if len(names) != n_samples:
+        raise ValueError(
+            f"`names` must have a name for each of {n_samples} samples; got "
+            f"{len(names)}."
+        )
+    for name in names:
+        if not isinstance(name, str | bytes | os.PathLike):
+            raise TypeError(f"`names` must hold strings or paths; got {name!r}.")
+    return [os.fsdecode(name) for name in names]
+
+
+def _check_classes(y, n_samples):
+    if y is None:
+        return None
+    y = column_or_1d(plain_array(y, "y"))
+    if len(y) != n_samples:
+        raise ValueError(
+            f"y must have a class for each of {n_samples} samples; got {len(y)}."
+        )
+    return y
+
+
+def _check_confidence(confidence, n_samples):
+    if confidence is None:
+        return None
+    values = np.asarray(plain_array(confidence, "`confidence`"))
+    if values.ndim not in (1, 2) or len(values) != n_samples:
+        raise ValueError(
+            f"`confidence` must have shape ({n_samples},) or ({n_samples}, K); got "
+            f"{values.shape}."
+        )
+    if values.dtype.kind not in "biuf" or not ((values >= 0) & (values <= 1)).all():
+        raise ValueError("`confidence` must hold numbers from 0 to 1.")
+    return values.astype(np.float64)
+
+
+# ------------------------------------------------------------- what the page is given
+
+
+def _samples(reading, names, y, shown) -> dict:
+    """Everything about samples, as JSON."""
+    nearest = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
+    data = {
+        "n_clusters": reading.n_clusters,
+        "names": names,
+        "labels": reading.labels.tolist(),
+        "confidence": _rounded(reading.confidence, 3),
+        "second": reading.second.tolist(),
+        "second_share": _rounded(reading.second_share, 3),
+        "order": reading.order.tolist(),
+        "shown": shown.tolist(),
+        "nearest": shown[nearest].tolist(),
+    }
+    if y is not None:
+        classes, codes = np.unique(y.astype(str), return_inverse=True)
+        data |= {"classes": classes.tolist(), "y": codes.tolist()}
+    return data
+
+
+def _rounded(values, digits) -> list:
+    return np.round(values.astype(np.float64), digits).tolist()
+
+
+def _groups(reading, shown):
+    """The samples shown of each cluster, most certain first."""
+    is_shown = np.zeros(len(reading.labels), bool)
+    is_shown[shown] = True
+    order = reading.order[is_shown[reading.order]]
+    return [order[reading.labels[order] == k] for k in range(reading.n_clusters)]
+
+
+def _map(reading, rng) -> dict:
+    """Samples in two dimensions."""
+    rows = fair_sample(reading.labels, MOST_ON_MAP, rng)
+    embeddings = reading.embeddings[rows]
+    if len(rows) < FEWEST_FOR_TSNE or embeddings.shape[1] < 2:
+        method, places = "PCA", _principal(embeddings, 2)
+    else:
+        # The first components keep what t-SNE needs and make it faster.
+        few = _principal(embeddings, min(32, embeddings.shape[1]))
+        method = "t-SNE"
+        # Starting positions of zeros, as of one point repeated, stay there.
+        start = "pca" if np.ptp(few, axis=0)[:2].all() else "random"
+        tsne = TSNE(init=start, max_iter=500, random_state=rng, perplexity=15)
+        places = tsne.fit_transform(few)
+    low, extent = places.min(axis=0), np.ptp(places, axis=0).max() or 1.0
+    places = _rounded((places - low) / extent * 1000, 1)
+    return {"method": method, "rows": rows.tolist(), "places": places}
+
+
+def _principal(rows, n):
+    n_found = min(n, *rows.shape)
+    with np.errstate(invalid="ignore"):  # shares of the variance, should there be none
+        found = PCA(n_found, random_state=0).fit_transform(rows)
+    return np.pad(found, ((0, 0), (0, n - n_found)))
+
+
+def _history(clusterer) -> list[dict]:
+    kept = ("stage", "elbo", "confidence", "changed", "seconds")
+    rows = getattr(clusterer, "history_", [])
+    return [
+        {k: v for k, v in row.items() if k in kept and isinstance(v, str | Real)}
+        for row in rows
+    ]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _scores(reading, y) -> list[tuple[str, float, str]]:
+    if y is None:
+        return []
+    y = y.astype(str)
+    return [
+        (
+            "ACC",
+            clustering_accuracy_score(y, reading.labels),
+            "Accuracy under the best matching of clusters with classes",
+        ),
+        (
+            "NMI",
+            normalized_mutual_info_score(y, reading.labels),
+            "Normalised mutual information",
+        ),
+        ("ARI", adjusted_rand_score(y, reading.labels), "Adjusted Rand index"),
+    ]
+
+
+def _parameters(model) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Each step as written with what differs from the defaults, and all parameters."""
+    steps = (
+        [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    )
+    with config_context(print_changed_only=True):
+        return [
+            (
+                repr(step),
+                [(name, repr(value)) for name, value in sorted(_shallow(step).items())],
+            )
+            for step in steps
+        ]
+
+
+def _shallow(step) -> dict:
+    return step.get_params(deep=False) if hasattr(step, "get_params") else {}
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = [("sk_mice", __version__), ("Python", platform.python_version())]
+    return found + [(name, version(name)) for name in LIBRARIES]

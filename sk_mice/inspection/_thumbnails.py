@@ -1,0 +1,109 @@
+"""Thumbnails of images, many in one picture."""
+
+import base64
+import io
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image, features
+from torch.nn.functional import interpolate
+
+from .._engine.data import SampleFormat, infer_format
+
+COLUMNS = 16  # of a sheet
+PER_SHEET = COLUMNS * 16
+# Pixels of the longer side of a thumbnail: of few images, and of many.
+LARGE, SMALL, FEW = 96, 64, 2500
+LOSSLESS_SIDE = 16  # up to here, pixels can be seen one by one
+QUALITIES = (85, 70, 50, 30, 10, 1)
+BUDGET = 18e6  # bytes of all sheets; as text they are a third longer
+RESIZED_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Sheets:
+    """Pictures with up to `PER_SHEET` thumbnails each, row by row in `COLUMNS`."""
+
+    width: int  # of a thumbnail, in pixels
+    height: int
+    members: list[np.ndarray]  # samples of each sheet, in order
+    pictures: list[str]  # base64
+    kind: str  # "webp" or "jpeg"
+
+
+def image_format(estimator, X) -> SampleFormat | None:
+    """How X holds images; None if it holds vectors."""
+    fmt = getattr(estimator, "_format", None)
+    if fmt is None:
+        image_shape = getattr(estimator, "image_shape", None)
+        if getattr(X, "ndim", 2) == 2 and image_shape is None:
+            return None
+        fmt = infer_format(np.asarray(X), image_shape)
+    return fmt if fmt.is_image else None
+
+
+def draw_sheets(X, fmt: SampleFormat, groups, rng) -> Sheets:
+    """Draw the thumbnails of samples; no sheet holds samples of two groups."""
+    n_samples = sum(map(len, groups))
+    _, height, width = fmt.shape
+    side = LARGE if n_samples <= FEW else SMALL
+    scale = min(1.0, side / max(height, width))
+    size = max(1, round(height * scale)), max(1, round(width * scale))
+    members = [
+        group[start : start + PER_SHEET]
+        for group in groups
+        for start in range(0, len(group), PER_SHEET)
+    ]
+    kind = "webp" if features.check("webp") else "jpeg"
+    options = {"format": kind, **_options(X, fmt, groups, size, kind, rng)}
+    pictures = [_encoded(_sheet(X[rows], fmt, size), options) for rows in members]
+    texts = [base64.b64encode(picture).decode() for picture in pictures]
+    return Sheets(size[1], size[0], members, texts, kind)
+
+
+def _options(X, fmt, groups, size, kind, rng) -> dict:
+    """The best quality with which all sheets keep to the budget, by a sample."""
+    if max(size) <= LOSSLESS_SIDE and kind == "webp":
+        return {"lossless": True}
+    rows = np.concatenate(groups)
+    tried = np.sort(rng.permutation(rows)[:PER_SHEET])
+    sheet = _sheet(X[tried], fmt, size)
+    for quality in QUALITIES:
+        per_image = len(_encoded(sheet, {"format": kind, "quality": quality}))
+        if per_image / len(tried) * len(rows) <= BUDGET:
+            break
+    return {"quality": quality}
+
+
+def _sheet(samples, fmt, size) -> Image.Image:
+    pixels = np.concatenate(
+        [
+            _pixels(samples[start : start + RESIZED_AT_ONCE], fmt, size)
+            for start in range(0, len(samples), RESIZED_AT_ONCE)
+        ]
+    )
+    n_rows, (height, width) = -(-len(pixels) // COLUMNS), size
+    n_channels = pixels.shape[-1]
+    cells = np.zeros((n_rows * COLUMNS, height, width, n_channels), np.uint8)
+    cells[: len(pixels)] = pixels
+    cells = cells.reshape(n_rows, COLUMNS, height, width, n_channels).swapaxes(1, 2)
+    sheet = cells.reshape(n_rows * height, COLUMNS * width, n_channels)
+    return Image.fromarray(sheet[..., 0] if n_channels == 1 else sheet)
+
+
+def _pixels(samples, fmt, size) -> np.ndarray:
+    """Samples as thumbnails (B, H, W, 1 or 3), on white where they are transparent."""
+    batch = fmt.as_batch(torch.from_numpy(np.array(samples))).clip(0, 1)
+    if batch.shape[1] == 4:
+        colours, alpha = batch[:, :3], batch[:, 3:]
+        batch = colours * alpha + (1 - alpha)
+    if batch.shape[2:] != size:
+        batch = interpolate(batch, size, mode="bilinear", antialias=True)
+    return (batch * 255).round().clip(0, 255).byte().movedim(1, -1).numpy()
+
+
+def _encoded(sheet: Image.Image, options: dict) -> bytes:
+    file = io.BytesIO()
+    sheet.save(file, **options)
+    return file.getvalue()

@@ -1,0 +1,543 @@
+"use strict";
+(() => {
+const $ = (id) => document.getElementById(id);
+const data = JSON.parse($("data").textContent);
+const N = data.labels.length, K = data.n_clusters, thumbs = data.thumbs;
+const NOUN = data.noun, ONE = NOUN === "images" ? "image" : "sample";
+const PART = 150; // thumbnails that are added at a time
+const percent = (x) => `${Math.round(100 * x)}%`;
+const count = (n, one = ONE) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
+
+// Text is set as text and never read as markup.
+function make(tag, properties = {}, ...children) {
+  const { dataset, style, aria, ...rest } = properties;
+  const node = Object.assign(document.createElement(tag), rest);
+  Object.assign(node.dataset, dataset);
+  for (const [name, value] of Object.entries(style ?? {})) node.style.setProperty(name, value);
+  for (const [name, value] of Object.entries(aria ?? {})) node.setAttribute(name === "role" ? name : `aria-${name}`, value);
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+// ------------------------------------------------------------------- what is shown
+
+const rank = new Int32Array(N);
+data.order.forEach((i, place) => { rank[i] = place; });
+const shownAt = new Map(data.shown.map((i, place) => [i, place]));
+const sheetOf = new Int32Array(N).fill(-1), cellOf = new Int32Array(N);
+(thumbs?.members ?? []).forEach((rows, sheet) => rows.forEach((i, cell) => {
+  sheetOf[i] = sheet;
+  cellOf[i] = cell;
+}));
+
+// Characters that cannot be seen, and bytes that are not UTF-8, are spelled out.
+const rawName = (i) => (data.names ? data.names[i] : String(i));
+function visible(text) {
+  const controls = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+  return text.toWellFormed() === text && !controls.test(text) ? text : Array.from(text, (c) => {
+    const code = c.codePointAt(0);
+    if (code >= 0xdc80 && code <= 0xdcff) return "\\x" + (code - 0xdc00).toString(16);
+    if (code >= 0xd800 && code <= 0xdfff) return "\\u" + code.toString(16);
+    if (c === "\n") return "\\n";
+    return c.match(controls) ? "\\u" + code.toString(16).padStart(4, "0") : c;
+  }).join("");
+}
+const nameOf = (i) => (data.names ? visible(data.names[i]) : `${ONE} ${i}`);
+
+const urls = new Map();
+function sheetUrl(sheet) {
+  if (!urls.has(sheet)) {
+    const bytes = Uint8Array.from(atob($(`sheet-${sheet}`).textContent), (c) => c.charCodeAt(0));
+    urls.set(sheet, URL.createObjectURL(new Blob([bytes], { type: thumbs.type })));
+  }
+  return urls.get(sheet);
+}
+
+function picture(i) {
+  if (sheetOf[i] < 0) return null;
+  const { columns, width, height, members } = thumbs;
+  const rows = Math.ceil(members[sheetOf[i]].length / columns);
+  const x = cellOf[i] % columns, y = Math.floor(cellOf[i] / columns);
+  const at = (place, n) => (n > 1 ? `${(100 * place) / (n - 1)}%` : "0");
+  return make("span", {
+    className: Math.max(width, height) < 48 ? "pic pixels" : "pic",
+    aria: { role: "img", label: nameOf(i) },
+    style: {
+      "aspect-ratio": `${width} / ${height}`,
+      "background-image": `url(${sheetUrl(sheetOf[i])})`,
+      "background-size": `${columns * 100}% ${rows * 100}%`,
+      "background-position": `${at(x, columns)} ${at(y, rows)}`,
+    },
+  });
+}
+
+// ------------------------------------------------------- clusters, and their changes
+
+const edits = []; // {merge: k, into: m} or {rename: k, name}
+let parent, customName, members, mean;
+
+function apply() {
+  parent = Array.from({ length: K }, (_, k) => k);
+  customName = new Map();
+  for (const edit of edits) {
+    if ("merge" in edit) parent = parent.map((k) => (k === edit.merge ? edit.into : k));
+    else if (edit.name) customName.set(edit.rename, edit.name);
+    else customName.delete(edit.rename);
+  }
+  members = Array.from({ length: K }, () => []);
+  for (const i of data.order) members[parent[data.labels[i]]].push(i);
+  mean = members.map((rows) => rows.reduce((sum, i) => sum + data.confidence[i], 0) / rows.length);
+}
+const clusterOf = (i) => parent[data.labels[i]];
+const secondOf = (i) => {
+  const k = data.second[i] < 0 ? -1 : parent[data.second[i]];
+  return k === clusterOf(i) ? -1 : k;
+};
+const marginOf = (i) => data.confidence[i] - (secondOf(i) < 0 ? 0 : data.second_share[i]);
+const clusterName = (k) => customName.get(k) ?? `Cluster ${k}`;
+const living = () => parent.flatMap((p, k) => (p === k ? [k] : []));
+function verdict(k) {
+  if (!members[k].length) return "empty";
+  if (mean[k] >= data.limits.steady) return "steady";
+  return mean[k] < data.limits.unsure ? "unsure" : "mixed";
+}
+const SIGN = { steady: "●", mixed: "◐", unsure: "○", empty: "–" };
+
+function majority(k) {
+  if (!data.y || !members[k].length) return null;
+  const counts = new Map();
+  for (const i of members[k]) counts.set(data.y[i], (counts.get(data.y[i]) ?? 0) + 1);
+  const [y, n] = [...counts].reduce((a, b) => (b[1] > a[1] ? b : a));
+  return { y, share: n / members[k].length };
+}
+
+function change(edit) {
+  edits.push(edit);
+  changed();
+}
+function changed() {
+  apply();
+  keep();
+  showEdits();
+  route();
+}
+
+// Changes survive a reload, where the browser lets a file keep something.
+const KEY = `sk_mice:${data.key}`;
+function keep() {
+  try { localStorage.setItem(KEY, JSON.stringify(edits)); } catch { /* not kept */ }
+}
+function recall() {
+  try { edits.push(...JSON.parse(localStorage.getItem(KEY) ?? "[]")); } catch { /* none */ }
+}
+
+function showEdits() {
+  const edit = edits.at(-1);
+  $("edits").hidden = !edit;
+  $("edits-note").textContent = !edit ? "" : "merge" in edit
+    ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
+    : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}`;
+  for (const node of document.querySelectorAll("[data-name]")) {
+    node.textContent = clusterName(parent[Number(node.dataset.name)]);
+  }
+}
+$("undo").onclick = () => { edits.pop(); changed(); };
+
+// -------------------------------------------------------------------------- CSV
+
+// Bytes of names that are not UTF-8 come back as they were.
+function bytesOf(text) {
+  const encoder = new TextEncoder();
+  const parts = text.split(/((?<![\ud800-\udbff])[\udc80-\udcff])/);
+  return parts.map((part, n) => (n % 2 ? Uint8Array.of(part.charCodeAt(0) - 0xdc00) : encoder.encode(part)));
+}
+const quoted = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+function csv(rows) {
+  const lines = [[data.names ? "file" : "sample", "cluster", "name", "confidence", "original_cluster"]];
+  for (const i of rows) {
+    const k = clusterOf(i);
+    lines.push([rawName(i), k, clusterName(k), data.confidence[i], data.labels[i]]);
+  }
+  return bytesOf(lines.map((line) => line.map((cell) => quoted(String(cell))).join(",") + "\r\n").join(""));
+}
+function download(name, rows) {
+  const url = URL.createObjectURL(new Blob(csv(rows), { type: "text/csv" }));
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+for (const id of ["download", "download-edited"]) $(id).onclick = () => download("clusters.csv", data.labels.keys());
+
+// --------------------------------------------------------------------- galleries
+
+// A list of samples that grows while the reader scrolls; arrows move in it.
+function fillGallery(box, rows, { caption = () => "", mark = () => false } = {}) {
+  box.watcher?.disconnect();
+  box.replaceChildren();
+  box.rows = rows;
+  box.classList.toggle("list", !thumbs);
+  let done = 0;
+  const end = make("div");
+  const add = () => {
+    const part = make("div", { className: "part" });
+    for (const i of rows.slice(done, done + PART)) part.append(thumb(i, caption(i), mark(i)));
+    done += PART;
+    if (box.querySelector(".thumb") === null) part.querySelector(".thumb")?.setAttribute("tabindex", "0");
+    end.before(part);
+    if (done >= rows.length) box.watcher.disconnect();
+  };
+  box.append(end);
+  box.watcher = new IntersectionObserver((entries) => {
+    if (entries.some((entry) => entry.isIntersecting)) {
+      add();
+      box.watcher.unobserve(end); // looks again, should the end still be in sight
+      if (done < rows.length) box.watcher.observe(end);
+    }
+  }, { rootMargin: "600px" });
+  if (rows.length) add();
+  if (done < rows.length) box.watcher.observe(end);
+}
+
+function thumb(i, caption, marked) {
+  const inside = picture(i);
+  const node = make("button", {
+    type: "button", className: marked ? "thumb other" : "thumb", tabIndex: -1, dataset: { i },
+    title: `${nameOf(i)}\n${percent(data.confidence[i])} in ${clusterName(clusterOf(i))}`,
+  }, inside ?? nameOf(i));
+  if (caption && inside) node.append(make("small", {}, caption));
+  return node;
+}
+
+document.addEventListener("click", (event) => {
+  const node = event.target.closest?.(".thumb");
+  if (node) openDetail(Number(node.dataset.i), node.closest(".gallery").rows);
+});
+document.addEventListener("keydown", (event) => {
+  const field = event.target.closest?.("input, select");
+  if (event.key === "/" && !field && !$("detail").open) {
+    event.preventDefault();
+    $("search").focus();
+  }
+  const node = event.target.closest?.(".thumb");
+  if (node && !event.altKey && !event.ctrlKey && !event.metaKey) moveFocus(event, node);
+});
+function moveFocus(event, node) {
+  const all = [...node.closest(".gallery").querySelectorAll(".thumb")];
+  const columns = getComputedStyle(node.parentElement).gridTemplateColumns.split(" ").length;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Home: -Infinity, End: Infinity }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const next = all[Math.min(all.length - 1, Math.max(0, all.indexOf(node) + step))];
+  for (const other of [node, next]) other.tabIndex = other === next ? 0 : -1;
+  next.focus();
+}
+
+// -------------------------------------------------------------- the list of clusters
+
+function showClusters() {
+  const alive = living();
+  const order = { number: (a, b) => a - b, size: (a, b) => members[b].length - members[a].length,
+    mean: (a, b) => (mean[b] || 0) - (mean[a] || 0) }[$("sort").value];
+  const sorted = [...alive].sort((a, b) => order(a, b) || a - b);
+  const kinds = Object.keys(SIGN).map((kind) => [kind, alive.filter((k) => verdict(k) === kind).length]).filter(([, n]) => n);
+  const words = kinds.map(([kind, n]) => `${n} ${kind}`);
+  const list = words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${words.at(-1)}` : words[0];
+  $("headline").textContent = kinds.length === 1 ? `${alive.length === 1 ? "The cluster is" : `All ${alive.length} clusters are`} ${kinds[0][0]}`
+    : `Of ${alive.length} clusters, ${list.replace(/^(\d+)/, `$1 ${kinds[0][1] === 1 ? "is" : "are"}`)}`;
+  $("n-clusters").textContent = alive.length;
+  $("verdicts").setAttribute("aria-label", list);
+  $("verdicts").replaceChildren(...[...alive].sort((a, b) => (mean[b] || 0) - (mean[a] || 0)).map((k) => make("i", {
+    className: verdict(k), title: clusterName(k), style: { "flex-grow": Math.max(members[k].length, 1) },
+  })));
+  $("cards-note").textContent = thumbs ? `The ${NOUN} of each cluster go from its most to its least certain.` : "";
+  $("cards").replaceChildren(...sorted.map(card));
+}
+
+function card(k) {
+  const kind = verdict(k), rows = members[k].filter((i) => shownAt.has(i)), most = majority(k);
+  const strip = make("div", { className: "strip" });
+  const n = Math.min(12, rows.length);
+  const spread = Array.from({ length: n }, (_, j) => rows[n > 1 ? Math.round((j * (rows.length - 1)) / (n - 1)) : 0]);
+  if (thumbs) strip.append(...spread.map(picture).filter(Boolean));
+  else if (rows.length) strip.append(make("span", { className: "names soft" }, spread.slice(0, 6).map(nameOf).join(" · ")));
+  return make("li", { className: `card ${kind}`, dataset: { cluster: k } },
+    make("div", { className: "row" },
+      make("h3", {}, make("a", { href: `#cluster/${k}` }, clusterName(k))),
+      make("span", { className: "verdict push" }, `${SIGN[kind]} ${kind}`)),
+    make("p", {}, count(members[k].length) + (members[k].length ? ` · ${percent(mean[k])} ${data.measure}` : "")),
+    most && make("p", {}, `${percent(most.share)} are ${visible(data.classes[most.y])}`),
+    make("div", { className: "meter" }, make("i", { style: { width: percent(mean[k] || 0) } })),
+    strip);
+}
+$("sort").onchange = showClusters;
+
+// -------------------------------------------------------------------- one cluster
+
+const FILTERS = { certain: "Most certain", doubtful: "Least certain", between: "Between two" };
+if (data.y) FILTERS.other = "Other classes";
+
+function showCluster(k, filter = "certain", second = null) {
+  const alive = living(), place = alive.indexOf(k), kind = verdict(k), most = majority(k);
+  const merged = parent.flatMap((p, other) => (p === k && other !== k ? [other] : []));
+  $("cluster-title").textContent = clusterName(k);
+  $("cluster-lead").replaceChildren(
+    make("span", { className: `verdict ${kind}` }, `${SIGN[kind]} ${kind}`),
+    ` · ${count(members[k].length)}` + (members[k].length ? ` · ${percent(mean[k])} ${data.measure}` : "")
+    + (most ? ` · ${percent(most.share)} are ${visible(data.classes[most.y])}` : "")
+    + (merged.length ? ` · with ${merged.map((other) => `cluster ${other}`).join(", ")}` : ""));
+  for (const [id, other] of [["previous", alive[place - 1]], ["next", alive[place + 1]]]) {
+    $(id).hidden = other === undefined;
+    $(id).href = `#cluster/${other}`;
+  }
+  $("rename").value = customName.get(k) ?? "";
+  $("rename").placeholder = `Cluster ${k}`;
+  $("rename").onchange = () => change({ rename: k, name: $("rename").value.trim() });
+  $("tools").onsubmit = (event) => { event.preventDefault(); $("rename").blur(); };
+  $("merge-into").replaceChildren(make("option", { value: "" }, "another cluster"),
+    ...alive.filter((other) => other !== k).map((other) => make("option", { value: other }, clusterName(other))));
+  $("merge").disabled = true;
+  $("merge-into").onchange = () => { $("merge").disabled = !$("merge-into").value; };
+  $("merge").onclick = () => {
+    const into = Number($("merge-into").value);
+    history.replaceState(null, "", `#cluster/${into}`);
+    change({ merge: k, into });
+  };
+  $("filters").replaceChildren(...Object.entries(FILTERS).map(([name, text]) => make("button", {
+    type: "button", aria: { pressed: name === filter }, dataset: { filter: name },
+    onclick: () => { location.hash = `#cluster/${k}/${name}`; },
+  }, text)));
+  showMembers(k, filter, second, most);
+}
+
+function showMembers(k, filter, second, most) {
+  let rows = members[k].filter((i) => shownAt.has(i));
+  const chips = [];
+  if (filter === "doubtful") rows.reverse();
+  if (filter === "other") rows = rows.filter((i) => data.y[i] !== most.y);
+  if (filter === "between") {
+    rows = rows.filter((i) => secondOf(i) >= 0 && data.second_share[i] > 0);
+    const counts = new Map();
+    for (const i of rows) counts.set(secondOf(i), (counts.get(secondOf(i)) ?? 0) + 1);
+    for (const [other, n] of [...counts].sort((a, b) => b[1] - a[1])) {
+      chips.push(make("li", {}, make("button", {
+        type: "button", className: "chip", aria: { pressed: other === second },
+        onclick: () => { location.hash = `#cluster/${k}/between${other === second ? "" : `/${other}`}`; },
+      }, clusterName(other), make("span", { className: "soft" }, ` ${n.toLocaleString("en")}`))));
+    }
+    if (second !== null) rows = rows.filter((i) => secondOf(i) === second);
+    rows.sort((a, b) => marginOf(a) - marginOf(b) || rank[b] - rank[a]);
+  }
+  $("seconds").replaceChildren(...chips);
+  const marked = most && filter !== "other" ? `; outlined: not ${visible(data.classes[most.y])}` : "";
+  $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
+  const caption = { doubtful: (i) => percent(data.confidence[i]), between: (i) => `or ${clusterName(secondOf(i)).replace(/^Cluster /, "")}`,
+    other: (i) => visible(data.classes[data.y[i]]) }[filter];
+  fillGallery($("gallery"), rows, { caption, mark: (i) => Boolean(most) && filter !== "other" && data.y[i] !== most.y });
+}
+
+// ---------------------------------------------------------------------- one sample
+
+let opened = null;
+function openDetail(i, rows = []) {
+  opened = { i, rows };
+  $("detail-name").textContent = nameOf(i);
+  $("detail-picture").replaceChildren(...[picture(i)].filter(Boolean));
+  const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
+  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), percent(data.confidence[i])]];
+  if (secondOf(i) >= 0) facts.push(["Second", make("span", {}, link(secondOf(i)), data.second_share[i] > 0 ? ` (${percent(data.second_share[i])})` : "")]);
+  if (data.y) facts.push(["Class", visible(data.classes[data.y[i]])]);
+  if (data.names) facts.push(["Number", String(i)]);
+  $("detail-facts").replaceChildren(...facts.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)]));
+  const near = shownAt.has(i) ? data.nearest[shownAt.get(i)] : [];
+  fillGallery($("nearest"), near, { mark: (j) => clusterOf(j) !== clusterOf(i) });
+  if (!$("detail").open) $("detail").showModal();
+  $("detail").scrollTop = 0;
+  $("detail-close").focus();
+}
+$("detail-close").onclick = () => $("detail").close();
+$("detail").addEventListener("click", (event) => { if (event.target === $("detail")) $("detail").close(); });
+document.addEventListener("keydown", (event) => {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!step || !$("detail").open || event.target.closest?.(".thumb")) return;
+  const place = opened.rows.indexOf(opened.i), next = place < 0 ? undefined : opened.rows[place + step];
+  if (next !== undefined) openDetail(next, opened.rows);
+});
+
+// -------------------------------------------------------------------------- search
+
+function showFound(text) {
+  const wanted = text.toLowerCase();
+  const rows = [];
+  for (let i = 0; i < N; i++) if (nameOf(i).toLowerCase().includes(wanted)) rows.push(i);
+  $("search-title").textContent = `${rows.length ? count(rows.length) : `No ${NOUN}`} with “${text}” in the name`;
+  fillGallery($("found"), rows, { caption: nameOf });
+}
+let before = "#clusters";
+$("search").oninput = () => {
+  const text = $("search").value;
+  if (!location.hash.startsWith("#search/")) before = location.hash || "#clusters";
+  history.replaceState(null, "", text ? `#search/${encodeURIComponent(text.toWellFormed())}` : before);
+  route();
+};
+$("search").onkeydown = (event) => {
+  if (event.key === "Enter") $("found").querySelector(".thumb")?.focus();
+};
+
+// ------------------------------------------------------------------ map and curves
+
+let plotting = null;
+function withPlotly() {
+  plotting ??= (async () => {
+    const bytes = Uint8Array.from(atob($("plotly").textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = make("script", { textContent: await new Response(stream).text() });
+    script.nonce = document.querySelector("script[nonce]").nonce;
+    document.head.append(script);
+    return window.Plotly;
+  })();
+  return plotting;
+}
+
+const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const dark = matchMedia("(prefers-color-scheme: dark)");
+// Hues far from each other, at three levels of lightness: neighbours in number differ.
+function colour(k) {
+  const light = (dark.matches ? [68, 54, 80] : [45, 60, 32])[k % 3];
+  return `hsl(${(k * 137.508 + 215) % 360} ${60 + 15 * (k % 2)}% ${light}%)`;
+}
+const layout = (extra) => ({
+  paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+  font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: styleOf("soft") }, ...extra,
+});
+const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: true, doubleClick: "reset" };
+
+let mode = "lasso";
+async function showMap() {
+  const Plotly = await withPlotly();
+  const box = $("map-plot"), { rows, places } = data.map;
+  const labels = rows.map(clusterOf);
+  const axis = { visible: false, zeroline: false };
+  const marker = { color: labels.map(colour), size: rows.length > 1500 ? 6 : 8, opacity: 0.8 };
+  await Plotly.react(box, [{
+    type: "scatter", mode: "markers", x: places.map((p) => p[0]), y: places.map((p) => p[1]), hoverinfo: "none", marker,
+    selected: { marker: { opacity: 1 } }, unselected: { marker: { opacity: 0.15 } },
+  }], layout({
+    margin: { l: 8, r: 8, t: 8, b: 8 }, xaxis: { ...axis }, yaxis: { ...axis, scaleanchor: "x" },
+    dragmode: mode, hovermode: "closest", uirevision: "kept", annotations: captions(rows, places, labels),
+  }), CONFIG);
+  if (box.wired) return;
+  box.wired = true;
+  box.on("plotly_click", ({ points: [point] }) => { location.hash = `#cluster/${clusterOf(rows[point.pointIndex])}`; });
+  box.on("plotly_hover", ({ points: [point], event }) => hover(rows[point.pointIndex], event));
+  box.on("plotly_unhover", () => { $("hover").hidden = true; });
+  box.on("plotly_selected", (event) => select(event?.points?.map((point) => rows[point.pointIndex]) ?? []));
+  box.on("plotly_deselect", () => select([]));
+}
+function captions(rows, places, labels) {
+  const middle = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  return living().flatMap((k) => {
+    const own = places.filter((_, j) => labels[j] === k);
+    if (!own.length) return [];
+    const text = (customName.get(k) ?? String(k)).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+    return [{ x: middle(own.map((p) => p[0])), y: middle(own.map((p) => p[1])), text: visible(text), showarrow: false,
+      font: { size: 14, color: styleOf("text"), weight: 700 }, bgcolor: styleOf("card"), borderpad: 2, opacity: 0.85, captureevents: false }];
+  });
+}
+function hover(i, event) {
+  $("hover").replaceChildren(...[picture(i), make("b", {}, nameOf(i)), `${clusterName(clusterOf(i))} · ${percent(data.confidence[i])}`].filter(Boolean));
+  $("hover").hidden = false;
+  $("hover").style.left = `${Math.min(event.clientX + 14, innerWidth - 150)}px`;
+  $("hover").style.top = `${Math.min(event.clientY + 14, innerHeight - $("hover").offsetHeight - 8)}px`;
+}
+let selection = [];
+function select(rows) {
+  selection = rows;
+  $("selection-tools").hidden = !rows.length;
+  $("selection-note").textContent = rows.length ? `${count(rows.length)} selected` : "Draw around points to select them.";
+  fillGallery($("selected"), rows);
+}
+$("selection-save").onclick = () => download("selection.csv", selection);
+$("selection-clear").onclick = () => {
+  window.Plotly.restyle($("map-plot"), { selectedpoints: [null] });
+  window.Plotly.relayout($("map-plot"), { selections: [] });
+  select([]);
+};
+for (const button of $("map-modes").children) {
+  button.onclick = () => {
+    mode = button.dataset.mode;
+    for (const other of $("map-modes").children) other.setAttribute("aria-pressed", other === button);
+    window.Plotly?.relayout($("map-plot"), { dragmode: mode });
+  };
+}
+$("map-reset").onclick = () => window.Plotly?.relayout($("map-plot"), { "xaxis.autorange": true, "yaxis.autorange": true });
+
+const CURVES = [
+  ["elbo", "ELBO, in nats", () => true],
+  ["changed", `Share of ${NOUN} that changed their cluster`, (row) => row.stage !== "moco"],
+  ["confidence", "Mean largest posterior value", (row) => row.stage !== "moco"],
+];
+async function showTraining() {
+  const stages = [...new Set(data.history.map((row) => row.stage))];
+  $("stages-note").textContent = stages.length > 1 ? " The first stage, dotted, learns features without clusters; its ELBO is at another scale." : "";
+  const Plotly = await withPlotly();
+  $("curves").replaceChildren();
+  for (const [key, text, wanted] of CURVES) {
+    const points = data.history.map((row, n) => ({ ...row, epoch: n + 1 })).filter((row) => key in row && wanted(row));
+    if (!points.length) continue;
+    const traces = stages.map((stage) => {
+      const own = points.filter((row) => row.stage === stage);
+      return { type: "scatter", mode: own.length > 2 ? "lines" : "lines+markers", x: own.map((row) => row.epoch), y: own.map((row) => row[key]),
+        line: { color: styleOf("accent"), width: 2, dash: stage === "moco" ? "dot" : "solid" }, marker: { color: styleOf("accent"), size: 7 },
+        hovertemplate: `epoch %{x}: %{y:${key === "elbo" ? ".3f" : ".1%"}}<extra></extra>` };
+    });
+    const box = make("div", { className: "plot", aria: { role: "img", label: `${text}, by epoch` } });
+    $("curves").append(make("div", {}, make("h2", {}, text), box));
+    const axis = { gridcolor: styleOf("line"), zeroline: false, automargin: true };
+    const few = data.history.length <= 10 ? { dtick: 1 } : {};
+    await Plotly.newPlot(box, traces, layout({
+      margin: { l: 56, r: 20, t: 16, b: 48 }, dragmode: false,
+      xaxis: { ...axis, ...few, range: [0.5, data.history.length + 0.5], title: { text: "Epoch", font: { size: 13 }, standoff: 8 } },
+      yaxis: { ...axis, tickformat: key === "elbo" ? "" : "~%" },
+    }), { ...CONFIG, scrollZoom: false });
+  }
+}
+
+// -------------------------------------------------------------------------- routes
+
+function route() {
+  let [view, ...rest] = location.hash.slice(1).split("/");
+  if (view === "cluster") {
+    const k = Number(rest[0]);
+    if (!(k in parent)) view = "clusters";
+    else showCluster(parent[k], rest[1] in FILTERS ? rest[1] : "certain", rest[2] ? parent[Number(rest[2])] ?? null : null);
+  } else if (view === "search") {
+    showFound(decodeURIComponent(rest.join("/")));
+  } else if (!["map", "training", "about"].includes(view)) view = "clusters";
+  if (view !== "search") $("search").value = "";
+  for (const section of document.querySelectorAll("[data-view]")) section.hidden = section.dataset.view !== view;
+  for (const link of document.querySelectorAll(".bar nav a")) {
+    if (link.hash === `#${view}` || (view === "cluster" && link.hash === "#clusters")) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  $("hover").hidden = true;
+  if (view === "clusters") showClusters();
+  if (view === "map") showMap();
+  if (view === "training") showTraining();
+}
+let last = location.hash;
+addEventListener("hashchange", () => {
+  if (location.hash === "#main") { history.replaceState(null, "", last); $("main").focus(); return; }
+  const same = last.split("/").slice(0, 2).join("/") === location.hash.split("/").slice(0, 2).join("/");
+  last = location.hash;
+  route();
+  if (!same) scrollTo(0, 0);
+});
+dark.addEventListener("change", route);
+
+recall();
+apply();
+showEdits();
+if (!data.history.length) $("to-training").hidden = true;
+document.documentElement.style.setProperty("--thumb", thumbs && Math.max(thumbs.width, thumbs.height) > 64 ? "84px" : "60px");
+route();
+})();
