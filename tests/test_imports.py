@@ -137,7 +137,8 @@ seconds = time.perf_counter() - start
 dir(sk_mice)
 from sk_mice import ClassificationEM, SphericalKMeans
 from sk_mice import datasets, inspection, metrics, model_selection
-from sk_mice.inspection import *
+from sk_mice.inspection import ClusterGalleryDisplay, EmbeddingDisplay
+from sk_mice.inspection import MatchedConfusionDisplay, PosteriorDisplay, TrainingDisplay
 for estimator in ClassificationEM(2), SphericalKMeans(2):
     estimator.fit(np.eye(8)).predict(np.eye(8))
 assert not {"torch", "torchvision", "skorch", "matplotlib"} & set(sys.modules)
