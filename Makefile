@@ -9,7 +9,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/installed-for
 # One environment serves the demo and the tests.
-EXTRAS := plot,test
+EXTRAS := app,test
 # A process for each core, each with one thread: the fits of the tests are small. A
 # process without tests takes some from another, as the longest tests come last.
 WORKERS := -n auto --maxprocesses 8 --dist worksteal

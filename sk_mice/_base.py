@@ -226,7 +226,7 @@ class ContrastiveEstimator(
             batch_size=min(self.batch_size, len(X)),
             queue_size=queue_size,
             queue_dtype=queue_dtype,
-            bar=FitBar(type(self).__name__, n_epochs, shown=bool(self.verbose)),
+            bar=FitBar(n_epochs, shown=bool(self.verbose)),
             interrupt=Interrupt(self._say_stopping),
             restarts=Restarts(seeds, checkpoint),
         )

@@ -4,7 +4,7 @@ from tqdm import auto
 
 # Time of an epoch of EM in epochs of MoCo, before one has been timed.
 USUAL_COST_OF_EM = 2.2
-WORDS = {"moco": "MoCo", "em": "EM"}
+WORDS = {"moco": "learning features", "em": "clustering"}
 
 
 class tqdm(auto.tqdm):
@@ -19,13 +19,11 @@ class FitBar:
     `n_epochs` has the epochs of each stage, over all restarts.
     """
 
-    def __init__(self, name: str, n_epochs: dict[str, int], shown: bool):
+    def __init__(self, n_epochs: dict[str, int], shown: bool):
         self._left = dict(n_epochs)
         self._seconds: dict[str, float] = {}  # of the last epoch of each stage
-        self._doing = ""
         self._bar = tqdm(
             total=sum(n_epochs.values()),
-            desc=name,
             disable=not shown,
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} epochs "
             "[{elapsed}{postfix}]",
@@ -33,8 +31,7 @@ class FitBar:
 
     def say(self, doing: str) -> None:
         """Show what is being done, in words."""
-        self._doing = doing
-        self._show()
+        self._bar.set_description_str(doing)
 
     def pass_over(self, stage: str, n_epochs: int) -> None:
         """Count epochs that are not trained now."""
@@ -52,9 +49,8 @@ class FitBar:
         self._bar.close()
 
     def _show(self):
-        known, words = self._seconds, self._doing
+        known = self._seconds
         usual = {"moco": 0.0, "em": USUAL_COST_OF_EM * known.get("moco", 0.0)}
         left = sum(n * known.get(s, usual[s]) for s, n in self._left.items())
-        if left:  # an epoch has been timed
-            words += f", about {tqdm.format_interval(left)} of training left"
-        self._bar.set_postfix_str(words)
+        words = f"about {tqdm.format_interval(left)} of training left"
+        self._bar.set_postfix_str(words if left else "")  # no epoch has been timed yet

@@ -67,6 +67,22 @@ IMPORTS = {
     "inspection._report": "_engine.arrays _engine.storage metrics "
     "inspection._reading inspection._thumbnails",
     "inspection._thumbnails": "torch _engine.data",
+    # the command line, which nothing imports
+    "__main__": "cli",
+    "cli": "_cli.commands",
+    "_cli": "",
+    "_cli.choosing": "_cli.fitting _cli.images _cli.results _cli.terminal "
+    "_engine.storage model_selection",
+    "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
+    "_cli.fitting": "torch _cli.images _cli.results _cli.tables _cli.terminal _device "
+    "_engine.storage inspection",
+    "_cli.images": "_cli.terminal datasets features",
+    "_cli.results": "_engine.storage",
+    "_cli.scoring": "_cli.tables _cli.terminal metrics",
+    "_cli.tables": "",
+    "_cli.terminal": "",
+    "_cli.using": "_cli.fitting _cli.images _cli.results _cli.tables _cli.terminal "
+    "_engine.storage",
     # the engine
     "_engine": "",
     "_engine.ambient": "torch",

@@ -1,0 +1,1 @@
+"""What the commands of ``sk-mice`` do; `sk_mice.cli` runs them."""

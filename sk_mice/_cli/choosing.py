@@ -1,0 +1,68 @@
+"""``sk-mice choose-k``: how many clusters."""
+
+import io
+
+from .._engine.storage import write_atomically
+from ..model_selection import choose_n_clusters
+from . import results
+from .fitting import estimator, with_defaults
+from .images import fitted_network, paths_of, read_images
+from .terminal import Progress, count, put, put_json, stopped_at_once
+
+WEAK = 0.5  # a stability below which a choice says little
+
+
+def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_json):
+    """Compare numbers of clusters; print a table and a sentence, draw a plot."""
+    results.check_new(out, overwrite)
+    import matplotlib
+
+    matplotlib.use("agg")
+    asked = with_defaults(asked)
+    progress = Progress(quiet)
+    X, files, _ = read_images(photos, asked, progress)
+    network = fitted_network(asked, photos, files, progress)
+    samples = X if network is None else network.transform(paths_of(photos, files))
+    mice = estimator(asked, progress).set_params(
+        n_clusters=2, max_epochs=asked["epochs"], verbose=0
+    )
+    n_fits = 2 * n_repeats * len(candidates)
+    progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
+    with stopped_at_once():
+        choice = choose_n_clusters(
+            mice,
+            samples,
+            candidates,
+            n_repeats=n_repeats,
+            random_state=asked["seed"],
+            verbose=progress.verbose,
+        )
+    picture = io.BytesIO()
+    choice.plot().figure.savefig(picture, format="png", dpi=150)
+    write_atomically(out, [picture.getvalue()])
+    sentence = in_words(choice)
+    if as_json:
+        facts = {"clusters": choice.n_clusters, "table": choice.table}
+        put_json(facts | {"sentence": sentence, "plot": str(out)})
+        return
+    put("clusters   stability   silhouette")
+    for row in choice.table:
+        cells = f"{row['stability_mean']:12.2f}{row['silhouette_mean']:13.2f}"
+        put(f"{row['n_clusters']:8}{cells}")
+    put(f"\n{sentence}\n{out}")
+
+
+def in_words(choice) -> str:
+    """The choice in a sentence, with what to doubt."""
+    rows = {row["n_clusters"]: row["stability_mean"] for row in choice.table}
+    k, best = choice.n_clusters, max(rows, key=rows.get)
+    words = (
+        f"Take {k} clusters: of all numbers tried, it is the largest whose clusters "
+        f"are found again in other images as well as any (stability {rows[k]:.2f}"
+    )
+    words += f", the best is {rows[best]:.2f} at {best})." if best != k else ")."
+    if rows[k] < WEAK:
+        words += " That is low: no number gives clusters that are found again reliably."
+    if k == max(rows) and len(rows) > 1:
+        words += " It is also the largest one tried: raise --to."
+    return words

@@ -1,0 +1,316 @@
+"""The commands and options of ``sk-mice``, for typer.
+
+A command returns what is to be done, so that typer sees none of its errors.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+
+__all__ = ["app"]
+
+LARGEST_SIDE = 4096
+# "\b" keeps the lines of an example.
+EXAMPLES = """\b
+Examples:
+  sk-mice fit photos/ --clusters 10 --out result/
+  sk-mice predict result/ new-photos/ --out new.csv
+  sk-mice COMMAND --help
+
+Names of files go through as they are: a table has the bytes that the file system has,
+quoted as CSV, also line breaks and bytes that are no UTF-8 (in Python: open(path,
+encoding="utf-8", errors="surrogateescape", newline="")). In messages such characters
+are escaped.
+
+Exit codes: 0 all went well, 1 the work failed, 2 wrong arguments, 130 Ctrl-C.
+"""
+FIT = """\b
+Examples:
+  sk-mice fit photos/ --clusters 10 --out result/
+  sk-mice fit photos/ --clusters 10 --out result/ --minutes 5
+  sk-mice fit photos/ --clusters 10 --out result/ --features efficientnet-lite0
+  sk-mice fit photos/ --clusters 10 --out result/ --copy-to sorted/
+  sk-mice fit photos/ --out result/ --resume     (after Ctrl-C or a crash)
+
+The folder of the result gets clusters.csv, model.safetensors, report.html and run.json.
+Confidence is the share of random views of an image (with --features: of its nearest
+neighbours) that fall into its cluster; margin is the distance to the second cluster.
+"""
+PREDICT = """\b
+Examples:
+  sk-mice predict result/ new-photos/ --out new.csv
+  sk-mice predict result/ new-photos/ | grep '"cat'
+"""
+REPORT = """\b
+Example:
+  sk-mice report result/ photos/
+"""
+SCORE = """\b
+Examples:
+  sk-mice score result/clusters.csv truth.csv
+
+The first line of truth.csv names its columns: file, and class (or label). Files are
+matched by name; those that only one table has are named and do not count.
+"""
+CHOOSE_K = """\b
+Examples:
+  sk-mice choose-k photos/ --from 2 --to 12
+  sk-mice choose-k photos/ --to 20 --features efficientnet-lite0
+
+Each number is fitted to random halves of the images, twice for each repeat. Stability
+is how far the clusters of two halves agree: 1 if they are the same, 0 by chance.
+"""
+
+app = typer.Typer(
+    name="sk-mice",
+    help="Clusters images without labels.",
+    epilog=EXAMPLES,
+    rich_markup_mode=None,  # plain text, which pipes and screen readers take
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sk-mice {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="The version."
+        ),
+    ] = False,
+):
+    pass
+
+
+# ------------------------------------------------------- arguments of several commands
+
+_FOLDER = {"exists": True, "file_okay": False}
+Photos = Annotated[
+    Path,
+    typer.Argument(**_FOLDER, metavar="PHOTOS", help="Folder of images, at any depth."),
+]
+Result = Annotated[
+    Path, typer.Argument(**_FOLDER, metavar="RESULT", help="Folder of `sk-mice fit`.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the results as one JSON object.")
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        help="cpu, cuda, or cuda:0 and so on. [default: the GPU, if any]",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=2**32 - 1,
+        metavar="N",
+        help="Random numbers start here. [default: 0]",
+    ),
+]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        min=8,
+        max=LARGEST_SIDE,
+        metavar="PIXELS",
+        help="Side of the images as they are read. [default: 32, with --features 160]",
+    ),
+]
+Features = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NETWORK",
+        help="Cluster the features of this pretrained network, such as "
+        "efficientnet-lite0 or resnet50, instead of learning them: for photographs.",
+    ),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")
+]
+
+
+# ---------------------------------------------------------------------- the commands
+
+
+@app.command(epilog=FIT)
+def fit(
+    photos: Photos,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="New folder for the result.")
+    ],
+    clusters: Annotated[
+        int | None, typer.Option(min=2, metavar="K", help="Number of clusters.")
+    ] = None,
+    features: Features = None,
+    image_size: Size = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1_000_000, metavar="N", help="Length of training. [default: 200]"
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1e6,
+            metavar="M",
+            help="As many epochs as fit into this time, instead.",
+        ),
+    ] = None,
+    seed: Seed = None,
+    device: Device = None,
+    copy_to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Copy the images here, into a folder for each cluster."
+        ),
+    ] = None,
+    link_to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The same with symbolic links.")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the run in the folder of the result, if there is one. "
+            "Its options hold and need not be given again.",
+        ),
+    ] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+):
+    """Cluster the images of a folder."""
+    from . import fitting
+
+    asked = {
+        "clusters": clusters,
+        "features": features,
+        "image_size": image_size,
+        "epochs": epochs,
+        "minutes": minutes,
+        "seed": seed,
+        "device": device,
+    }
+    task = fitting.Task(
+        photos, out, asked, resume, overwrite, copy_to, link_to, quiet, as_json
+    )
+    return partial(fitting.fit, task)
+
+
+@app.command(epilog=PREDICT)
+def predict(
+    result: Result,
+    photos: Photos,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File for the table. [default: stdout]"),
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+):
+    """Write a table of the clusters of other images."""
+    from . import using
+
+    return partial(using.predict, result, photos, out, overwrite, quiet, as_json)
+
+
+@app.command(epilog=REPORT)
+def report(result: Result, photos: Photos, quiet: Quiet = False):
+    """Write the page of a result again, with these images."""
+    from . import using
+
+    return partial(using.report, result, photos, quiet)
+
+
+_TABLE = {"exists": True, "dir_okay": False}
+
+
+@app.command(epilog=SCORE)
+def score(
+    clusters: Annotated[
+        Path, typer.Argument(**_TABLE, metavar="CLUSTERS.CSV", help="Table of a fit.")
+    ],
+    truth: Annotated[
+        Path,
+        typer.Argument(**_TABLE, metavar="TRUTH.CSV", help="Table of known classes."),
+    ],
+    as_json: Json = False,
+):
+    """Compare clusters with known classes."""
+    from . import scoring
+
+    return partial(scoring.score, clusters, truth, as_json)
+
+
+@app.command(epilog=CHOOSE_K)
+def choose_k(
+    photos: Photos,
+    least: Annotated[
+        int, typer.Option("--from", min=2, metavar="K", help="Fewest clusters.")
+    ] = 2,
+    most: Annotated[
+        int, typer.Option("--to", min=2, metavar="K", help="Most clusters.")
+    ] = 10,
+    repeats: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Number of random splits.")
+    ] = 3,
+    epochs: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1_000_000, metavar="N", help="Length of each training."
+        ),
+    ] = 50,
+    features: Features = None,
+    image_size: Size = None,
+    seed: Seed = None,
+    device: Device = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="File for the plot, a PNG.")
+    ] = Path("choose-k.png"),
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+):
+    """Compare numbers of clusters."""
+    from . import choosing
+
+    if most < least:
+        raise typer.BadParameter(
+            f"it must be at least --from, {least}; got {most}", param_hint="--to"
+        )
+    candidates = range(least, most + 1)
+    asked = {
+        "clusters": None,
+        "features": features,
+        "image_size": image_size,
+        "epochs": epochs,
+        "minutes": None,
+        "seed": seed,
+        "device": device,
+    }
+    return partial(
+        choosing.choose_k,
+        *(photos, candidates, repeats, asked, out, overwrite, quiet, as_json),
+    )

@@ -1,0 +1,335 @@
+"""``sk-mice fit``: from a folder to clusters."""
+
+import io
+import math
+import platform
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from typer import BadParameter
+
+from .. import MiCEClustering, __version__, save
+from .._device import resolve_device
+from .._engine.storage import write_atomically
+from . import results, tables
+from .images import digest, fitted_network, for_page, paths_of, read_images
+from .terminal import (
+    Progress,
+    count,
+    duration,
+    end_after_ctrl_c,
+    put,
+    put_json,
+    stopped_at_once,
+)
+
+# What an option is if it is not given, and there is no run to go on with.
+DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
+N_NEIGHBORS = 10  # of features, in place of random views
+# The probe of --minutes: enough for two batches, and for one epoch of EM.
+PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
+SHARE_OF_MOCO = 0.9  # of the epochs
+RESUME = "The same command with --resume goes on."
+
+
+@dataclass(frozen=True)
+class Task:
+    """The arguments of ``sk-mice fit``."""
+
+    photos: Path
+    out: Path
+    asked: dict  # parameters; None is what was not given
+    resume: bool
+    overwrite: bool
+    copy_to: Path | None
+    link_to: Path | None
+    quiet: bool
+    as_json: bool
+
+
+def fit(task: Task) -> None:
+    """Cluster the images of a folder and write the results.
+
+    After Ctrl-C the results are those of the epochs so far, and SystemExit is raised.
+    """
+    start = time.monotonic()
+    result, progress = results.ResultFolder(task.out), Progress(task.quiet)
+    run = _check(task, result)
+    if run is not None and run["finished"]:
+        progress.say(f"The fit in {str(task.out)!r} is complete")
+        found = tables.read_column(result.table, ["cluster"])
+        _sort(task, [*found], [int(label) for label in found.values()], progress)
+        _show(task, run["results"])
+        return
+    parameters = run["parameters"] if run else with_defaults(task.asked)
+    X, files, left_out = read_images(task.photos, parameters, progress)
+    _check_images(parameters, X, files, run)
+    network = fitted_network(parameters, task.photos, files, progress)
+    if run is None:
+        run = _new_run(parameters, X, files)
+        result.clear()
+        result.write_run(run)
+    try:
+        samples = X
+        if network is not None:
+            samples = _features(network, task.photos, files, result, progress)
+        mice = _train(run, samples, result, start, progress)
+        rows = _write(result, network, mice, X, samples, files, progress)
+    except KeyboardInterrupt:
+        end_after_ctrl_c(f"Stopped. {RESUME}")
+    except Exception:
+        if not result.has_progress:  # nor does it stand in the way of the next try
+            result.remove()
+        raise
+    run["finished"] = mice.n_iter_ == run["max_epochs"]
+    run["results"] = _facts(result, rows, mice, run, left_out, time.monotonic() - start)
+    if run["finished"]:
+        _sort(task, files, mice.labels_.tolist(), progress)
+    result.write_run(run)
+    _show(task, run["results"])
+    if not run["finished"]:
+        whole = count(run["max_epochs"], "epoch")
+        end_after_ctrl_c(f"Stopped after {mice.n_iter_} of {whole}. {RESUME}")
+    shutil.rmtree(result.checkpoint, ignore_errors=True)
+
+
+# ------------------------------------------------------------------------ before a fit
+
+
+def _check(task: Task, result) -> dict | None:
+    """What can be refused before the images are read; the run to go on with."""
+    asked = task.asked
+    result.check_free(task.resume, task.overwrite)
+    folders = {
+        "--out": task.out,
+        "--copy-to": task.copy_to,
+        "--link-to": task.link_to,
+    }
+    for option, folder in folders.items():
+        if folder is not None:
+            results.check_outside(folder, task.photos, option)
+    if asked["epochs"] is not None and asked["minutes"] is not None:
+        raise BadParameter("it contradicts --epochs", param_hint="--minutes")
+    resolve_device(asked["device"] or "auto")
+    run = result.read_run() if task.resume else None
+    if run is not None:
+        _check_same(asked, run["parameters"], task.out)
+    elif asked["clusters"] is None:
+        raise BadParameter(
+            "it must be given: the number of clusters", param_hint="--clusters"
+        )
+    results.check_empty(task.copy_to, "--copy-to")
+    results.check_empty(task.link_to, "--link-to")
+    return run
+
+
+def _check_same(asked: dict, was: dict, out) -> None:
+    for name, value in asked.items():
+        if value is not None and value != was[name]:
+            option = f"--{name.replace('_', '-')}"
+            before = "not given" if was[name] is None else was[name]
+            raise BadParameter(
+                f"it was {before} in the run in {str(out)!r} that --resume goes on "
+                f"with; got {value}",
+                param_hint=option,
+            )
+
+
+def with_defaults(asked: dict) -> dict:
+    defaults = dict(DEFAULTS)
+    if asked["features"] is not None:
+        defaults["image_size"] = None  # the network's own
+    if asked["minutes"] is not None:
+        defaults["epochs"] = None
+    given = {name: value for name, value in asked.items() if value is not None}
+    return dict.fromkeys(asked) | defaults | given
+
+
+def _check_images(parameters: dict, X, files, run) -> None:
+    if parameters["clusters"] > len(X):
+        raise BadParameter(
+            f"it must be at most the number of images, {len(X)}; got "
+            f"{parameters['clusters']}",
+            param_hint="--clusters",
+        )
+    if run is not None and run["images"]["digest"] != digest(X, files):
+        raise BadParameter(
+            f"these images ({len(files):,}) are not those of the run that --resume "
+            f"goes on with ({run['images']['count']:,}), or have changed",
+            param_hint="PHOTOS",
+        )
+
+
+# --------------------------------------------------------------------------- the model
+
+
+def _new_run(parameters: dict, X, files) -> dict:
+    return {
+        "parameters": parameters,
+        "max_epochs": parameters["epochs"],
+        "images": {"count": len(files), "digest": digest(X, files)},
+        "versions": {
+            "sk_mice": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "scikit-learn": sklearn.__version__,
+        },
+        "finished": False,
+    }
+
+
+def _features(network, photos, files, result, progress: Progress):
+    """Features of the images; those of a run that goes on, bit for bit."""
+    kept = result.checkpoint / "features.npy"
+    if kept.exists():
+        return np.load(kept)
+    progress.say(f"Computing the features of {network.network}")
+    features = network.transform(paths_of(photos, files))
+    kept.parent.mkdir(exist_ok=True)
+    content = io.BytesIO()
+    np.save(content, features)
+    write_atomically(kept, [content.getbuffer()])
+    return features
+
+
+def estimator(parameters: dict, progress: Progress) -> MiCEClustering:
+    """The clusterer that the options describe."""
+    of_features = {}
+    if parameters["features"] is not None:
+        of_features = {"augmentation": None, "n_neighbors": N_NEIGHBORS}
+    return MiCEClustering(
+        parameters["clusters"],
+        device=parameters["device"],
+        random_state=parameters["seed"],
+        verbose=progress.verbose,
+        **of_features,
+    )
+
+
+def _train(run: dict, samples, result, start: float, progress: Progress):
+    """The fitted clusterer; the number of its epochs is kept before it trains."""
+    parameters = run["parameters"]
+    mice = estimator(parameters, progress).set_params(checkpoint=result.checkpoint)
+    if run["max_epochs"] is None:
+        left = 60 * parameters["minutes"] - (time.monotonic() - start)
+        n_epochs = run["max_epochs"] = epochs_within(mice, samples, left)
+        result.write_run(run)
+        fit_into = "fits" if n_epochs == 1 else "fit"
+        progress.say(
+            f"{count(n_epochs, 'epoch')} {fit_into} into {parameters['minutes']:g} min"
+        )
+    progress.say("Learning features, then clustering (Ctrl-C stops)")
+    return mice.set_params(max_epochs=run["max_epochs"]).fit(samples)
+
+
+def epochs_within(mice: MiCEClustering, X, seconds: float) -> int:
+    """How many epochs fit into a time, by a short fit to some of the samples.
+
+    Its own time counts, and what a fit does beside its epochs.
+    """
+    n_probed = max(PROBE_SAMPLES, 2 * mice.n_clusters)
+    part = X[:: math.ceil(len(X) / n_probed)]
+    scale = len(X) / len(part)
+    probe = clone(mice).set_params(max_epochs=PROBE_EPOCHS, checkpoint=None, verbose=0)
+    start = time.monotonic()
+    with stopped_at_once():
+        probe.fit(part)
+        probe.agreement(part)
+    took = time.monotonic() - start
+    # The last epoch of each stage: the first one also warms up.
+    last = {row["stage"]: row["seconds"] for row in probe.history_}
+    beside = took - sum(row["seconds"] for row in probe.history_)
+    share = {"moco": SHARE_OF_MOCO, "em": 1 - SHARE_OF_MOCO}
+    an_epoch = scale * sum(share[stage] * last[stage] for stage in share)
+    return max(1, int((seconds - took - scale * beside) / an_epoch))
+
+
+# ----------------------------------------------------------------------- after the fit
+
+
+def _write(result, network, mice, X, samples, files, progress: Progress) -> list:
+    """The files of a result; the rows of its table."""
+    model = mice
+    if network is not None:
+        model = Pipeline([("features", network), ("clusters", mice)])
+    rows, shares = judged(mice, samples, files, progress)
+    write_atomically(result.table, [tables.as_csv(rows)])
+    save(model, result.model)
+    write_page(result, model, X, samples, files, shares, progress)
+    return rows
+
+
+def judged(mice, samples, files, progress: Progress):
+    """The rows of the table, and the shares (N, K) of the views behind them."""
+    progress.say("Asking how sure each image is of its cluster")
+    labels, shares = mice.predict(samples), mice.agreement(samples)
+    return tables.rows_of(files, labels, shares, mice.predict_proba(samples)), shares
+
+
+def write_page(result, model, X, samples, files, shares, progress: Progress) -> None:
+    """The page of a model with these images."""
+    from ..inspection import write_report
+
+    progress.say("Writing the page")
+    model = for_page(model, samples)
+    write_report(model, X, result.page, names=list(files), confidence=shares)
+
+
+def _sort(task: Task, files, labels, progress: Progress) -> None:
+    for folder, link in ((task.copy_to, False), (task.link_to, True)):
+        if folder is not None:
+            progress.say(f"{'Linking' if link else 'Copying'} into {str(folder)!r}")
+            results.sort_into(folder, task.photos, files, labels, link)
+
+
+def _facts(result, rows, mice, run, left_out, seconds: float) -> dict:
+    confidence = np.array([row[2] for row in rows])
+    members = [mice.labels_ == k for k in range(mice.n_clusters)]
+    return {
+        "images": len(rows),
+        "left_out": left_out,
+        "clusters": [
+            {
+                "cluster": k,
+                "images": int(own.sum()),
+                "confidence": round(float(confidence[own].mean()), 3)
+                if own.any()
+                else None,
+            }
+            for k, own in enumerate(members)
+        ],
+        "epochs": mice.n_iter_,
+        "max_epochs": run["max_epochs"],
+        "complete": run["finished"],
+        "seconds": round(seconds, 1),
+        "table": str(result.table),
+        "model": str(result.model),
+        "report": str(result.page),
+    }
+
+
+def _show(task: Task, facts: dict) -> None:
+    if task.as_json:
+        put_json(facts)
+        return
+    if task.quiet:
+        return
+    took, epochs = duration(facts["seconds"]), count(facts["epochs"], "epoch")
+    put(
+        f"\n{count(facts['images'], 'image')} in {len(facts['clusters'])} clusters "
+        f"({epochs}, {took})\n\ncluster   images   confidence"
+    )
+    for row in facts["clusters"]:
+        sure = "" if row["confidence"] is None else f"{row['confidence']:.2f}"
+        put(f"{row['cluster']:7}{row['images']:9,}{sure:>13}")
+    put(
+        f"\n{facts['report']}  (open it in a browser)\n{facts['table']}\n"
+        f"{facts['model']}"
+    )

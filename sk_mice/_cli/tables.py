@@ -1,0 +1,77 @@
+"""Tables of files and their clusters, as CSV that keeps every name.
+
+The bytes of a name are those of the file system, also where they are no UTF-8.
+"""
+
+import csv
+import io
+import os
+
+import numpy as np
+
+HEADER = ["file", "cluster", "confidence", "second_cluster", "margin"]
+# Less than the weight of one view, so that it only decides between equal shares.
+_OF_POSTERIOR = 1e-4
+
+
+def rows_of(files, labels, shares, posterior) -> list[list]:
+    """A row for each file: its cluster, how sure that is, and the next cluster.
+
+    `shares` (N, K) is the agreement of the views; `posterior` (N, K) decides between
+    second clusters with equal shares.
+    """
+    every = np.arange(len(labels))
+    others = shares + _OF_POSTERIOR * posterior
+    others[every, labels] = -np.inf
+    second = others.argmax(axis=1)
+    confidence = shares[every, labels].astype(float).round(3)
+    margin = (confidence - shares[every, second]).round(3)
+    columns = [labels, confidence, second, margin]
+    return [
+        list(row) for row in zip(files, *(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def as_csv(rows, header=HEADER) -> bytes:
+    """A table with a header. Strings are quoted, so any character may be in a name."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return os.fsencode(text.getvalue())
+
+
+def read_column(path, names) -> dict[str, str]:
+    """The column of a table that has one of these names, by file.
+
+    A table of two columns may call its second one as it likes.
+    """
+    with open(path, "rb") as file:
+        text = os.fsdecode(file.read()).removeprefix("\ufeff")
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{str(path)!r} must be a CSV file: {error}.") from error
+    header = rows[0] if rows else []
+    known = [name for name in names if name in header]
+    if len(header) == 2 and not known:
+        known = [name for name in header if name != "file"]
+    if "file" not in header or not known:
+        raise ValueError(
+            f"{str(path)!r} must begin with a line that names its columns, `file` and "
+            f"{' or '.join(f'`{name}`' for name in names)}; got {header!r}."
+        )
+    at_file, at_value = header.index("file"), header.index(known[0])
+    found: dict[str, str] = {}
+    for number, row in enumerate(rows[1:], start=2):
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise ValueError(
+                f"{str(path)!r} must have {len(header)} columns in each row; row "
+                f"{number} has {len(row)}."
+            )
+        if row[at_file] in found:
+            raise ValueError(f"{str(path)!r} has {row[at_file]!r} twice.")
+        found[row[at_file]] = row[at_value]
+    return found

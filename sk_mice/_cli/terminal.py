@@ -1,0 +1,77 @@
+"""What a user sees on the terminal: progress, results, durations."""
+
+import json
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+
+
+class Progress:
+    """Says on stderr what is being done, unless it is to be quiet."""
+
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    @property
+    def verbose(self) -> int:
+        """1 where progress bars are shown: on a terminal only."""
+        return int(not self.quiet and sys.stderr.isatty())
+
+
+def put(text: str) -> None:
+    """Print on stdout, also names of files that its encoding does not have."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def put_bytes(content: bytes) -> None:
+    """Write to stdout as it is."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def put_json(facts: dict) -> None:
+    """Print one object, in ASCII."""
+    print(json.dumps(facts, allow_nan=False))
+
+
+def duration(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min"
+
+
+def count(n: int, one: str, many: str | None = None) -> str:
+    """A number with its noun."""
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def end_after_ctrl_c(text: str):
+    """Say what is left, also where all else is quiet, and end."""
+    print(text, file=sys.stderr, flush=True)
+    raise SystemExit(130)
+
+
+@contextmanager
+def stopped_at_once():
+    """Ctrl-C ends the process at once: fits do not first make a model of their own."""
+
+    def stop(number, frame):
+        raise SystemExit(130)  # which fits do not handle, unlike KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,53 @@
+"""``sk-mice predict`` and ``sk-mice report``: what is done with a result."""
+
+from sklearn.pipeline import Pipeline
+
+from .. import load
+from .._engine.storage import write_atomically
+from . import results, tables
+from .fitting import judged, write_page
+from .images import paths_of, read_images
+from .terminal import Progress, count, put, put_bytes, put_json
+
+
+def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
+    """Write a table of the clusters of other images."""
+    result, run = results.require_result(folder)
+    results.check_new(out, overwrite)
+    progress = Progress(quiet)
+    X, files, left_out = read_images(photos, run["parameters"], progress)
+    _, mice, samples = _load(result, X, photos, files, progress)
+    rows, _ = judged(mice, samples, files, progress)
+    table = tables.as_csv(rows)
+    if out is not None:
+        write_atomically(out, [table])
+    if as_json:
+        named = [dict(zip(tables.HEADER, row, strict=True)) for row in rows]
+        put_json({"images": named, "left_out": left_out})
+    elif out is None:
+        put_bytes(table)
+    else:
+        progress.say(f"{str(out)!r} has the clusters of {count(len(rows), 'image')}")
+
+
+def report(folder, photos, quiet) -> None:
+    """Write the page of a result again."""
+    result, run = results.require_result(folder)
+    progress = Progress(quiet)
+    X, files, _ = read_images(photos, run["parameters"], progress)
+    model, mice, samples = _load(result, X, photos, files, progress)
+    _, shares = judged(mice, samples, files, progress)
+    write_page(result, model, X, samples, files, shares, progress)
+    if not quiet:
+        put(str(result.page))
+
+
+def _load(result, X, photos, files, progress: Progress):
+    """A model, its clusterer, and the samples of that: images, or features of files."""
+    model = load(result.model)
+    if not isinstance(model, Pipeline):
+        return model, model, X
+    network, mice = model.named_steps.values()
+    progress.say(f"Computing the features of {network.network}")
+    network.set_params(verbose=progress.verbose)
+    return model, mice, network.transform(paths_of(photos, files))

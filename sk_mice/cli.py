@@ -1,0 +1,126 @@
+"""The command ``sk-mice``: clusters a folder of images without Python."""
+
+import os
+import sys
+import warnings
+
+__all__ = ["main"]
+
+FAILED, CTRL_C, NO_READER = 1, 130, 141
+# Errors that the package, or the system, words for its users; the others are bugs.
+WORDED = (OSError, ValueError, TypeError, ImportError, ArithmeticError, MemoryError)
+# What the user of the command knows parameters as.
+OPTIONS = {
+    "candidates": "--from, --to",
+    "device": "--device",
+    "image_size": "--image-size",
+    "max_epochs": "--epochs",
+    "n_clusters": "--clusters",
+    "n_repeats": "--repeats",
+    "network": "--features",
+    "path": "PHOTOS",
+    "random_state": "--seed",
+}
+
+
+def main(argv=None) -> int:
+    """Run the command ``sk-mice``.
+
+    Parameters
+    ----------
+    argv : list of str, default=None
+        The arguments; those of the process if None.
+
+    Returns
+    -------
+    int
+        The exit code: 0 if all went well, 1 if the work failed, 2 if the arguments are
+        wrong, 130 after Ctrl-C, 141 if nobody reads the output any more.
+
+    Examples
+    --------
+    >>> from sk_mice.cli import main
+    >>> main(["score", "missing.csv", "truth.csv"])
+    2
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
+        warnings.simplefilter("always", UserWarning)
+        # `fit` says it in its own words.
+        warnings.filterwarnings("ignore", "`fit` was interrupted")
+        warnings.showwarning = _show_warning
+        try:
+            return _run(argv)
+        except BrokenPipeError:
+            # Python would raise it again when it flushes at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return NO_READER
+        except KeyboardInterrupt:
+            _say("stopped")
+            return CTRL_C
+
+
+def _run(argv) -> int:
+    try:
+        from typer import TyperException
+
+        from ._cli.commands import app
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        _say('error: the command needs typer: pip install "sk-mice[app]"')
+        return FAILED
+    try:
+        # Typer reads the arguments and returns what is to be done, or an exit code.
+        work = app(argv, prog_name="sk-mice", standalone_mode=False)
+        if callable(work):
+            work()
+            sys.stdout.flush()
+            return 0
+        return work or 0
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except SystemExit as exit_:  # after a completion of the shell, or Ctrl-C in a fit
+        return int(exit_.code or 0)
+    except TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "sk-mice"
+        help_ = f" ({command} --help lists the options)" if context else ""
+        _say(f"error: {_line(error.format_message())}{help_}")
+        return error.exit_code
+    except Exception as error:
+        if os.environ.get("SK_MICE_TRACEBACK"):
+            raise
+        _say(f"error: {_words(error)}")
+        return FAILED
+
+
+def _words(error: Exception) -> str:
+    """What an error says, with the file or the option, in one line."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)!r}: {error.strerror}"
+    words = _line(_with_options(str(error)))
+    if isinstance(error, WORDED) and words:
+        return words
+    return (
+        f"{type(error).__name__}: {words} (a bug? SK_MICE_TRACEBACK=1 shows where it "
+        "arose)"
+    )
+
+
+def _with_options(text: str) -> str:
+    for name, option in OPTIONS.items():
+        text = text.replace(f"`{name}`", option)
+    return text
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _show_warning(message, *args, **kwargs):
+    _say(f"warning: {_with_options(str(message))}")
+
+
+def _say(text: str) -> None:
+    print(f"sk-mice: {text}", file=sys.stderr, flush=True)

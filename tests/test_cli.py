@@ -1,0 +1,548 @@
+"""The command line: what it writes, says and refuses, and what is left after Ctrl-C."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+from skorch.callbacks import Callback
+
+from sk_mice import MiCEClustering, inspection, load
+from sk_mice._cli import fitting, tables
+from sk_mice.cli import main
+
+write_report = inspection.write_report
+NAMES = [f"{k:02}.png" for k in range(17)]
+# A line break, quotes and a comma, and a byte that is no UTF-8.
+HARD = ["two\nlines.png", 'a "quoted", b.png', os.fsdecode(b"caf\xe9.png")]
+FIT = ("--clusters", "2", "--epochs", "2", "--image-size", "8")
+
+
+def write_image(path, rng):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(path, "PNG")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Twenty images, one of them in a subfolder, and two files that are none."""
+    folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for name in NAMES + HARD:
+        write_image(folder / name, rng)
+    (folder / NAMES[0]).rename(folder / "broken.png")
+    (folder / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "notes.txt").write_text("no image")
+    write_image(folder / "below" / "deep.png", rng)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Fits of one seed are equal only with one number of threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def pages(monkeypatch):
+    """Stands in for the report, which has tests of its own; the calls it got."""
+    calls = []
+
+    def write_report(model, X, path, *, names=None, confidence=None):
+        calls.append((model, X, names, confidence))
+        path.write_text("a page")
+
+    monkeypatch.setattr(inspection, "write_report", write_report)
+    return calls
+
+
+@pytest.fixture(scope="module")
+def fitted(photos, tmp_path_factory):
+    """The result of a fit, which no test changes."""
+    out = tmp_path_factory.mktemp("fitted") / "result"
+    assert run("fit", photos, *FIT, "--out", out, "--quiet") == 0
+    return out
+
+
+def run(*arguments):
+    return main([*map(str, arguments)])
+
+
+def table(path):
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    return list(csv.DictReader(text.splitlines(keepends=True)))
+
+
+def assert_same_result(one, two):
+    assert (one / "clusters.csv").read_bytes() == (two / "clusters.csv").read_bytes()
+    one, two = (load_file(folder / "model.safetensors") for folder in (one, two))
+    assert one.keys() == two.keys()
+    del one["document"], two["document"]  # the history has the seconds of epochs
+    assert [name for name in one if not one[name].equal(two[name])] == []
+
+
+def refused(capsys, code, *arguments):
+    """The one line on stderr with which a command ends."""
+    assert run(*arguments) == code
+    out, err = capsys.readouterr()
+    assert not out
+    (line,) = err.splitlines()
+    assert line.startswith("sk-mice: error: ")
+    return line
+
+
+# ------------------------------------------------------------------------------- fit
+
+
+def test_fit_writes_a_table_a_model_a_page_and_what_it_was(
+    photos, tmp_path, capsys, pages
+):
+    out = tmp_path / "result"
+    assert run("fit", photos, *FIT, "--out", out, "--seed", 3) == 0
+    assert {path.name for path in out.iterdir()} == {
+        *("clusters.csv", "model.safetensors", "report.html", "run.json")
+    }
+    rows = table(out / "clusters.csv")
+    assert [*rows[0]] == tables.HEADER
+    files = [row["file"] for row in rows]
+    assert set(files) == {*NAMES[1:], *HARD, "below/deep.png"}
+    ((_, X, names, confidence),) = pages
+    assert names == files
+    model = load(out / "model.safetensors")
+    labels = [int(row["cluster"]) for row in rows]
+    np.testing.assert_array_equal(model.predict(X), labels)
+    shares = model.agreement(X)
+    np.testing.assert_allclose(
+        [float(row["confidence"]) for row in rows],
+        shares[np.arange(len(rows)), labels],
+        atol=1e-3,
+    )
+    np.testing.assert_array_equal(confidence, shares)
+    for row in rows:
+        assert row["second_cluster"] == str(1 - int(row["cluster"]))
+        margin = 2 * float(row["confidence"]) - 1
+        assert float(row["margin"]) == pytest.approx(margin, abs=1e-3)
+    known = json.loads((out / "run.json").read_text())
+    assert known["finished"]
+    assert known["parameters"]["seed"] == 3
+    assert known["max_epochs"] == known["results"]["epochs"] == 2
+    stdout, stderr = capsys.readouterr()
+    assert f"{len(rows)} images in 2 clusters (2 epochs" in stdout
+    assert "2 left out" in stderr
+    assert "'broken.png'" in stderr
+    assert "'notes.txt'" in stderr
+    assert "elbo" not in stderr.lower()
+
+
+def test_files_are_sorted_by_cluster_and_json_is_one_object(photos, tmp_path, capsys):
+    out, copies, links = (tmp_path / name for name in ("result", "copies", "links"))
+    sort = ("--copy-to", copies, "--link-to", links)
+    assert run("fit", photos, *FIT, "--out", out, *sort, "--json", "--quiet") == 0
+    for row in table(out / "clusters.csv"):
+        inner = os.path.join(f"cluster-{row['cluster']}", row["file"])
+        content = (photos / row["file"]).read_bytes()
+        assert (copies / inner).read_bytes() == content
+        assert not (copies / inner).is_symlink()
+        assert (links / inner).read_bytes() == content
+        assert (links / inner).is_symlink()
+    stdout, stderr = capsys.readouterr()
+    facts = json.loads(stdout)
+    assert facts["images"] == sum(row["images"] for row in facts["clusters"]) == 20
+    assert facts["left_out"] == ["broken.png", "notes.txt"]
+    assert facts["table"] == str(out / "clusters.csv")
+    assert all(line.startswith(("sk-mice: ", "  ")) for line in stderr.splitlines())
+
+
+def test_features_are_computed_once_and_kept_in_the_model(
+    photos, tmp_path, monkeypatch, capsysbinary
+):
+    from sk_mice.features import PretrainedFeatures
+
+    monkeypatch.setattr(inspection, "write_report", write_report)
+    calls, transform = [], PretrainedFeatures.transform
+
+    def counted(network, X):
+        calls.append(X)
+        return transform(network, X)
+
+    monkeypatch.setattr(PretrainedFeatures, "transform", counted)
+    out = tmp_path / "result"
+    network = ("--features", "efficientnet-lite0", "--image-size", 32)
+    short = ("--clusters", 2, "--epochs", 2, "--out", out, "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
+        assert run("fit", photos, *network, *short) == 1
+    assert run("fit", photos, *network, *short, "--resume") == 0
+    (paths,) = calls
+    assert str(photos / HARD[0]) in paths
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+    assert run("predict", out, photos, "-q") == 0
+    assert capsysbinary.readouterr().out == (out / "clusters.csv").read_bytes()
+    assert load(out / "model.safetensors")[0].image_size_ == 32
+
+
+def test_second_cluster_is_chosen_by_views_and_then_by_the_posterior():
+    shares = np.array([[0.6, 0.2, 0.2], [0.1, 0.5, 0.4]], np.float32)
+    posterior = np.array([[0.5, 0.1, 0.4], [0.6, 0.3, 0.1]], np.float32)
+    rows = tables.rows_of(["a", "b"], np.array([0, 1]), shares, posterior)
+    assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 0.5, 2, 0.1]]
+
+
+# --------------------------------------------------------------- refused before a fit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--clusters", "1"], "--clusters"),
+        (["--clusters", "many"], "--clusters"),
+        ([], "--clusters"),
+        (["--clusters", "30"], "at most the number of images, 20; got 30"),
+        (["--clusters", "2", "--epochs", "2", "--minutes", "1"], "--minutes"),
+        (["--clusters", "2", "--no-such-option"], "--no-such-option"),
+    ],
+)
+def test_wrong_options_are_named(photos, tmp_path, capsys, arguments, words):
+    arguments = ["fit", photos, "--out", tmp_path / "result", *arguments]
+    if "30" in arguments:  # comes after the images are read, which says more
+        assert run(*arguments) == 2
+        assert words in capsys.readouterr().err.splitlines()[-1]
+    else:
+        assert words in refused(capsys, 2, *arguments)
+    assert not (tmp_path / "result").exists()
+
+
+def test_wrong_folders_are_named(photos, fitted, tmp_path, capsys):
+    out = tmp_path / "result"
+    line = refused(capsys, 2, "fit", tmp_path / "none", *FIT, "--out", out)
+    assert str(tmp_path / "none") in line
+    assert "--resume" in refused(capsys, 2, "fit", photos, *FIT, "--out", fitted)
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine.txt").write_text("mine")
+    assert "--out" in refused(capsys, 2, "fit", photos, *FIT, "--out", full)
+    for option in ("--copy-to", "--link-to"):
+        line = refused(capsys, 2, "fit", photos, *FIT, "--out", out, option, full)
+        assert option in line
+        assert str(full) in line
+    inner = photos / "result"
+    assert "--out" in refused(capsys, 2, "fit", photos, *FIT, "--out", inner)
+    assert "RESULT" in refused(capsys, 2, "predict", full, photos)
+    assert not out.exists()
+
+
+def test_what_fails_names_the_option_and_leaves_nothing(
+    photos, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "result"
+    line = refused(capsys, 1, "fit", photos, *FIT, "--out", out, "--device", "fax")
+    assert "--device" in line
+    assert "fax" in line
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run("fit", empty, *FIT, "--out", out) == 1
+    assert str(empty) in capsys.readouterr().err.splitlines()[-1]
+
+    def fail(*args):
+        raise ValueError("`max_epochs` must be another")
+
+    monkeypatch.setattr(MiCEClustering, "fit", fail)
+    assert run("fit", photos, *FIT, "--out", out) == 1
+    assert "--epochs must be another" in capsys.readouterr().err.splitlines()[-1]
+    assert not out.exists()
+
+
+def test_a_bug_is_one_line_too_unless_it_is_traced(
+    photos, tmp_path, monkeypatch, capsys
+):
+    def fail(*args):
+        raise KeyError("nobody\nknows")
+
+    monkeypatch.setattr(fitting, "read_images", fail)
+    arguments = ["fit", photos, *FIT, "--out", tmp_path / "result"]
+    assert "SK_MICE_TRACEBACK" in refused(capsys, 1, *arguments)
+    monkeypatch.setenv("SK_MICE_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        run(*arguments)
+
+
+# ------------------------------------------------------------------- resume, overwrite
+
+
+class Stop(Exception):
+    """Kills a fit."""
+
+
+def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
+    photos, fitted, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "result"
+
+    def killed(*args):
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MiCEClustering, "_train", killed)  # after the first stage
+        assert run("fit", photos, *FIT, "--out", out, "-q") == 1
+    assert [*(out / "checkpoint").iterdir()]
+    assert not json.loads((out / "run.json").read_text())["finished"]
+    capsys.readouterr()
+    again = ["fit", photos, "--out", out, "--resume"]
+    for option, other in (("--clusters", 3), ("--seed", 5), ("--image-size", 16)):
+        line = refused(capsys, 2, *again, option, other)
+        assert option in line
+        assert f"got {other}" in line
+    assert run(*again, *FIT, "-q") == 0
+    assert_same_result(out, fitted)
+    assert not (out / "checkpoint").exists()
+    capsys.readouterr()
+    assert run(*again, "--link-to", tmp_path / "links") == 0  # complete: says so again
+    assert "20 images in 2 clusters" in capsys.readouterr().out
+    assert len([*(tmp_path / "links").glob("cluster-*/**/*.png")]) == 20
+
+
+def test_resume_refuses_other_images(photos, fitted, tmp_path, capsys):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    run_ = json.loads((out / "run.json").read_text()) | {"finished": False}
+    (out / "run.json").write_text(json.dumps(run_))
+    fewer = shutil.copytree(photos, tmp_path / "fewer")
+    (fewer / NAMES[3]).unlink()
+    assert run("fit", fewer, "--out", out, "--resume", "-q") == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "PHOTOS" in last
+    assert "(19)" in last
+
+
+def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
+    assert run("fit", photos, *FIT, "--out", tmp_path / "new", "--resume", "-q") == 0
+    assert_same_result(tmp_path / "new", fitted)
+
+
+def test_overwrite_replaces_a_result(photos, fitted, tmp_path):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    other = ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+    assert run(*other, "--overwrite", "--resume") == 2
+    assert run(*other, "--overwrite") == 0
+    assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
+
+
+def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "result"
+    short = ["--clusters", "2", "--image-size", "8", "--out", out]
+    monkeypatch.setattr(fitting, "epochs_within", lambda *args: 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "_write", lambda *args: 1 / 0)
+        assert run("fit", photos, *short, "--minutes", 0.05) == 1
+    assert "2 epochs fit into 0.05 min" in capsys.readouterr().err
+    monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1 / 0)
+    assert run("fit", photos, *short, "--minutes", 0.05, "--resume") == 0
+    assert json.loads((out / "run.json").read_text())["results"]["epochs"] == 2
+
+
+def test_the_probe_grows_with_the_time():
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    mice = MiCEClustering(2, random_state=0)
+    assert fitting.epochs_within(mice, X, 0) == 1
+    assert fitting.epochs_within(mice, X, 600) > 100
+    assert not hasattr(mice, "labels_")
+
+
+class PressCtrlC(Callback):
+    """Ctrl-C at the end of the first epoch."""
+
+    def on_epoch_end(self, net, **kwargs):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_leaves_clusters_and_a_fit_that_goes_on(
+    photos, fitted, tmp_path, monkeypatch, capsys
+):
+    out, copies = tmp_path / "result", tmp_path / "copies"
+    estimator = fitting.estimator
+
+    def interrupted(*args):
+        return estimator(*args).set_params(callbacks=[PressCtrlC()])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "estimator", interrupted)
+        command = ["fit", photos, *FIT, "--out", out, "--copy-to", copies]
+        assert run(*command, "--json") == 130
+    stdout, stderr = capsys.readouterr()
+    assert not json.loads(stdout)["complete"]
+    last = "Stopped after 1 of 2 epochs. The same command with --resume goes on."
+    assert stderr.splitlines()[-1] == last
+    assert len(table(out / "clusters.csv")) == 20
+    assert not copies.exists()
+    assert run(*command, "--resume") == 0
+    assert_same_result(out, fitted)
+    assert len([*copies.rglob("*.png")]) == 20
+
+
+def test_ctrl_c_before_the_first_epoch_leaves_a_fit_to_begin(
+    photos, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "result"
+
+    def press(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "epochs_within", press)
+    command = ["fit", photos, "--clusters", 2, "--minutes", 1, "--out", out]
+    assert run(*command) == 130
+    assert "--resume" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1)
+    assert run(*command, "--resume") == 0
+    monkeypatch.setattr(fitting, "read_images", press)
+    assert run("fit", photos, *FIT, "--out", tmp_path / "other") == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "sk-mice: stopped"
+
+
+# --------------------------------------------------------------- predict, report, score
+
+
+def test_predict_repeats_the_table_on_stdout_and_in_a_file(
+    photos, fitted, tmp_path, capsysbinary
+):
+    assert run("predict", fitted, photos, "-q") == 0
+    stdout = capsysbinary.readouterr().out
+    assert stdout == (fitted / "clusters.csv").read_bytes()
+    assert b"caf\xe9.png" in stdout
+    out = tmp_path / "new.csv"
+    assert run("predict", fitted, photos, "-q", "--out", out) == 0
+    assert out.read_bytes() == stdout
+    assert run("predict", fitted, photos, "-q", "--out", out) == 2
+    assert run("predict", fitted, photos, "-q", "--out", out, "--overwrite") == 0
+
+
+def test_names_survive_json(photos, fitted, capsys):
+    assert run("predict", fitted, photos, "-q", "--json") == 0
+    stdout = capsys.readouterr().out
+    assert stdout.isascii()
+    files = [row["file"] for row in json.loads(stdout)["images"]]
+    assert set(HARD) < set(files)
+
+
+def test_report_writes_the_page_again(photos, fitted, capsys, pages):
+    assert run("report", fitted, photos) == 0
+    ((_, X, names, confidence),) = pages
+    assert len(X) == len(names) == len(confidence) == 20
+    assert capsys.readouterr().out == f"{fitted / 'report.html'}\n"
+
+
+def write_table(path, header, rows):
+    path.write_bytes(tables.as_csv(rows, header))
+    return path
+
+
+def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
+    rows = [[name, k // 2, 1.0, 1, 1.0] for k, name in enumerate("abcdef")]
+    rows += [[HARD[0], 0, 1.0, 1, 1.0]]
+    clusters = write_table(tmp_path / "clusters.csv", tables.HEADER, rows)
+    truth = [[HARD[0], "cat"], ["f", "dog"], ["e", "dog"], ["d", "cat"], ["c", "cat"]]
+    truth += [["b", "cat"], [HARD[2], "cat"]]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], truth)
+    assert run("score", clusters, truth, "--json") == 0
+    stdout, stderr = capsys.readouterr()
+    facts = json.loads(stdout)
+    assert facts["files"] == 6
+    assert facts["ACC"] == pytest.approx(4 / 6)
+    first, *_, last = facts["matching"]
+    assert first["files"] == 2
+    assert last == {"cluster": "2", "class": "dog", "files": 2, "of_the_class": 2}
+    assert sum(row["class"] is None for row in facts["matching"]) == 1
+    assert "'a'" in stderr
+    assert r"'caf\udce9.png'" in stderr
+    assert run("score", clusters, truth) == 0
+    assert "ACC  0.667" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"name,class\na,b\n", "`file`"),
+        (b"", "`file`"),
+        (b"file,class\na,b,c\n", "row 2 has 3"),
+        (b"file,class\na,b\na,c\n", "'a' twice"),
+        (b"file,class\nz,b\n", "no file in common"),
+        (b'file,class\n"a,b\n', "truth.csv"),
+    ],
+)
+def test_score_names_the_table_that_is_wrong(tmp_path, capsys, content, words):
+    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 1]])
+    (tmp_path / "truth.csv").write_bytes(content)
+    assert run("score", clusters, tmp_path / "truth.csv") == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert words in last
+    assert "truth.csv" in last
+
+
+# ----------------------------------------------------------------------------- choose-k
+
+
+def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, capsys):
+    plot = tmp_path / "plot.png"
+    numbers = ("--from", 2, "--to", 2, "--repeats", 2)
+    options = ("--epochs", 1, "--image-size", 8, "--out", plot)
+    assert run("choose-k", photos, *numbers, *options) == 0
+    stdout = capsys.readouterr().out
+    with Image.open(plot) as picture:
+        assert picture.format == "PNG"
+    sentence = stdout.splitlines()[-2]
+    assert sentence.startswith("Take ")
+    assert stdout.splitlines()[0].split() == ["clusters", "stability", "silhouette"]
+    assert run("choose-k", photos, *numbers, *options) == 2  # the plot exists
+    assert "--to" in refused_last(capsys, "choose-k", photos, "--from", 5, "--to", 4)
+
+
+def refused_last(capsys, *arguments):
+    assert run(*arguments) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+# --------------------------------------------------------------------------- the shell
+
+
+def test_help_has_examples(capsys):
+    for command in ("fit", "predict", "report", "score", "choose-k"):
+        assert run(command, "--help") == 0
+        assert f"  sk-mice {command} " in capsys.readouterr().out
+    assert run("--version") == 0
+
+
+def shell(*arguments, **variables):
+    environment = os.environ | variables
+    command = [sys.executable, "-m", "sk_mice", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_the_module_is_the_command_and_shells_complete_it():
+    done = shell("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: sk-mice ")
+    words = {"COMP_WORDS": "sk-mice cho", "COMP_CWORD": "1"}
+    done = shell(_SK_MICE_COMPLETE="complete_bash", **words)
+    assert done.stdout.split() == ["choose-k"]
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
+    rows = [[f"{k}.png", k % 9] for k in range(20000)]
+    path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
+    inner = f"{sys.executable} -m sk_mice score {path} {path} --json"
+    done = subprocess.run(
+        ["bash", "-c", f"{inner} | true; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() in {"0", "141"}
+    assert done.stderr == ""
