@@ -154,7 +154,8 @@ dir(sk_mice)
 from sk_mice import ClassificationEM, SphericalKMeans
 from sk_mice import datasets, inspection, metrics, model_selection
 from sk_mice.inspection import ClusterGalleryDisplay, EmbeddingDisplay
-from sk_mice.inspection import MatchedConfusionDisplay, PosteriorDisplay, TrainingDisplay
+from sk_mice.inspection import MatchedConfusionDisplay, PosteriorDisplay
+from sk_mice.inspection import TrainingDisplay
 for estimator in ClassificationEM(2), SphericalKMeans(2):
     estimator.fit(np.eye(8)).predict(np.eye(8))
 assert not {"torch", "torchvision", "skorch", "matplotlib"} & set(sys.modules)
