@@ -28,6 +28,7 @@ from sk_mice.inspection import (
     ClusterGalleryDisplay,
     EmbeddingDisplay,
     MatchedConfusionDisplay,
+    write_report,
 )
 from sk_mice.metrics import clustering_accuracy_score
 
@@ -92,3 +93,11 @@ confusion = MatchedConfusionDisplay.from_estimator(mice, X, y)
 # lie in the group of another one.
 
 by_digit = EmbeddingDisplay.from_estimator(mice, X, y, n_points=1000, color_by="class")
+
+# %%
+# A page to browse the clusters, in one file that needs no network: all images of each
+# cluster, those that are not sure, a map, and a table to correct and download.
+
+page = path.with_name("digits.html")
+write_report(mice, X, page, title="Handwritten digits")
+print(f"The report is in {page}")

@@ -58,7 +58,7 @@ def test_digits(tmp_path, capsys):
     picture = tmp_path / "output" / "digits.png"
     assert_picture(picture)
     printed = capsys.readouterr().out
-    header, *rows, time, views, last = printed.splitlines()
+    header, *rows, time, views, drawn, last = printed.splitlines()
     assert header.split() == ["ACC", "NMI", "ARI"]
     assert [row[:20].strip() for row in rows] == list(names["partitions"])
     scores = np.array([row[20:].split() for row in rows], dtype=float)
@@ -68,7 +68,10 @@ def test_digits(tmp_path, capsys):
     # As the prose has it, digits are tilted and not mirrored.
     assert "affine=(10.0, 10.0)" in views
     assert "flip=False" in views
-    assert str(picture) in last
+    assert str(picture) in drawn
+    page = tmp_path / "output" / "digits.html"
+    assert str(page) in last
+    assert "Handwritten digits" in page.read_text(encoding="utf-8")
 
 
 def test_search(tmp_path, capsys):
