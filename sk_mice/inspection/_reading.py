@@ -234,7 +234,7 @@ def _doubts_of_classes(reading, noun, y):
     n = int(several.sum())
     yield Doubt(
         f"{'One cluster holds' if n == 1 else f'{n} clusters hold'} several classes: "
-        f"fewer than {PURE:.0%} of its {noun} are of one.",
+        f"fewer than {PURE:.0%} of the {noun} are of one class.",
         [(f"{most[k]:.0%}", k, f"{k}/other") for k in np.flatnonzero(several).tolist()],
     )
 
