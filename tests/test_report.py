@@ -258,6 +258,16 @@ def test_doubts_are_sentences_about_clusters():
     ]
 
 
+def test_clusters_of_several_classes_are_doubted():
+    labels = np.repeat([0, 1], 10)
+    y = np.array(["a"] * 10 + ["a"] * 3 + ["b"] * 7)
+    (doubt,) = _reading.doubts(reading(labels, 1.0, 2), y=y)
+    assert doubt.sentence.startswith(
+        "One cluster holds several classes: fewer than 80%"
+    )
+    assert doubt.clusters == [("70%", 1, "1/other")]
+
+
 def test_the_posterior_tells_second_clusters_with_equal_shares_apart():
     shares = np.array([[1.0, 0, 0], [0.6, 0.4, 0]])
     posterior = np.array([[0.5, 0.2, 0.3], [0.5, 0.2, 0.3]])

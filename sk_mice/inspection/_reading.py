@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
 STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
+PURE = 0.8  # share of the most frequent class, where classes are known
 SMALL_SHARE, LARGE_SHARE = 0.25, 3.0  # times an even share of the samples
 SHARED = 0.2  # least share of the views in a second cluster
 SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
@@ -184,11 +185,12 @@ def fair_sample(labels, n_samples, rng) -> np.ndarray:
 # ------------------------------------------------------------------------- doubts
 
 
-def doubts(reading: Reading, noun: str = "images") -> list[Doubt]:
+def doubts(reading: Reading, noun: str = "images", y=None) -> list[Doubt]:
     """What a reader should look at before trusting the clusters."""
     found = [
         *_doubts_of_sizes(reading, noun),
-        *_doubts_of_confidence(reading, noun),
+        *_doubts_of_confidence(reading),
+        *([] if y is None else _doubts_of_classes(reading, noun, y)),
         *_doubts_of_pairs(reading, noun),
     ]
     return [doubt for doubt in found if doubt.clusters]
@@ -213,12 +215,27 @@ def _doubts_of_sizes(reading, noun):
     )
 
 
-def _doubts_of_confidence(reading, noun):
+def _doubts_of_confidence(reading):
     means = reading.means
     unsure = (reading.sizes > 0) & (means < UNSURE)
     yield Doubt(
         f"{_some(unsure)} unsure: the mean agreement is below {UNSURE:.0%}.",
         [(f"{means[k]:.0%}", k, k) for k in np.flatnonzero(unsure).tolist()],
+    )
+
+
+def _doubts_of_classes(reading, noun, y):
+    """Clusters without a class that most samples have."""
+    classes, codes = np.unique(y, return_inverse=True)
+    counts = np.zeros((reading.n_clusters, len(classes)), np.int64)
+    np.add.at(counts, (reading.labels, codes), 1)
+    most = counts.max(axis=1) / np.maximum(reading.sizes, 1)
+    several = (reading.sizes > 0) & (most < PURE)
+    n = int(several.sum())
+    yield Doubt(
+        f"{'One cluster holds' if n == 1 else f'{n} clusters hold'} several classes: "
+        f"fewer than {PURE:.0%} of the {noun} are of one class.",
+        [(f"{most[k]:.0%}", k, f"{k}/other") for k in np.flatnonzero(several).tolist()],
     )
 
 
@@ -233,6 +250,8 @@ def _doubts_of_pairs(reading, noun):
         np.triu(both >= np.maximum(2, SHARED_MEMBERS * smaller), 1) & (smaller > 0)
     )
     pairs = sorted(pairs.tolist(), key=lambda pair: -both[tuple(pair)])
+    # The cluster with more of the samples first: its gallery is opened.
+    pairs = [(a, b) if counts[a, b] >= counts[b, a] else (b, a) for a, b in pairs]
     unit = "views" if reading.meaning == OF_VIEWS else "nearest neighbours"
     yield Doubt(
         f"{'Two' if len(pairs) == 1 else 'Some'} clusters share members: of some "

@@ -122,14 +122,15 @@ def write_report(
     --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
     >>> from sk_mice import MiCEClustering
     >>> from sk_mice.datasets import load_digits
     >>> from sk_mice.inspection import write_report
     >>> X, y, names = load_digits()
-    >>> X, y = X[:40], y[:40]
-    >>> mice = MiCEClustering(3, max_epochs=2, random_state=0).fit(X)
+    >>> few = np.flatnonzero(y < 3)[:90]
+    >>> mice = MiCEClustering(3, max_epochs=8, random_state=0).fit(X[few])
     >>> with TemporaryDirectory() as folder:
-    ...     path = write_report(mice, X, Path(folder, "report.html"), y=y)
+    ...     path = write_report(mice, X[few], Path(folder, "report.html"), y=y[few])
     ...     text = Path(path).read_text(encoding="utf-8")
     >>> text[:15]
     '<!doctype html>'
@@ -173,7 +174,7 @@ def write_report(
         reading=reading,
         measure=data["measure"],
         mean=float(reading.confidence.mean()),
-        doubts=doubts(reading, noun),
+        doubts=doubts(reading, noun, None if y is None else y.astype(str)),
         scores=_scores(reading, y),
         duration=_duration(sum(row["seconds"] for row in data["history"])),
         n_epochs=len(data["history"]),
