@@ -30,7 +30,7 @@ with = test -e $(VENV)/with-$(1) || { \
 	$(RUN) -m pip install --disable-pip-version-check -e '.[$(1)]' && \
 	touch $(VENV)/with-$(1); }
 
-.PHONY: help demo test test-slow test-oldest lint docs docs-quick dist clean venv
+.PHONY: help demo test test-browser test-slow test-oldest lint docs docs-quick dist clean venv
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -41,6 +41,9 @@ demo: venv ## cluster the digits: scores, and one picture of the clusters
 
 test: lint ## lint, then the tests and the doctests
 	OMP_NUM_THREADS=1 $(RUN) -m pytest $(WORKERS) $(PYTEST_ARGS)
+
+test-browser: venv ## the tests of the report in a headless Chromium
+	$(RUN) -m pytest -m browser --verbose -rs tests/test_report.py $(PYTEST_ARGS)
 
 test-slow: venv ## the tests marked slow, by name
 	$(RUN) -m pytest -m slow --verbose $(PYTEST_ARGS)

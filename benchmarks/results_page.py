@@ -60,7 +60,7 @@ STEPS = {
     "train_step_cpu_resnet-small_10_own_heads": 'as the first, `expert_heads="own"`',
     "train_step_cpu_resnet-small_10_student_view": "as the first, no view for the gate",
 }
-EM = ("em_heads_digits_200", "em_heads_fashion_mnist_24")
+EM_SETS = {"digits_200": "digits", "fashion_mnist_24": "Fashion-MNIST"}
 PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
     "predict_cpu_maxpool": "`SmallResNet(max_pool=True)`, 60,000 images",
@@ -218,52 +218,44 @@ def other_k():
     return table(head, *rows), line(text, notes(dict(enumerate(files))), commands)
 
 
-def neighbors():
-    """Cells of several files side by side, and a line on them."""
-    files = {label: read(name) for name, label in NEIGHBORS.items()}
+def side_by_side(name, files, *text):
+    """Cells of several files in the columns of one table, and a line on them."""
     metrics = ("acc", "nmi")
-    head = ["**Positives from neighbours**"]
+    head = [f"**{name}**"]
     head += [f"{METRICS[m]}, {label}" for label in files for m in metrics]
     rows = []
     for method in dict.fromkeys(m for kept in files.values() for m in kept["results"]):
         runs = [kept["results"].get(method, []) for kept in files.values()]
         there = [rows_ for rows_ in runs if rows_]
+        commits = [
+            commit(kept, method) for kept in files.values() if method in kept["results"]
+        ]
         rows.append(
             (
-                method,
+                {"none": "no EM: the partition it starts from"}.get(method, method),
                 *(over_seeds(rows_, metric) for rows_ in runs for metric in metrics),
                 ", ".join(map(seconds, there)),
                 ", ".join(str(len(rows_)) for rows_ in there),
-                ", ".join(
-                    commit(kept, method)
-                    for kept in files.values()
-                    if method in kept["results"]
-                ),
+                ", ".join(dict.fromkeys(commits)),
             )
         )
-    text = "MiCE without neighbours has noise for augmentation where X holds vectors."
     commands = ", ".join(map(command, files.values()))
     shown = table([*head, "s", "seeds", "commit"], *rows)
-    return shown, line(text, notes(files), commands)
+    return shown, line(*text, notes(files), commands)
 
 
-def after_one_start(name):
-    """What EM adds to one first stage, and a line on it."""
-    kept = read(name)
-    rows = [
-        (
-            {"none": "no EM: the partition it starts from"}.get(variant, variant),
-            *(over_seeds(runs, metric) for metric in METRICS),
-            seconds(runs),
-            len(runs),
-            commit(kept),
-        )
-        for variant, runs in kept["results"].items()
-    ]
-    data = DATA[kept["data"]][0].upper() + DATA[kept["data"]][1:]
-    head = (f"**EM after one first stage, {data}, {kept['n']:,} images**",)
-    head += (*METRICS.values(), "s of EM", "seeds", "commit")
-    return table(head, *rows), line(notes({"": kept}), command(kept))
+def neighbors():
+    files = {label: read(name) for name, label in NEIGHBORS.items()}
+    text = "MiCE without neighbours has noise for augmentation where X holds vectors."
+    return side_by_side("Positives from neighbours", files, text)
+
+
+def after_one_start(kind, *text):
+    """What kinds of EM add to one first stage, and a line on it."""
+    names = {f"em_{kind}_{case}": label for case, label in EM_SETS.items()}
+    files = {label: read(name) for name, label in names.items()}
+    name = f"EM after one first stage: {kind.replace('_', '-')}"
+    return side_by_side(name, files, "Seconds are those of EM.", *text)
 
 
 def steps():
@@ -568,8 +560,7 @@ def page():
         parts += compared(name)
     parts += other_k()
     parts += neighbors()
-    for name in EM:
-        parts += after_one_start(name)
+    parts += after_one_start("heads")
     parts += ["## Speed", *steps(), *predictions(), *spherical_kmeans()]
     parts += [
         "## The paper's tables and figures",

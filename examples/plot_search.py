@@ -4,7 +4,7 @@ Searching the temperatures
 
 Two temperatures, ``tau`` and ``kappa``, set how sharply the experts and the gate tell
 samples apart. This example searches a grid of nine pairs on the images of five digits.
-Each pair is scored on held-out images. The picture shows three scores: the accuracy,
+Each pair is scored on held-out images. The table shows three scores: the accuracy,
 which needs labels, and the silhouette and the ELBO, which need none.
 """
 
@@ -14,13 +14,12 @@ which needs labels, and the silhouette and the ELBO, which need none.
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-import numpy as np
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import GridSearchCV, KFold
 
 from sk_mice import MiCEClustering
 from sk_mice.datasets import load_digits
+from sk_mice.inspection import MatchedConfusionDisplay
 from sk_mice.metrics import SCORERS, silhouette_scorer
 
 X, y, _ = load_digits()
@@ -55,34 +54,20 @@ print(f"best accuracy: {search.best_score_:.3f} with {search.best_params_}")
 # scored in its own embedding space. If some images have labels, prefer the scores that
 # use them. A difference counts if it is larger than that between seeds.
 
-titles = {
-    "acc": "accuracy\n(with labels)",
-    "silhouette": "silhouette\n(without)",
-    "elbo": "mean ELBO in nats\n(without; not comparable)",
-}
-shape = len(grid["kappa"]), len(grid["tau"])  # of the candidates, in their order
-figure, axes = plt.subplots(1, 3, figsize=(9.6, 4.2), layout="constrained")
-for ax, (name, title) in zip(axes, titles.items(), strict=True):
-    scores = search.cv_results_[f"mean_test_{name}"].reshape(shape)
-    ax.imshow(scores, cmap="viridis")
-    best = np.unravel_index(scores.argmax(), shape)
-    for place, score in np.ndenumerate(scores):
-        ax.annotate(
-            f"{score:.3f}",
-            place[::-1],
-            ha="center",
-            va="center",
-            color="black" if score > scores.mean() else "white",
-            weight="bold" if place == best else "normal",
-        )
-    ax.set(title=title, xlabel="tau", xticks=range(shape[1]), yticks=range(shape[0]))
-    ax.set_xticklabels(grid["tau"])
-    ax.set_yticklabels(grid["kappa"])
-axes[0].set_ylabel("kappa")
-figure.suptitle("Scores on held-out digits; the best of each is bold")
+names = ["acc", "silhouette", "elbo"]
+print(*(f"{name:>12}" for name in ["tau", "kappa", *names]))
+results = search.cv_results_
+for i, setting in enumerate(results["params"]):
+    scores = (results[f"mean_test_{name}"][i] for name in names)
+    print(*(f"{value:12.3f}" for value in [setting["tau"], setting["kappa"], *scores]))
+
+# %%
+# The best setting by accuracy, fitted to all images: which digits does it confuse?
+
+display = MatchedConfusionDisplay.from_estimator(search.best_estimator_, X, y)
 
 folder = Path(globals().get("__file__", "")).parent  # a notebook has no file
 path = folder / "output" / "search.png"
 path.parent.mkdir(exist_ok=True)
-figure.savefig(path, dpi=150)
+display.figure_.savefig(path, dpi=150)
 print(f"The picture is in {path}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         backbones,
         datasets,
         features,
+        inspection,
         metrics,
         model_selection,
         recipes,
@@ -37,6 +38,7 @@ __all__ = [
     "backbones",
     "datasets",
     "features",
+    "inspection",
     "load",
     "metrics",
     "model_selection",
@@ -55,7 +57,7 @@ _OBJECTS = {
 }
 _MODULES = (
     *("ablations", "augmentation", "backbones", "datasets", "features"),
-    *("metrics", "model_selection", "recipes"),
+    *("inspection", "metrics", "model_selection", "recipes"),
 )
 
 

@@ -31,6 +31,7 @@ from ._engine.ambient import OwnDraws, kept_memory, own_settings, spawn_seed
 from ._engine.data import SampleFormat, Samples, batches_per_epoch, infer_format
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
+from ._engine.nearest import warn_of_recall
 from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.trainer import Trainer, cosine, teacher_momentum
 from ._engine.views import ImageViews, VectorViews, make_views
@@ -207,11 +208,13 @@ class ContrastiveEstimator(
         queue_size = min(self.queue_size, len(X))
         if not self._continues:
             self._check_size(backbone, views.out_shape, queue_size, queue_dtype, device)
-        neighbors = None
-        if self.n_neighbors:
-            neighbors = find_neighbors(samples, self.n_neighbors)
         checkpoint, saved = self._open_checkpoint(X)
         seeds = saved["seeds"] if saved else self._draw_seeds(n_restarts)
+        neighbors = None
+        if self.n_neighbors:
+            seed = spawn_seed(seeds[0], "neighbors")
+            neighbors = find_neighbors(samples, self.n_neighbors, seed)
+            warn_of_recall(neighbors.recall, stacklevel=4)  # where `fit` was called
         n_epochs = {stage: n * len(seeds) for stage, n in self._n_epochs().items()}
         task = Task(
             samples=samples,
@@ -417,6 +420,7 @@ class ContrastiveEstimator(
         self._inference = Inference(run.model)
         self.history_ = run.history
         self.n_iter_ = len(run.history)
+        self.neighbors_recall_ = task.neighbors and task.neighbors.recall
 
     def _say_what_stopped(self, task: Task) -> None:
         """Warn or raise if something ended the fit too early."""

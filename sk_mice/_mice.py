@@ -26,7 +26,8 @@ from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.arrays import plain_array
 from ._engine.inference import Inference
 from ._engine.model import gating_prototypes
-from ._engine.neighbors import comparable_rows, nearest_neighbors
+from ._engine.nearest import nearest_neighbors, warn_of_recall
+from ._engine.neighbors import comparable_rows
 from ._engine.views import OneRandomView
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
@@ -75,7 +76,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         neighbours. Two samples are mutual neighbours if each is among the `n_neighbors`
         nearest of the other, by the cosine of centred values. Useful for features of a
         pretrained network, with ``augmentation=None``, and for small images that can be
-        compared pixel by pixel.
+        compared pixel by pixel. Of more than 50,000 samples, an index finds most of
+        them, if faiss is installed.
     init : {"two-stage", "random"}, clusterer or array-like, default="two-stage"
         Where EM starts. "two-stage" first trains as the special case that MoCo is
         (Theorem 3) and starts EM at a partition of its features by `ClassificationEM`.
@@ -154,6 +156,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "lr" (at the last step) and "seconds".
     n_iter_ : int
         Epochs trained.
+    neighbors_recall_ : float or None
+        Share of the `n_neighbors` nearest neighbours that the search found: 1.0 of the
+        exact search, else an estimate. None without neighbours.
     augmentation_ : object
         `augmentation` with every "auto" replaced by what was decided.
     gating_prototypes_ : ndarray of shape (K, D)
@@ -697,7 +702,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             had no augmentation, its nearest neighbours in X by cosine of the centred
             values, at most N - 1.
         random_state : int, RandomState or None, default=0
-            Of the random views.
+            Of the random views, and of the index of more than 50,000 vectors.
 
         Returns
         -------
@@ -722,7 +727,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             if self._format.is_image and self.augmentation_ is not None:
                 views = self._labels_of_views(samples, n_views, seed)
             else:
-                views = self._labels_of_neighbors(samples, n_views)
+                views = self._labels_of_neighbors(samples, n_views, seed)
             shares = np.zeros((len(samples), self.n_clusters), np.float32)
             for labels in views:
                 shares[np.arange(len(samples)), labels] += 1
@@ -738,13 +743,16 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 (labels,) = self._inference.over(samples, view, "label")
             yield labels
 
-    def _labels_of_neighbors(self, samples, n_views):
+    def _labels_of_neighbors(self, samples, n_views, seed):
         """Labels (N,) of the nearest, the second, ...; of a lone sample its own."""
         (labels,) = self._inference.over(samples, self._make_views(), "label")
         n_views = min(n_views, len(samples) - 1)
         if not n_views:
             return labels[None]
-        return labels[nearest_neighbors(comparable_rows(samples), n_views)].T
+        rows = comparable_rows(samples)
+        nearest, recall = nearest_neighbors(rows, n_views, seed)
+        warn_of_recall(recall, stacklevel=4)  # where `agreement` was called
+        return labels[nearest].T
 
     def transform(self, X):
         """Gating embeddings g (equation 4).

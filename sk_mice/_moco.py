@@ -45,6 +45,8 @@ class MoCo(ContrastiveEstimator):
         Figures for every epoch; see :class:`MiCEClustering`.
     n_iter_ : int
         Epochs trained.
+    neighbors_recall_ : float or None
+        See :class:`MiCEClustering`.
     augmentation_ : object
         `augmentation` with every "auto" replaced by what was decided.
     device_ : torch.device

@@ -135,6 +135,11 @@ _RULES: dict = {
     "elbo_": _NUMBER,
     "inertia_": _NUMBER,
     "stability_": _NUMBER,
+    "neighbors_recall_": (
+        None,
+        "be None, or a float from 0 to 1",
+        lambda v, _: v is None or (isinstance(v, float) and 0 <= v <= 1),
+    ),
     "converged_": (None, "be a bool", lambda v, _: type(v) is bool),
     "augmentation_": (
         None,
@@ -170,7 +175,7 @@ _RULES: dict = {
 _OF_ALL = "feature_names_in_ _sklearn_output_config"
 _OF_MOCO = (
     "n_features_in_ n_iter_ history_ _fitted_with",
-    f"{_OF_ALL} augmentation_",
+    f"{_OF_ALL} augmentation_ neighbors_recall_",
 )
 _OF_MICE = (
     f"{_OF_MOCO[0]} elbo_ converged_ cluster_sizes_ labels_",

@@ -170,9 +170,9 @@ class _Timm:
             net = timm.create_model(self.name, pretrained=self.weights is None)
         except (OSError, RuntimeError) as error:
             raise OSError(
-                f'The weights of `network`="{self.name}" could not be had from timm, '
-                f"which raised {type(error).__name__}: {error}. Name a file with them "
-                "by `weights`."
+                f'The weights of `network`="{self.name}" could not be had from timm '
+                f"({type(error).__name__}: {error}). Name a file with them by "
+                "`weights`."
             ) from error
         before = net.state_dict().keys()
         net.reset_classifier(0)

@@ -347,6 +347,15 @@ def test_neighbors(benchmark, tmp_path, capsys, more):
         assert all(row.keys() >= SCORES for row in rows)
 
 
+def test_neighbors_scale(benchmark, tmp_path):
+    path = tmp_path / "scale.json"
+    benchmark("neighbors_scale").main(["--n", "300", "--json", str(path)])
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    (row,) = kept["results"]["search"]
+    assert row["recall"] == 1.0
+    assert row["peak_memory"] >= row["peak_memory_before"] > 0
+
+
 # ----------------------------------------------------------------- the choice of K
 
 

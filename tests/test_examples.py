@@ -12,7 +12,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 # A few epochs are too few to keep every cluster in use.
-pytestmark = pytest.mark.filterwarnings("ignore:.*clusters are empty:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*clusters (are|were) empty:UserWarning"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,7 @@ def assert_picture(path):
     import matplotlib.pyplot as plt
 
     image = plt.imread(path)
-    assert min(image.shape[:2]) > 500
+    assert min(image.shape[:2]) > 300
     assert np.ptp(image) > 0
 
 
@@ -47,25 +49,29 @@ def run(name, folder, quicker):
 def test_digits(tmp_path, capsys):
     quicker = {
         "load_digits()\n": "load_digits()\nX, y = X[:300], y[:300]\n",
-        "MiCEClustering(n_clusters,": "MiCEClustering(n_clusters, max_epochs=2,",
+        "max_epochs=60": "max_epochs=2",
         "n_init=20": "n_init=2",
-        "n_shown = 16": "n_shown = 4",
+        "n_points=1000": "n_points=50",
     }
     names = run("plot_digits.py", tmp_path, quicker)
-    assert (names["mice"].n_iter_, names["moco"].n_iter_) == (2, 2)
+    assert names["mice"].n_iter_ == 2
     picture = tmp_path / "output" / "digits.png"
     assert_picture(picture)
     printed = capsys.readouterr().out
-    header, *rows, views, last = printed.splitlines()
-    assert header.split() == ["ACC", "NMI", "ARI", "seconds"]
-    assert [row[:20].strip() for row in rows] == list(names["methods"])
+    header, *rows, time, views, drawn, last = printed.splitlines()
+    assert header.split() == ["ACC", "NMI", "ARI"]
+    assert [row[:20].strip() for row in rows] == list(names["partitions"])
     scores = np.array([row[20:].split() for row in rows], dtype=float)
-    assert (scores[:, 0] > 0).all()
-    assert (scores[:, :3] <= 1).all()
+    assert (scores > 0).all()
+    assert (scores <= 1).all()
+    assert time.startswith("Both fits took ")
     # As the prose has it, digits are tilted and not mirrored.
     assert "affine=(10.0, 10.0)" in views
     assert "flip=False" in views
-    assert str(picture) in last
+    assert str(picture) in drawn
+    page = tmp_path / "output" / "digits.html"
+    assert str(page) in last
+    assert "Handwritten digits" in page.read_text(encoding="utf-8")
 
 
 def test_search(tmp_path, capsys):
@@ -82,7 +88,12 @@ def test_search(tmp_path, capsys):
     # As the prose has it, the ELBO picks a small temperature, trained or not.
     elbo = search.cv_results_["mean_test_elbo"]
     assert search.cv_results_["params"][elbo.argmax()]["tau"] == 0.3
-    assert f"{search.best_score_:.3f}" in capsys.readouterr().out
+    best, header, *rows, last = capsys.readouterr().out.splitlines()
+    assert f"{search.best_score_:.3f}" in best
+    assert header.split() == ["tau", "kappa", "acc", "silhouette", "elbo"]
+    table = np.array([row.split() for row in rows], dtype=float)
+    assert table[:, 2].max() == pytest.approx(search.best_score_, abs=1e-3)
+    assert "search.png" in last
 
 
 def test_photographs(tmp_path, capsys, monkeypatch):

@@ -22,7 +22,8 @@ HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 # it imports a file that has one.
 IMPORTS = {
     "": "_classification_em _mice _moco _persistence _spherical_kmeans ablations "
-    "augmentation backbones datasets features metrics model_selection recipes",
+    "augmentation backbones datasets features inspection metrics model_selection "
+    "recipes",
     # estimators
     "_mice": "torch _base _classification_em _constraints _engine",
     "_moco": "_base",
@@ -50,9 +51,22 @@ IMPORTS = {
     "datasets._decoding": "",
     "features": "torch _check_input _constraints _device _engine.ambient _engine.data "
     "_engine.storage _pretrained _progress_bar datasets._decoding",
+    # what people look at
+    "inspection": "inspection._confusion inspection._embedding inspection._gallery "
+    "inspection._report inspection._training",
+    "inspection._confusion": "_engine.arrays inspection._drawing metrics",
+    "inspection._drawing": "metrics",
+    "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
+    "inspection._gallery": "torch _constraints _engine.arrays _engine.data "
+    "inspection._drawing metrics",
+    "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "",
     "model_selection": "_progress_bar _constraints metrics",
     "recipes": "augmentation backbones",
+    "inspection._reading": "",
+    "inspection._report": "_engine.arrays _engine.storage metrics "
+    "inspection._reading inspection._thumbnails",
+    "inspection._thumbnails": "torch _engine.data",
     # the command line, which nothing imports
     "__main__": "cli",
     "cli": "_cli.commands",
@@ -79,7 +93,8 @@ IMPORTS = {
     "_engine.inference": "torch _engine.attention _engine.model",
     "_engine.invariances": "torch _engine.data _engine.geometry",
     "_engine.model": "torch _engine.objective",
-    "_engine.neighbors": "torch _engine.data",
+    "_engine.nearest": "",
+    "_engine.neighbors": "torch _engine.data _engine.nearest",
     "_engine.objective": "torch _engine.attention",
     "_engine.data": "torch _engine.arrays",
     "_engine.storage": "torch safetensors",
@@ -137,10 +152,13 @@ import sk_mice
 seconds = time.perf_counter() - start
 dir(sk_mice)
 from sk_mice import ClassificationEM, SphericalKMeans
-from sk_mice import datasets, metrics, model_selection
+from sk_mice import datasets, inspection, metrics, model_selection
+from sk_mice.inspection import ClusterGalleryDisplay, EmbeddingDisplay
+from sk_mice.inspection import MatchedConfusionDisplay, PosteriorDisplay
+from sk_mice.inspection import TrainingDisplay
 for estimator in ClassificationEM(2), SphericalKMeans(2):
     estimator.fit(np.eye(8)).predict(np.eye(8))
-assert not {"torch", "torchvision", "skorch"} & set(sys.modules)
+assert not {"torch", "torchvision", "skorch", "matplotlib"} & set(sys.modules)
 print(seconds)
 """
 

@@ -12,13 +12,13 @@ import math
 import sys
 
 import literature
-import matplotlib
-import numpy as np
 from _study import study
+from matplotlib import pyplot as plt
 from sklearn.manifold import TSNE
 from skorch.callbacks import Callback
 
 from sk_mice._engine.inference import Inference
+from sk_mice.inspection import EmbeddingDisplay
 from sk_mice.metrics import clustering_accuracy_score, match_labels
 
 
@@ -62,44 +62,19 @@ def moco(task, seed):
         yield epoch, v[:, 0], task.kmeans(v[:, 0], seed)
 
 
-def in_the_plane(embeddings, seed):
+def tsne(n_points, seed):
     # The paper's perplexity is for thousands of points.
-    few = len(embeddings) < 10 * literature.PERPLEXITY
-    tsne = TSNE(
-        perplexity=len(embeddings) // 10 if few else literature.PERPLEXITY,
-        max_iter=250 if len(embeddings) < 100 else 1000,  # 250 are the least
-        init="pca",
-        random_state=seed,
-    )
-    return tsne.fit_transform(embeddings)
+    few = n_points < 10 * literature.PERPLEXITY
+    perplexity = n_points // 10 if few else literature.PERPLEXITY
+    return TSNE(perplexity=perplexity, init="pca", random_state=seed)
 
 
-def draw(panels, classes, path):
-    """Rows: each method by cluster, then by class. Columns: epochs."""
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    n_columns = max(map(len, panels.values()))
-    figure, axes = plt.subplots(
-        2 * len(panels),
-        n_columns,
-        figsize=(3 * n_columns, 6 * len(panels)),
-        squeeze=False,
-    )
-    scale = {"cmap": "tab20", "vmin": classes.min(), "vmax": classes.max()}
-    for i, (name, columns) in enumerate(panels.items()):
-        for j, (epoch, points, labels, acc) in enumerate(columns):
-            for by, colors, axis in (
-                ("cluster", labels, axes[2 * i, j]),
-                ("class", classes, axes[2 * i + 1, j]),
-            ):
-                axis.scatter(*points.T, c=colors, s=2, linewidths=0, **scale)
-                axis.set_title(f"{name}, epoch {epoch} ({100 * acc:.1f}%), by {by}")
-                axis.title.set_fontsize(7)
-                axis.set(xticks=[], yticks=[])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
+def draw(axes, title, **options):
+    """By cluster above, by class below."""
+    display = EmbeddingDisplay.from_predictions(**options, ax=axes[0])
+    display.plot(axes[1], color_by="class")
+    for ax, by in zip(axes, ("cluster", "class"), strict=True):
+        ax.set_title(f"{title}, by {by}", size=8)
 
 
 def main(argv=None):
@@ -107,18 +82,26 @@ def main(argv=None):
     this = study(__doc__, __file__, argv, paper_sets=["cifar10"])
     for task in this.tasks():
         n_points = min(this.scale.points, len(task.X))
-        shown = np.random.RandomState(0).permutation(len(task.X))[:n_points]
         for seed in this.options.seeds:
-            panels = {}
-            for name, fit in (("MiCE", mice), ("MoCo", moco)):
-                panels[name] = []
-                for epoch, embeddings, labels in fit(task, seed):
+            figure, axes = plt.subplots(4, 3, figsize=(12, 16), layout="constrained")
+            for i, (name, fit) in enumerate((("MiCE", mice), ("MoCo", moco))):
+                for j, (epoch, embeddings, labels) in enumerate(fit(task, seed)):
                     acc = clustering_accuracy_score(task.y, labels)
                     this.keep(task, name, {"seed": seed, "epoch": epoch, "acc": acc})
-                    points = in_the_plane(embeddings[shown], seed)
-                    matched = match_labels(task.y, labels)[shown]
-                    panels[name].append((epoch, points, matched, acc))
-            draw(panels, task.y[shown], this.path("png", task, f"seed{seed}"))
+                    draw(
+                        axes[2 * i : 2 * i + 2, j],
+                        f"{name}, epoch {epoch} ({100 * acc:.1f}%)",
+                        X=embeddings,
+                        y_pred=match_labels(task.y, labels),
+                        y_true=task.y,
+                        n_points=n_points,
+                        reducer=tsne(n_points, seed),
+                        random_state=0,
+                    )
+            path = this.path("png", task, f"seed{seed}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, dpi=150)
+            plt.close(figure)
         if task.name == "cifar10":
             print("the paper: ACC after epochs", literature.EMBEDDINGS)
 

@@ -8,32 +8,10 @@ The paper's is of CIFAR-10, after epochs 1 and 1,000.
 
 import sys
 
-import matplotlib
-import numpy as np
 from _study import study
+from matplotlib import pyplot as plt
 
-
-def draw(row, path):
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-    edges = np.linspace(0, 1, len(row["first"]) + 1)
-    for offset, when in ((0.0, "first"), (0.5, "last")):
-        width = 0.45 * np.diff(edges)
-        left.bar(edges[:-1] + offset * np.diff(edges), row[when], width, align="edge")
-    left.legend(["first epoch", "last epoch"])
-    left.set(xlabel="posterior", ylabel="share of its values")
-    right.bar(range(len(row["sizes"])), row["sizes"])
-    right.set(xlabel="cluster", ylabel="images")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
-
-
-def shares(counts):
-    counts = np.asarray(counts)
-    return (counts / counts.sum()).tolist()
+from sk_mice.inspection import PosteriorDisplay
 
 
 def main(argv=None):
@@ -42,13 +20,17 @@ def main(argv=None):
     for task in this.tasks():
         for seed in this.options.seeds:
             model, row = task.row(seed, lambda t=task, s=seed: t.mice(s).fit(t.X))
+            display = PosteriorDisplay.from_estimator(model)
             row |= {
-                "first": shares(model.history_[0]["posterior_counts"]),
-                "last": shares(model.history_[-1]["posterior_counts"]),
+                "first": display.shares[0].tolist(),
+                "last": display.shares[-1].tolist(),
                 "sizes": model.cluster_sizes_.tolist(),
             }
             this.keep(task, "MiCE", row)
-            draw(row, this.path("png", task, f"seed{seed}"))
+            path = this.path("png", task, f"seed{seed}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            display.figure_.savefig(path, dpi=150)
+            plt.close(display.figure_)
 
 
 if __name__ == "__main__":

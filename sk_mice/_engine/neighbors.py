@@ -6,17 +6,18 @@ Krishna, Agglomerative clustering using the concept of mutual nearest neighbourh
 Pattern Recognition 1978).
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from .data import Samples
+from .nearest import nearest_neighbors
 
-__all__ = ["Neighbors", "find_neighbors", "mutual_neighbors", "nearest_neighbors"]
+__all__ = ["Neighbors", "comparable_rows", "find_neighbors", "mutual_neighbors"]
 
 _BATCH = 1024  # samples read at a time
 
@@ -30,10 +31,13 @@ class Neighbors:
     samples : Samples
     table : int64 Tensor of shape (N, M)
         Indices of samples, on the CPU.
+    recall : float
+        Share of the nearest neighbours that the search found.
     """
 
     samples: Samples
     table: Tensor
+    recall: float = 1.0
 
     def draw(self, indices: Tensor, n_views: int, generator: torch.Generator) -> Tensor:
         """Draw a replacement for each view.
@@ -56,30 +60,34 @@ class Neighbors:
         return self.samples[self.table[indices, columns].flatten()]
 
 
-def find_neighbors(samples: Samples, n_neighbors: int) -> Neighbors:
+def find_neighbors(samples: Samples, n_neighbors: int, seed: int = 0) -> Neighbors:
     """Find each sample's mutual neighbours, by cosine of centred values.
 
     Values are compared at the scale of X, images pixel by pixel. This needs a copy of
-    all samples in float32, and its time grows as N^2.
+    all samples in float32.
 
     Parameters
     ----------
     samples : Samples
     n_neighbors : int
         See :func:`mutual_neighbors`; at most N - 1 are used.
+    seed : int, default=0
+        Of a search that is not exact.
 
     Returns
     -------
     Neighbors
     """
-    table = mutual_neighbors(comparable_rows(samples), n_neighbors)
-    return Neighbors(samples, torch.from_numpy(table))
+    table, recall = mutual_neighbors(comparable_rows(samples), n_neighbors, seed)
+    return Neighbors(samples, torch.from_numpy(table), recall)
 
 
 def comparable_rows(samples: Samples) -> np.ndarray:
     """Unit rows (N, F) of the samples' centred values, at the scale of X."""
+    rows = np.empty((len(samples), math.prod(samples.format.shape)), np.float32)
     batches = samples.in_order(_BATCH)
-    rows = torch.cat([batch.flatten(1).cpu() for batch in batches]).numpy()
+    for start, batch in zip(range(0, len(rows), _BATCH), batches, strict=True):
+        rows[start : start + _BATCH] = batch.flatten(1).cpu()
     if samples.format.is_image:
         rows -= rows.mean(axis=0)
     else:  # undo the standardisation, which enlarges features that hardly vary
@@ -88,13 +96,9 @@ def comparable_rows(samples: Samples) -> np.ndarray:
     return normalize(rows, copy=False)
 
 
-def nearest_neighbors(rows: np.ndarray, n_neighbors: int) -> np.ndarray:
-    """Each row's nearest others, nearest first: int64 (N, M)."""
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(rows)
-    return search.kneighbors(return_distance=False)
-
-
-def mutual_neighbors(rows: np.ndarray, n_neighbors: int) -> np.ndarray:
+def mutual_neighbors(
+    rows: np.ndarray, n_neighbors: int, seed: int = 0
+) -> tuple[np.ndarray, float]:
     """Those of each row's nearest rows that have it among theirs.
 
     Parameters
@@ -102,15 +106,19 @@ def mutual_neighbors(rows: np.ndarray, n_neighbors: int) -> np.ndarray:
     rows : ndarray of shape (N, F)
     n_neighbors : int
         M, how many of the nearest are looked at; at most N - 1.
+    seed : int, default=0
+        Of a search that is not exact.
 
     Returns
     -------
-    int64 ndarray of shape (N, M)
+    table : int64 ndarray of shape (N, M)
         The mutual neighbours of each row, nearest first, and over again until there are
         M; the row itself where there are none.
+    recall : float
+        See :func:`nearest_neighbors`.
     """
     n_neighbors = min(n_neighbors, len(rows) - 1)
-    nearest = nearest_neighbors(rows, n_neighbors)
+    nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
     own = np.arange(len(rows))[:, None]
     mutual = np.stack(
         [(nearest[column] == own).any(axis=1) for column in nearest.T], axis=1
@@ -120,4 +128,4 @@ def mutual_neighbors(rows: np.ndarray, n_neighbors: int) -> np.ndarray:
     counts = mutual.sum(axis=1, keepdims=True)
     nearest = np.where(counts > 0, nearest, own)
     repeated = np.arange(n_neighbors) % np.maximum(counts, 1)
-    return np.take_along_axis(nearest, repeated, axis=1)
+    return np.take_along_axis(nearest, repeated, axis=1), recall

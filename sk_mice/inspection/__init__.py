@@ -1,7 +1,10 @@
-"""Clusters as people look at them: a page to browse.
+"""Clusters as people look at them: displays, and a page to browse.
 
-The names are imported when they are first used, as the libraries that draw need not be
-installed.
+Displays follow scikit-learn's conventions: each has ``from_estimator``, most have
+``from_predictions``, and ``plot(ax=None)`` draws once more. As in scikit-learn, `y` and
+`y_true` are classes, which may be numbers or names, and `y_pred` are clusters. The
+names are imported when they are first used (SPEC 1), and the libraries that draw with
+them.
 """
 
 import importlib
@@ -9,12 +12,28 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ._confusion import MatchedConfusionDisplay
+    from ._embedding import EmbeddingDisplay
+    from ._gallery import ClusterGalleryDisplay
     from ._report import write_report
+    from ._training import PosteriorDisplay, TrainingDisplay
 
-__all__ = ["write_report"]
+__all__ = [
+    "ClusterGalleryDisplay",
+    "EmbeddingDisplay",
+    "MatchedConfusionDisplay",
+    "PosteriorDisplay",
+    "TrainingDisplay",
+    "write_report",
+]
 
 # Each class and function, and its module.
 _OBJECTS = {
+    "ClusterGalleryDisplay": "._gallery",
+    "EmbeddingDisplay": "._embedding",
+    "MatchedConfusionDisplay": "._confusion",
+    "PosteriorDisplay": "._training",
+    "TrainingDisplay": "._training",
     "write_report": "._report",
 }
 

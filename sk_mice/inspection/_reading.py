@@ -4,6 +4,7 @@ from bisect import bisect
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import is_clusterer
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline
@@ -12,13 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
 STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
-DOUBTFUL = 0.5  # agreement of an image that is called unsure
+PURE = 0.8  # share of the most frequent class, where classes are known
 SMALL_SHARE, LARGE_SHARE = 0.25, 3.0  # times an even share of the samples
 SHARED = 0.2  # least share of the views in a second cluster
-SHARED_MEMBERS = 0.05  # of the smaller of two clusters, at least
+SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
 
 # What the confidence of a sample is.
-OF_VIEWS = "the share of its random views or nearest neighbours in its cluster"
+OF_VIEWS = "the share of its random views that stay in its cluster"
 OF_NEIGHBORS = f"the share of its {N_NEIGHBORS} nearest neighbours in its cluster"
 GIVEN = "the confidence that was passed to the report"
 
@@ -35,7 +36,6 @@ class Reading:
     embeddings: np.ndarray  # (N, D) unit rows
     n_clusters: int
     meaning: str  # of the confidence
-    unit: str  # what the shares count
 
     @property
     def sizes(self) -> np.ndarray:
@@ -63,7 +63,7 @@ class Doubt:
 def check_model(model):
     """The first step and the clusterer of a model, TypeError if there is none."""
     first, last = (model[0], model[-1]) if isinstance(model, Pipeline) else [model] * 2
-    if not is_clusterer(last):
+    if not hasattr(last, "__sklearn_tags__") or not is_clusterer(last):
         raise TypeError(
             "`model` must be a fitted clusterer, or a pipeline whose last step is one; "
             f"got {model!r}."
@@ -78,19 +78,17 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     steps = isinstance(model, Pipeline) and len(model) > 1
     features = model[:-1].transform(X) if steps else X
     labels, n_clusters = _labels(last, features)
-    has_views = hasattr(last, "agreement")
-    embeddings = last.transform(features) if has_views else np.asarray(features)
+    has_agreement = hasattr(last, "agreement")
+    embeddings = last.transform(features) if has_agreement else _numbers(features)
     embeddings = normalize(embeddings.reshape(len(labels), -1).astype(np.float32))
 
-    meaning, unit = OF_VIEWS if has_views else GIVEN, "views"
+    meaning = _meaning(last, confidence)
     if confidence is not None and confidence.ndim == 2:
         shares = confidence
-    elif confidence is None and has_views:
+    elif confidence is None and has_agreement:
         shares = last.agreement(features, random_state=random_state)
     else:
         shares = _shares_of_neighbors(embeddings, labels, n_clusters)
-        meaning = OF_NEIGHBORS if confidence is None else GIVEN
-        unit = "nearest neighbours"
     if shares.shape[1] < n_clusters:
         raise ValueError(
             f"`confidence` must have a column for each of {n_clusters} clusters; got "
@@ -106,8 +104,22 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     second, second_share = _second(shares, posterior, labels)
     order = np.lexsort((-posterior[rows, labels], -own))
     return Reading(
-        labels, own, second, second_share, order, embeddings, n_clusters, meaning, unit
+        labels, own, second, second_share, order, embeddings, n_clusters, meaning
     )
+
+
+def _numbers(features):
+    return features.toarray() if issparse(features) else np.asarray(features)
+
+
+def _meaning(clusterer, confidence) -> str:
+    """What the confidence is, in words."""
+    if not hasattr(clusterer, "agreement"):
+        return OF_NEIGHBORS if confidence is None else GIVEN
+    if confidence is not None and confidence.ndim == 1:
+        return GIVEN
+    has_views = clusterer._format.is_image and clusterer.augmentation_ is not None
+    return OF_VIEWS if has_views else OF_NEIGHBORS
 
 
 def _labels(clusterer, features):
@@ -173,11 +185,12 @@ def fair_sample(labels, n_samples, rng) -> np.ndarray:
 # ------------------------------------------------------------------------- doubts
 
 
-def doubts(reading: Reading, noun: str = "images") -> list[Doubt]:
+def doubts(reading: Reading, noun: str = "images", y=None) -> list[Doubt]:
     """What a reader should look at before trusting the clusters."""
     found = [
         *_doubts_of_sizes(reading, noun),
-        *_doubts_of_confidence(reading, noun),
+        *_doubts_of_confidence(reading),
+        *([] if y is None else _doubts_of_classes(reading, noun, y)),
         *_doubts_of_pairs(reading, noun),
     ]
     return [doubt for doubt in found if doubt.clusters]
@@ -202,12 +215,27 @@ def _doubts_of_sizes(reading, noun):
     )
 
 
-def _doubts_of_confidence(reading, noun):
+def _doubts_of_confidence(reading):
     means = reading.means
     unsure = (reading.sizes > 0) & (means < UNSURE)
     yield Doubt(
         f"{_some(unsure)} unsure: the mean agreement is below {UNSURE:.0%}.",
         [(f"{means[k]:.0%}", k, k) for k in np.flatnonzero(unsure).tolist()],
+    )
+
+
+def _doubts_of_classes(reading, noun, y):
+    """Clusters without a class that most samples have."""
+    classes, codes = np.unique(y, return_inverse=True)
+    counts = np.zeros((reading.n_clusters, len(classes)), np.int64)
+    np.add.at(counts, (reading.labels, codes), 1)
+    most = counts.max(axis=1) / np.maximum(reading.sizes, 1)
+    several = (reading.sizes > 0) & (most < PURE)
+    n = int(several.sum())
+    yield Doubt(
+        f"{'One cluster holds' if n == 1 else f'{n} clusters hold'} several classes: "
+        f"fewer than {PURE:.0%} of the {noun} are of one class.",
+        [(f"{most[k]:.0%}", k, f"{k}/other") for k in np.flatnonzero(several).tolist()],
     )
 
 
@@ -222,9 +250,12 @@ def _doubts_of_pairs(reading, noun):
         np.triu(both >= np.maximum(2, SHARED_MEMBERS * smaller), 1) & (smaller > 0)
     )
     pairs = sorted(pairs.tolist(), key=lambda pair: -both[tuple(pair)])
+    # The cluster with more of the samples first: its gallery is opened.
+    pairs = [(a, b) if counts[a, b] >= counts[b, a] else (b, a) for a, b in pairs]
+    unit = "views" if reading.meaning == OF_VIEWS else "nearest neighbours"
     yield Doubt(
-        f"{'Two clusters share' if len(pairs) == 1 else 'Some clusters share'} members: "
-        f"at least {SHARED:.0%} of the {reading.unit} of some {noun} fall into the other.",
+        f"{'Two' if len(pairs) == 1 else 'Some'} clusters share members: of some "
+        f"{noun}, at least {SHARED:.0%} of the {unit} are in the other cluster.",
         [(f"and {b}: {both[a, b]:,} {noun}", a, f"{a}/between/{b}") for a, b in pairs],
     )
 

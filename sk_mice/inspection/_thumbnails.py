@@ -16,7 +16,7 @@ PER_SHEET = COLUMNS * 16
 # Pixels of the longer side of a thumbnail: of few images, and of many.
 LARGE, SMALL, FEW = 96, 64, 2500
 LOSSLESS_SIDE = 16  # up to here, pixels can be seen one by one
-QUALITIES = (85, 70, 50, 30, 15)
+QUALITIES = (85, 70, 50, 30, 10, 1)
 BUDGET = 18e6  # bytes of all sheets; as text they are a third longer
 RESIZED_AT_ONCE = 64
 

@@ -133,7 +133,7 @@ function recall() {
 
 function showEdits() {
   const edit = edits.at(-1);
-  $("undo").hidden = !edit;
+  $("edits").hidden = !edit;
   $("edits-note").textContent = !edit ? "" : "merge" in edit
     ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
     : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}`;
@@ -165,7 +165,7 @@ function download(name, rows) {
   make("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
-$("download").onclick = () => download("clusters.csv", data.labels.keys());
+for (const id of ["download", "download-edited"]) $(id).onclick = () => download("clusters.csv", data.labels.keys());
 
 // --------------------------------------------------------------------- galleries
 
@@ -328,7 +328,8 @@ function showMembers(k, filter, second, most) {
     rows.sort((a, b) => marginOf(a) - marginOf(b) || rank[b] - rank[a]);
   }
   $("seconds").replaceChildren(...chips);
-  $("shown-note").textContent = rows.length ? count(rows.length) : `No ${NOUN}`;
+  const marked = most && filter !== "other" ? `; outlined: not ${visible(data.classes[most.y])}` : "";
+  $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
   const caption = { doubtful: (i) => percent(data.confidence[i]), between: (i) => `or ${clusterName(secondOf(i)).replace(/^Cluster /, "")}`,
     other: (i) => visible(data.classes[data.y[i]]) }[filter];
   fillGallery($("gallery"), rows, { caption, mark: (i) => Boolean(most) && filter !== "other" && data.y[i] !== most.y });
@@ -355,9 +356,9 @@ function openDetail(i, rows = []) {
 }
 $("detail-close").onclick = () => $("detail").close();
 $("detail").addEventListener("click", (event) => { if (event.target === $("detail")) $("detail").close(); });
-$("detail").addEventListener("keydown", (event) => {
+document.addEventListener("keydown", (event) => {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (!step || event.target.closest(".thumb") || !opened) return;
+  if (!step || !$("detail").open || event.target.closest?.(".thumb")) return;
   const place = opened.rows.indexOf(opened.i), next = place < 0 ? undefined : opened.rows[place + step];
   if (next !== undefined) openDetail(next, opened.rows);
 });
@@ -477,21 +478,27 @@ const CURVES = [
 ];
 async function showTraining() {
   const stages = [...new Set(data.history.map((row) => row.stage))];
-  $("stages-note").textContent = stages.length > 1 ? " The first stage learns features without clusters; the line marks where clusters begin." : "";
+  $("stages-note").textContent = stages.length > 1 ? " The first stage, dotted, learns features without clusters; its ELBO is at another scale." : "";
   const Plotly = await withPlotly();
-  const start = data.history.findIndex((row) => row.stage !== stages[0]);
   $("curves").replaceChildren();
   for (const [key, text, wanted] of CURVES) {
-    const points = data.history.map((row, n) => [n + 1, row]).filter(([, row]) => key in row && wanted(row));
+    const points = data.history.map((row, n) => ({ ...row, epoch: n + 1 })).filter((row) => key in row && wanted(row));
     if (!points.length) continue;
+    const traces = stages.map((stage) => {
+      const own = points.filter((row) => row.stage === stage);
+      return { type: "scatter", mode: own.length > 2 ? "lines" : "lines+markers", x: own.map((row) => row.epoch), y: own.map((row) => row[key]),
+        line: { color: styleOf("accent"), width: 2, dash: stage === "moco" ? "dot" : "solid" }, marker: { color: styleOf("accent"), size: 7 },
+        hovertemplate: `epoch %{x}: %{y:${key === "elbo" ? ".3f" : ".1%"}}<extra></extra>` };
+    });
     const box = make("div", { className: "plot", aria: { role: "img", label: `${text}, by epoch` } });
     $("curves").append(make("div", {}, make("h2", {}, text), box));
     const axis = { gridcolor: styleOf("line"), zeroline: false, automargin: true };
-    const line = start > 0 && key === "elbo" ? [{ type: "line", x0: start + 0.5, x1: start + 0.5, yref: "paper", y0: 0, y1: 1, line: { color: styleOf("soft"), width: 1, dash: "dot" } }] : [];
-    await Plotly.newPlot(box, [{ type: "scatter", mode: points.length > 1 ? "lines" : "markers", x: points.map(([n]) => n), y: points.map(([, row]) => row[key]),
-      line: { color: styleOf("accent"), width: 2 }, marker: { color: styleOf("accent") }, hovertemplate: "epoch %{x}: %{y:.4~f}<extra></extra>" }],
-      layout({ margin: { l: 56, r: 20, t: 16, b: 44 }, xaxis: { ...axis, title: { text: "Epoch" } }, yaxis: { ...axis, tickformat: key === "elbo" ? "" : ".0%" }, shapes: line, dragmode: false }),
-      { ...CONFIG, scrollZoom: false });
+    const few = data.history.length <= 10 ? { dtick: 1 } : {};
+    await Plotly.newPlot(box, traces, layout({
+      margin: { l: 56, r: 20, t: 16, b: 48 }, dragmode: false,
+      xaxis: { ...axis, ...few, range: [0.5, data.history.length + 0.5], title: { text: "Epoch", font: { size: 13 }, standoff: 8 } },
+      yaxis: { ...axis, tickformat: key === "elbo" ? "" : "~%" },
+    }), { ...CONFIG, scrollZoom: false });
   }
 }
 

@@ -1,0 +1,164 @@
+"""Classes and clusters after the best matching."""
+
+import math
+
+import numpy as np
+
+from .._engine.arrays import plain_array
+from ..metrics import _matching
+from ._drawing import clusters_of, one_each, panels, pyplot, text_size
+
+MOST_CELLS = 20  # classes or clusters, up to which counts are written
+SMALLEST_TEXT = 4  # points, below which some names are left out
+
+
+class MatchedConfusionDisplay:
+    """Counts of classes and clusters, the best match of each class on the diagonal.
+
+    The title has the ACC, the share of samples on the diagonal. Classes without a
+    cluster, or clusters without a class, come last. Create it with `from_estimator` or
+    `from_predictions`.
+
+    Parameters
+    ----------
+    confusion_matrix : ndarray of shape (n_classes, n_clusters)
+        Counts, in the order of the names.
+    classes : list of n_classes names
+    clusters : list of n_clusters names
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    See Also
+    --------
+    sk_mice.metrics.clustering_accuracy_score : The ACC.
+    sk_mice.metrics.match_labels : Clusters by the names of their classes.
+
+    Examples
+    --------
+    >>> from sk_mice.inspection import MatchedConfusionDisplay
+    >>> display = MatchedConfusionDisplay.from_predictions(
+    ...     ["cat", "cat", "dog", "dog", "dog"], [1, 1, 0, 0, 1]
+    ... )
+    >>> display.confusion_matrix
+    array([[2, 0],
+           [1, 2]])
+    >>> display.ax_.get_title()
+    'ACC 0.800: 5 samples, 2 clusters, 2 classes'
+    """
+
+    def __init__(self, confusion_matrix, *, classes, clusters):
+        self.confusion_matrix = confusion_matrix
+        self.classes = classes
+        self.clusters = clusters
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y, *, ax=None, cmap="Blues"):
+        """Compare the clusters that an estimator predicts with classes.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted, with `predict`.
+        X : array-like of N samples
+            As the estimator takes them.
+        y : array-like of shape (N,)
+            Classes.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="Blues"
+            Of the share of a class, from 0 to 1. Choose one whose luminance rises or
+            falls throughout.
+
+        Returns
+        -------
+        MatchedConfusionDisplay
+
+        Raises
+        ------
+        ValueError, TypeError
+            If `y` is not of the length of X, or if the estimator cannot predict.
+        """
+        pyplot()
+        X = plain_array(X, "X")
+        y = one_each(y, len(X), "y")
+        return cls.from_predictions(y, clusters_of(estimator, X), ax=ax, cmap=cmap)
+
+    @classmethod
+    def from_predictions(cls, y_true, y_pred, *, ax=None, cmap="Blues"):
+        """Compare given clusters with classes.
+
+        Parameters
+        ----------
+        y_true, y_pred : array-like of shape (N,)
+            Classes and clusters.
+        ax, cmap
+            As in `from_estimator`.
+
+        Returns
+        -------
+        MatchedConfusionDisplay
+
+        Raises
+        ------
+        ValueError
+            If the two differ in length, or are empty.
+        """
+        pyplot()
+        classes, clusters, _, counts, (rows, columns) = _matching(y_true, y_pred)
+        rows = [*rows, *np.setdiff1d(np.arange(len(classes)), rows)]
+        columns = [*columns, *np.setdiff1d(np.arange(len(clusters)), columns)]
+        display = cls(
+            counts[np.ix_(rows, columns)],
+            classes=classes[rows].tolist(),
+            clusters=clusters[columns].tolist(),
+        )
+        return display.plot(ax, cmap=cmap)
+
+    def plot(self, ax=None, *, cmap="Blues"):
+        """Draw the matrix; the counts are written for up to 20 classes and clusters.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="Blues"
+            As in `from_estimator`.
+
+        Returns
+        -------
+        self
+        """
+        counts = self.confusion_matrix
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        height, width = np.clip(0.5 * np.array(counts.shape), 4, 14)
+        self.figure_, (ax,) = panels(ax, 1, (width + 2, height))
+        self.ax_ = ax
+        size = text_size(ax, *counts.shape)
+        image = ax.imshow(shares, cmap=cmap, vmin=0, vmax=1)
+        step = math.ceil(SMALLEST_TEXT / size)
+        for axis, names in ((ax.yaxis, self.classes), (ax.xaxis, self.clusters)):
+            places = range(0, len(names), step)
+            axis.set_ticks(places, names[::step], size=max(size, SMALLEST_TEXT))
+        if max(len(str(name)) for name in self.clusters) > 2:
+            ax.tick_params("x", rotation=90)
+        if max(counts.shape) <= MOST_CELLS:
+            for place in np.argwhere(counts):
+                _write(ax, image, place, counts, shares, min(9, size))
+        ax.figure.colorbar(image, ax=ax, label="share of the class", shrink=0.8)
+        acc = np.trace(counts) / counts.sum()
+        n_classes, n_clusters = counts.shape
+        of = f"{counts.sum():,} samples, {n_clusters} clusters, {n_classes} classes"
+        ax.set(xlabel="cluster", ylabel="class", title=f"ACC {acc:.3f}: {of}")
+        return self
+
+
+def _write(ax, image, place, counts, shares, size):
+    """Write a count in black or white, whichever its cell makes legible."""
+    i, j = place
+    luminance = image.cmap(image.norm(shares[i, j]))[:3] @ np.array([0.2, 0.7, 0.1])
+    colour = "black" if luminance > 0.5 else "white"
+    style = {"ha": "center", "va": "center", "size": size, "color": colour}
+    ax.text(j, i, f"{counts[i, j]}", **style)

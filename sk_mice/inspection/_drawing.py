@@ -1,0 +1,74 @@
+"""What the displays share: panels, colours, sizes of text, checks."""
+
+import numpy as np
+
+from ..metrics import _as_array
+
+LARGEST_TEXT = 10  # points
+
+
+def pyplot():
+    """matplotlib.pyplot, or an ImportError that names the extra."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            'The displays need matplotlib: pip install "sk-mice[plot]".'
+        ) from error
+    return plt
+
+
+def panels(ax, n, size, **options):
+    """Return n Axes: those given, or of a new figure; `options` are of `subplots`."""
+    plt = pyplot()
+    if ax is None:
+        figure, axes = plt.subplots(figsize=size, layout="constrained", **options)
+        return figure, np.atleast_1d(axes)
+    axes = np.atleast_1d(np.asarray(ax, dtype=object))
+    if axes.shape != (n,) or not all(isinstance(one, plt.Axes) for one in axes):
+        what = "a matplotlib Axes" if n == 1 else f"{n} matplotlib Axes in a list"
+        raise ValueError(f"`ax` must be {what}; got {ax!r}.")
+    return axes[0].figure, axes
+
+
+def shades(n, cmap):
+    """N colours of a map, without its faint end: yellow on white in viridis."""
+    return pyplot().get_cmap(cmap)(np.linspace(0, 0.85, n))
+
+
+def text_size(ax, n_lines, n_columns=1):
+    """Points of text in cells of equal sides, so many below and beside each other."""
+    figure, place = ax.figure.get_size_inches(), ax.get_position()
+    side = min(place.height * figure[1] / n_lines, place.width * figure[0] / n_columns)
+    return min(LARGEST_TEXT, 0.75 * 72 * side)
+
+
+def one_each(values, n, name):
+    """Values of shape (n,), one for each sample; None stays None."""
+    if values is None:
+        return None
+    values = _as_array(values)
+    if values.shape != (n,):
+        raise ValueError(
+            f"`{name}` must have a value for each of the {n} samples; got shape "
+            f"{values.shape}."
+        )
+    return values
+
+
+def clusters_of(estimator, X):
+    """Clusters that an estimator predicts, or a TypeError if it cannot."""
+    if not hasattr(estimator, "predict"):
+        raise TypeError(f"`estimator` must have `predict`; got {estimator!r}.")
+    return estimator.predict(X)
+
+
+def history_of(estimator):
+    """The history of a fitted estimator, or a TypeError if it has none."""
+    history = getattr(estimator, "history_", None)
+    if history is None:
+        raise TypeError(
+            "`estimator` must be a fitted MiCEClustering or MoCo, with `history_`; got "
+            f"{estimator!r}."
+        )
+    return history

@@ -1,0 +1,300 @@
+"""A map of embeddings in two dimensions."""
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.manifold import TSNE
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import HasMethods, StrOptions, validate_params
+
+from .._constraints import Count
+from .._engine.arrays import plain_array
+from ..metrics import _encode, _space_of
+from ._drawing import one_each, panels, pyplot, shades
+
+MARKERS = "os^DvPX<"
+MANY = 20  # groups, beyond which their names are smaller
+_CONSTRAINTS = {
+    "n_points": [Count(3)],
+    "reducer": [HasMethods(["fit_transform"]), None],
+    "random_state": ["random_state"],
+    "color_by": [StrOptions({"cluster", "class"}), None],
+}
+
+
+class EmbeddingDisplay:
+    """A map of embeddings in two dimensions, by cluster or by class.
+
+    Every group has its name on the map, its own colour, in order of luminance, and
+    a marker, so that the map can be read in grey. Create it with `from_estimator` or
+    `from_predictions`.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n, 2)
+        Places of the samples that are shown.
+    indices : ndarray of shape (n,)
+        Their places in X.
+    n_samples : int
+        N, of which the n are a sample.
+    y_pred, y_true : ndarrays of shape (n,), default=None
+        Their clusters and classes, at least one of them.
+    reducer_name : str, default="t-SNE"
+        How the points were found, for the title.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    See Also
+    --------
+    ClusterGalleryDisplay : What is in the clusters.
+
+    Notes
+    -----
+    t-SNE keeps neighbours together. The sizes of groups on the map, and the distances
+    between them, mean little.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sk_mice import SphericalKMeans
+    >>> from sk_mice.inspection import EmbeddingDisplay
+    >>> X, y = load_iris(return_X_y=True)
+    >>> skm = SphericalKMeans(3, random_state=0).fit(X)
+    >>> display = EmbeddingDisplay.from_estimator(skm, X, y, n_points=60)
+    >>> display.points.shape
+    (60, 2)
+    >>> display.plot(color_by="class").ax_.get_title()
+    't-SNE of 60 of 150 samples, by class'
+    """
+
+    def __init__(
+        self,
+        *,
+        points,
+        indices,
+        n_samples,
+        y_pred=None,
+        y_true=None,
+        reducer_name="t-SNE",
+    ):
+        self.points = points
+        self.indices = indices
+        self.n_samples = n_samples
+        self.y_pred = y_pred
+        self.y_true = y_true
+        self.reducer_name = reducer_name
+
+    @classmethod
+    @validate_params(_CONSTRAINTS, prefer_skip_nested_validation=True)
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y=None,
+        *,
+        n_points=2000,
+        reducer=None,
+        random_state=0,
+        color_by=None,
+        ax=None,
+        cmap="viridis",
+    ):
+        """Map the embeddings of an estimator.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted. `transform` gives the embeddings; without it, or if it gives
+            distances to `cluster_centers_`, the input of the estimator is mapped.
+            `predict` gives the clusters.
+        X : array-like of N samples
+            As the estimator takes them.
+        y : array-like of shape (N,), default=None
+            Classes; needed if the estimator has no `predict`.
+        n_points : int, default=2000
+            Samples on the map, at most: a random choice of each cluster (of each class
+            if there are no clusters) in proportion to its size, at least one of each.
+        reducer : transformer, default=None
+            What maps embeddings to two dimensions by `fit_transform`; it is cloned.
+            None is t-SNE of a perplexity of 30, less for under 100 points. Embeddings
+            in two dimensions are drawn as they are.
+        random_state : int, RandomState or None, default=0
+            Of the choice of samples and of t-SNE.
+        color_by : {"cluster", "class"}, default=None
+            What a group is: clusters if None and there are any.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="viridis"
+            Choose one whose luminance rises or falls throughout. The last 15% are not
+            used, because yellow is faint on white.
+
+        Returns
+        -------
+        EmbeddingDisplay
+
+        Raises
+        ------
+        ValueError
+            If there are no groups, or not those of `color_by`; if `y` is not of the
+            length of X; if all embeddings are equal.
+        """
+        pyplot()
+        X = plain_array(X, "X")
+        y = one_each(y, len(X), "y")
+        clusters = estimator.predict(X) if hasattr(estimator, "predict") else None
+        _check_groups(color_by, clusters, y)
+        return cls.from_predictions(
+            _space_of(estimator, X),
+            clusters,
+            y_true=y,
+            n_points=n_points,
+            reducer=reducer,
+            random_state=random_state,
+            color_by=color_by,
+            ax=ax,
+            cmap=cmap,
+        )
+
+    @classmethod
+    @validate_params(_CONSTRAINTS, prefer_skip_nested_validation=True)
+    def from_predictions(
+        cls,
+        X,
+        y_pred=None,
+        *,
+        y_true=None,
+        n_points=2000,
+        reducer=None,
+        random_state=0,
+        color_by=None,
+        ax=None,
+        cmap="viridis",
+    ):
+        """Map given embeddings.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+            Embeddings, D of at least 2.
+        y_pred, y_true : array-like of shape (N,), default=None
+            Clusters and classes, at least one of them.
+        n_points, reducer, random_state, color_by, ax, cmap
+            As in `from_estimator`.
+
+        Returns
+        -------
+        EmbeddingDisplay
+
+        Raises
+        ------
+        ValueError
+            As in `from_estimator`.
+        """
+        pyplot()
+        X = check_array(plain_array(X, "X"), ensure_min_features=2)
+        y_pred = one_each(y_pred, len(X), "y_pred")
+        y_true = one_each(y_true, len(X), "y_true")
+        _check_groups(color_by, y_pred, y_true)
+        rng = check_random_state(random_state)
+        indices = _fair_choice(y_true if y_pred is None else y_pred, n_points, rng)
+        points, reducer_name = _in_the_plane(X[indices], reducer, rng)
+        display = cls(
+            points=points,
+            indices=indices,
+            n_samples=len(X),
+            y_pred=None if y_pred is None else y_pred[indices],
+            y_true=None if y_true is None else y_true[indices],
+            reducer_name=reducer_name,
+        )
+        return display.plot(ax, color_by=color_by, cmap=cmap)
+
+    def plot(self, ax=None, *, color_by=None, cmap="viridis"):
+        """Draw the map.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        color_by : {"cluster", "class"}, default=None
+            What a group is: clusters if None and there are any.
+        cmap : str or Colormap, default="viridis"
+            As in `from_estimator`.
+
+        Returns
+        -------
+        self
+        """
+        by = _check_groups(color_by, self.y_pred, self.y_true)
+        groups, codes = _encode(self.y_pred if by == "cluster" else self.y_true)
+        self.figure_, (ax,) = panels(ax, 1, (7, 7))
+        self.ax_ = ax
+        size = np.clip(20_000 / len(self.points), 6, 30)
+        for k, colour in enumerate(shades(len(groups), cmap)):
+            marker = MARKERS[k % len(MARKERS)]
+            own = self.points[codes == k]
+            ax.scatter(*own.T, s=size, color=colour, marker=marker, linewidths=0)
+        for k, group in enumerate(groups):
+            _label(ax, group, np.median(self.points[codes == k], axis=0), len(groups))
+        of = "" if len(codes) == self.n_samples else f" of {self.n_samples:,}"
+        title = f"{self.reducer_name} of {len(codes):,}{of} samples, by {by}"
+        ax.set(xticks=[], yticks=[], title=title)
+        return self
+
+
+def _check_groups(color_by, clusters, classes):
+    """Return "cluster" or "class", or raise ValueError if there are none of them."""
+    there = {"cluster": clusters is not None, "class": classes is not None}
+    if not any(there.values()):
+        raise ValueError(
+            "A map needs clusters or classes (`y`, `y_true`); got neither."
+        )
+    if color_by is None:
+        return "cluster" if there["cluster"] else "class"
+    if not there.get(color_by):
+        known = [name for name in there if there[name]]
+        raise ValueError(f"`color_by` must be one of {known} here; got {color_by!r}.")
+    return color_by
+
+
+def _fair_choice(groups, n, rng):
+    """Sorted indices of n samples, or a few more, of each group in proportion."""
+    _, codes = _encode(groups)
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    sizes = np.bincount(codes)
+    ranks = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # The first of each group has 0 and is chosen before all that are not first.
+    shares = ranks / np.repeat(sizes, sizes)
+    return np.sort(order[np.argsort(shares, kind="stable")[:n]])
+
+
+def _in_the_plane(X, reducer, rng):
+    """Points (n, 2), and the name of what found them."""
+    if X.shape[1] == 2 and reducer is None:
+        return X, "Map"
+    if not np.ptp(X, axis=0).any():
+        raise ValueError(
+            f"A map needs embeddings that differ; got {len(X)} equal ones."
+        )
+    if reducer is None:
+        perplexity = min(30, (len(X) - 1) / 3)
+        seed = rng.randint(2**31 - 1)
+        tsne = TSNE(perplexity=perplexity, init="pca", random_state=seed)
+        return tsne.fit_transform(X), "t-SNE"
+    points = np.asarray(clone(reducer).fit_transform(X))
+    if points.shape != (len(X), 2):
+        raise ValueError(
+            f"`reducer` must give points of shape {(len(X), 2)}; got {points.shape}."
+        )
+    return points, type(reducer).__name__.replace("TSNE", "t-SNE")
+
+
+def _label(ax, text, place, n):
+    from matplotlib.patheffects import withStroke
+
+    halo = [withStroke(linewidth=2.5, foreground="white")]
+    size = {"size": 12 if n <= MANY else 8, "weight": "bold"}
+    align = {"ha": "center", "va": "center"}
+    ax.annotate(str(text), place, path_effects=halo, **size, **align)

@@ -1,0 +1,345 @@
+"""A gallery: a row of images for each cluster."""
+
+import math
+
+import numpy as np
+from sklearn.utils._param_validation import validate_params
+
+from .._constraints import Count
+from .._engine.arrays import plain_array
+from ..metrics import _encode
+from ._drawing import clusters_of, one_each, panels, pyplot, text_size
+
+MOST_ROWS = 25  # below each other
+THUMBNAIL = 96  # pixels of the longer side
+CELL = 0.5  # inches of an image's height
+LABEL = 1.5  # inches of the text beside a row
+FRAME = "#d55e00"  # vermilion, which colour-blind eyes tell from grey and blue
+
+
+class ClusterGalleryDisplay:
+    """A row of images for each cluster, the surest first.
+
+    Create it with `from_estimator` or `from_predictions`.
+
+    Parameters
+    ----------
+    images : list of K ndarrays of shape (n, H, W, C)
+        The images shown of each cluster, in [0, 1], C of 1, 3 or 4 (with opacity).
+    indices : list of K ndarrays of shape (n,)
+        Their places in X.
+    clusters : ndarray of shape (K,)
+        Names of the clusters, sorted.
+    sizes : ndarray of shape (K,)
+        Number of samples in each.
+    n_samples : int
+        N.
+    confidence : ndarray of shape (K,), default=None
+        Mean confidence of the samples in each cluster.
+    majority : list of K classes, default=None
+        The most frequent class in each cluster.
+    purity : ndarray of shape (K,), default=None
+        Its share of the cluster.
+    is_other : list of K ndarrays of bool of shape (n,), default=None
+        Whether an image that is shown is of another class.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    See Also
+    --------
+    EmbeddingDisplay : The clusters on a map.
+
+    Examples
+    --------
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.datasets import load_digits
+    >>> from sk_mice.inspection import ClusterGalleryDisplay
+    >>> X, y = load_digits(n_class=3, return_X_y=True)
+    >>> kmeans = KMeans(3, random_state=0).fit(X)
+    >>> display = ClusterGalleryDisplay.from_estimator(kmeans, X, y, image_shape=(8, 8))
+    >>> int(display.sizes.sum()), sorted(display.majority)
+    (537, [0, 1, 2])
+    """
+
+    def __init__(
+        self,
+        *,
+        images,
+        indices,
+        clusters,
+        sizes,
+        n_samples,
+        confidence=None,
+        majority=None,
+        purity=None,
+        is_other=None,
+    ):
+        self.images = images
+        self.indices = indices
+        self.clusters = clusters
+        self.sizes = sizes
+        self.n_samples = n_samples
+        self.confidence = confidence
+        self.majority = majority
+        self.purity = purity
+        self.is_other = is_other
+
+    @classmethod
+    @validate_params({"n_images": [Count(1)]}, prefer_skip_nested_validation=True)
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y=None,
+        *,
+        n_images=10,
+        image_shape=None,
+        ax=None,
+        cmap="gray",
+    ):
+        """Show the clusters that an estimator predicts.
+
+        The largest value of `predict_proba` sorts the images, as it ranks them best.
+        The confidence that is written is the mean of `agreement` in the own cluster,
+        which is on a scale that can be read. If an estimator has only one of the two,
+        that one does both; without either, images come in the order of X.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted, with `predict`.
+        X : array-like of N samples
+            Images in a layout that `MiCEClustering` takes, or flattened ones.
+        y : array-like of shape (N,), default=None
+            Classes, which are written beside the clusters.
+        n_images : int, default=10
+            Images in a row, at most.
+        image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
+            Shape of flattened images; that of the estimator if None.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="gray"
+            Of images with one channel. "gray_r" is black on white.
+
+        Returns
+        -------
+        ClusterGalleryDisplay
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X holds no images, if `y` is not of its length, or if the estimator
+            cannot predict.
+        """
+        pyplot()
+        X = plain_array(X, "X")
+        y = one_each(y, len(X), "y")
+        if image_shape is None:
+            image_shape = getattr(estimator, "image_shape", None)
+        _images(X, [[0]], image_shape)  # refuses vectors before any long work
+        y_pred = clusters_of(estimator, X)
+        confidence = rank_by = None
+        if hasattr(estimator, "predict_proba"):
+            confidence = rank_by = estimator.predict_proba(X).max(axis=1)
+        if hasattr(estimator, "agreement"):
+            confidence = estimator.agreement(X)[np.arange(len(X)), y_pred]
+        return cls.from_predictions(
+            X,
+            y_pred,
+            y_true=y,
+            confidence=confidence,
+            rank_by=rank_by,
+            n_images=n_images,
+            image_shape=image_shape,
+            ax=ax,
+            cmap=cmap,
+        )
+
+    @classmethod
+    @validate_params({"n_images": [Count(1)]}, prefer_skip_nested_validation=True)
+    def from_predictions(
+        cls,
+        X,
+        y_pred,
+        *,
+        y_true=None,
+        confidence=None,
+        rank_by=None,
+        n_images=10,
+        image_shape=None,
+        ax=None,
+        cmap="gray",
+    ):
+        """Show given clusters.
+
+        Parameters
+        ----------
+        X : array-like of N samples
+            As in `from_estimator`.
+        y_pred : array-like of shape (N,)
+            Clusters.
+        y_true : array-like of shape (N,), default=None
+            Classes.
+        confidence : array-like of shape (N,), default=None
+            Confidence of each sample, whose mean is written beside its cluster.
+        rank_by : array-like of shape (N,), default=None
+            What sorts the images, the largest first; `confidence` if None.
+        n_images, image_shape, ax, cmap
+            As in `from_estimator`.
+
+        Returns
+        -------
+        ClusterGalleryDisplay
+
+        Raises
+        ------
+        ValueError
+            As in `from_estimator`.
+        """
+        pyplot()
+        X = plain_array(X, "X")
+        n = len(X)
+        clusters, codes = _encode(one_each(y_pred, n, "y_pred"))
+        y_true = one_each(y_true, n, "y_true")
+        confidence = one_each(confidence, n, "confidence")
+        rank_by = one_each(rank_by, n, "rank_by")
+        if rank_by is None:
+            rank_by = np.zeros(n) if confidence is None else confidence
+        order = np.argsort(-np.asarray(rank_by, float), kind="stable")
+        members = [order[codes[order] == k] for k in range(len(clusters))]
+        indices = [own[:n_images] for own in members]
+        display = cls(
+            images=_images(X, indices, image_shape),
+            indices=indices,
+            clusters=clusters,
+            sizes=np.bincount(codes),
+            n_samples=n,
+        )
+        if confidence is not None:
+            display.confidence = np.array([confidence[own].mean() for own in members])
+        if y_true is not None:
+            display._compare(y_true, members)
+        return display.plot(ax, cmap=cmap)
+
+    def _compare(self, y_true, members):
+        """Note the majority of each cluster, and which images are of other classes."""
+        classes, codes = _encode(y_true)
+        counts = [np.bincount(codes[own], minlength=len(classes)) for own in members]
+        largest = [count.argmax() for count in counts]
+        self.majority = classes[largest].tolist()
+        self.purity = np.array([count.max() / count.sum() for count in counts])
+        pairs = zip(self.indices, largest, strict=True)
+        self.is_other = [codes[shown] != i for shown, i in pairs]
+
+    def plot(self, ax=None, *, cmap="gray"):
+        """Draw the rows, in several columns if there are many.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="gray"
+            Of images with one channel.
+
+        Returns
+        -------
+        self
+        """
+        n_columns = math.ceil(len(self.clusters) / MOST_ROWS)
+        n_rows = math.ceil(len(self.clusters) / n_columns)
+        n_shown = max(map(len, self.images))
+        cells = [[_thumbnail(image, cmap) for image in row] for row in self.images]
+        height, width = cells[0][0].shape[:2]
+        # In units of an image's height, with the gap around it.
+        gap = max(1, round(height / 16))
+        step = (width + 2 * gap) / (height + 2 * gap)
+        label = LABEL / CELL
+        column = label + n_shown * step
+        size = (CELL * n_columns * column + 0.2, CELL * (n_rows + 1.2))
+        self.figure_, (ax,) = panels(ax, 1, size)
+        self.ax_ = ax
+        letters = min(8, text_size(ax, 3 * n_rows))
+        for k, row in enumerate(cells):
+            c, r = divmod(k, n_rows)
+            left = c * column + label
+            strip = _strip(row, gap)
+            right = left + len(row) * step
+            ax.imshow(strip, extent=(left, right, r + 1, r))
+            ax.text(
+                left - 0.15,
+                r + 0.5,
+                self._words(k),
+                ha="right",
+                va="center",
+                size=letters,
+                linespacing=1.1,
+            )
+            if self.is_other is not None:
+                for i in np.flatnonzero(self.is_other[k]):
+                    _frame(ax, left + i * step, r, step)
+        ax.set(
+            xlim=(0, n_columns * column), ylim=(n_rows + 0.05, -0.05), aspect="equal"
+        )
+        ax.set_axis_off()
+        ax.set_title(self._title(), size=10)
+        return self
+
+    def _words(self, k):
+        n = self.sizes[k]
+        lines = [f"cluster {self.clusters[k]}: {n:,} image{'s' if n > 1 else ''}"]
+        if self.confidence is not None:
+            lines.append(f"confidence {self.confidence[k]:.2f}")
+        if self.majority is not None:
+            lines.append(f"mostly {self.majority[k]} ({self.purity[k]:.0%})")
+        return "\n".join(lines)
+
+    def _title(self):
+        title = f"{len(self.clusters)} clusters of {self.n_samples:,} images"
+        if self.is_other is not None and np.concatenate(self.is_other).any():
+            title += "\nframed: of another class than most of the cluster"
+        return title
+
+
+def _images(X, indices, image_shape):
+    """Images (n, H, W, C) in [0, 1] at each of some arrays of indices."""
+    import torch
+
+    from .._engine.data import Samples, infer_format
+
+    every = np.concatenate(indices)
+    chosen = np.asarray(X)[every]
+    fmt = infer_format(chosen, image_shape)
+    if not fmt.is_image:
+        raise ValueError(
+            "`X` must hold images of shape (N, H, W), (N, H, W, C) or (N, C, H, W), or "
+            f"flattened ones, with `image_shape`; got shape {np.shape(X)}."
+        )
+    samples = Samples(chosen, fmt, torch.device("cpu"))
+    values = samples[torch.arange(len(every))].movedim(1, -1).numpy()
+    return np.split(values, np.cumsum([len(own) for own in indices])[:-1])
+
+
+def _thumbnail(image, cmap):
+    """An image (H, W, C) in [0, 1] as small RGBA pixels."""
+    from PIL import Image
+
+    if image.shape[2] == 1:
+        image = pyplot().get_cmap(cmap)(image[..., 0])
+    small = Image.fromarray((255 * image).round().astype(np.uint8)).convert("RGBA")
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    return np.asarray(small)
+
+
+def _strip(pixels, gap):
+    """Images side by side, each with a transparent gap around it."""
+    margins = ((gap, gap), (gap, gap), (0, 0))
+    return np.concatenate([np.pad(image, margins) for image in pixels], axis=1)
+
+
+def _frame(ax, x, y, width):
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x, y), width, 1, fill=False, color=FRAME, linewidth=1.5))

@@ -1,0 +1,270 @@
+"""Curves of a fit, and histograms of the posterior during it."""
+
+import numpy as np
+from sklearn.utils import check_array
+
+from .._constraints import Count
+from .._engine.arrays import plain_array
+from ._drawing import history_of, panels, pyplot, shades
+
+N_BINS = 10  # of the posterior, as in `history_`
+LINES = ("-", "--", ":")  # the last moment is solid
+STAGES = {"moco": "first stage (MoCo)", "em": "EM"}
+
+
+class PosteriorDisplay:
+    """Histogram of the posterior and sizes of the clusters, as in the paper's figure 3.
+
+    Create it with `from_estimator` or `from_predictions`.
+
+    Parameters
+    ----------
+    shares : ndarray of shape (n, 10)
+        For each of n moments, the shares of all N K values of the posterior in ten bins
+        of [0, 1].
+    names : list of n str
+        What the moments are called.
+    sizes : ndarray of shape (K,)
+        Number of samples in each cluster at the last of them.
+
+    Attributes
+    ----------
+    axes_ : ndarray of 2 matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.mixture import GaussianMixture
+    >>> from sk_mice.inspection import PosteriorDisplay
+    >>> X = load_iris().data
+    >>> posterior = GaussianMixture(3, random_state=0).fit(X).predict_proba(X)
+    >>> display = PosteriorDisplay.from_predictions(posterior)
+    >>> display.shares[0, [0, -1]].round(2)
+    array([0.66, 0.33])
+    """
+
+    def __init__(self, *, shares, names, sizes):
+        self.shares = shares
+        self.names = names
+        self.sizes = sizes
+
+    @classmethod
+    def from_estimator(cls, estimator, *, epochs=None, ax=None, cmap="viridis"):
+        """Show the posterior after some epochs of a fit, under random views.
+
+        Parameters
+        ----------
+        estimator : MiCEClustering
+            Fitted. Of its ``history_``, the epochs of EM are meant.
+        epochs : sequence of int, default=None
+            Epochs of EM, from 1 on; the first and the last if None.
+        ax : sequence of 2 matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="viridis"
+            Colours of the moments; see `EmbeddingDisplay`.
+
+        Returns
+        -------
+        PosteriorDisplay
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there is no history with a posterior, or no such epoch.
+        """
+        pyplot()
+        rows = [row for row in history_of(estimator) if row["stage"] == "em"]
+        if not rows:
+            raise ValueError("`estimator` must have had epochs of EM; got none.")
+        epochs = sorted({1, len(rows)} if epochs is None else epochs)
+        if not epochs or not all(
+            Count(1, len(rows)).is_satisfied_by(e) for e in epochs
+        ):
+            raise ValueError(
+                f"`epochs` must be integers from 1 to {len(rows)}; got {epochs}."
+            )
+        counts = np.array([rows[epoch - 1]["posterior_counts"] for epoch in epochs])
+        display = cls(
+            shares=counts / counts.sum(axis=1, keepdims=True),
+            names=[f"epoch {epoch} of EM" for epoch in epochs],
+            sizes=np.asarray(rows[epochs[-1] - 1]["cluster_sizes"]),
+        )
+        return display.plot(ax, cmap=cmap)
+
+    @classmethod
+    def from_predictions(cls, posterior, *, name="posterior", ax=None, cmap="viridis"):
+        """Show a given posterior.
+
+        Parameters
+        ----------
+        posterior : array-like of shape (N, K)
+            As `predict_proba` gives it.
+        name : str, default="posterior"
+            What it is called.
+        ax, cmap
+            As in `from_estimator`.
+
+        Returns
+        -------
+        PosteriorDisplay
+
+        Raises
+        ------
+        ValueError
+            If the posterior has another shape, or values outside of [0, 1].
+        """
+        pyplot()
+        posterior = check_array(plain_array(posterior, "posterior"))
+        low, high = posterior.min(), posterior.max()
+        if low < 0 or high > 1:
+            raise ValueError(
+                f"`posterior` must be from 0 to 1; got values from {low:g} to {high:g}."
+            )
+        counts, _ = np.histogram(posterior, N_BINS, (0, 1))
+        sizes = np.bincount(posterior.argmax(axis=1), minlength=posterior.shape[1])
+        display = cls(shares=counts[None] / counts.sum(), names=[name], sizes=sizes)
+        return display.plot(ax, cmap=cmap)
+
+    def plot(self, ax=None, *, cmap="viridis"):
+        """Draw both histograms.
+
+        Parameters
+        ----------
+        ax : sequence of 2 matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="viridis"
+            Colours of the moments.
+
+        Returns
+        -------
+        self
+        """
+        self.figure_, self.axes_ = panels(ax, 2, (8, 3.2), ncols=2)
+        left, right = self.axes_
+        edges = np.linspace(0, 1, N_BINS + 1)
+        colours = shades(len(self.names), cmap)[::-1]  # the last is the darkest
+        n = len(self.names)
+        for i in range(n):
+            style = {"color": colours[i], "linestyle": LINES[(n - 1 - i) % len(LINES)]}
+            left.stairs(
+                self.shares[i], edges, label=self.names[i], linewidth=2, **style
+            )
+        left.set(xlabel="value of the posterior", ylabel="share of all values")
+        left.set(xlim=(0, 1), ylim=(0, None))
+        left.legend()
+        right.bar(range(len(self.sizes)), self.sizes, color=colours[-1])
+        when = f", {self.names[-1]}" if n > 1 else ""
+        right.set(xlabel="cluster", ylabel=f"samples{when}")
+        right.xaxis.get_major_locator().set_params(integer=True)
+        return self
+
+
+class TrainingDisplay:
+    """ELBO, confidence and changed labels, epoch by epoch, with the stages of a fit.
+
+    Confidence and changed labels begin with EM, because the first stage has no
+    clusters; of `MoCo` there is only the ELBO. Create it with `from_estimator`.
+
+    Parameters
+    ----------
+    history : list of dict
+        A row for each epoch, as in the ``history_`` of `MiCEClustering`.
+
+    Attributes
+    ----------
+    axes_ : ndarray of 3 matplotlib Axes, of 1 without EM
+    figure_ : matplotlib Figure
+
+    See Also
+    --------
+    PosteriorDisplay : The whole posterior after some of the epochs.
+
+    Notes
+    -----
+    The ELBOs of two stages cannot be compared, and their lines are not joined. While EM
+    is held at a partition, the ELBO is a looser bound: it jumps when EM is free.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sk_mice import MiCEClustering
+    >>> from sk_mice.inspection import TrainingDisplay
+    >>> X = load_digits(n_class=3).data[:200]
+    >>> mice = MiCEClustering(3, max_epochs=10, random_state=0).fit(X)
+    >>> display = TrainingDisplay.from_estimator(mice)
+    >>> [ax.get_ylabel() for ax in display.axes_]
+    ['ELBO (nats)', 'confidence', 'changed labels']
+    """
+
+    def __init__(self, *, history):
+        self.history = history
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None, cmap="viridis"):
+        """Show the training of an estimator.
+
+        Parameters
+        ----------
+        estimator : MiCEClustering or MoCo
+            Fitted.
+        ax : sequence of 3 matplotlib Axes, of 1 without EM, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="viridis"
+            Colours of the stages; see `EmbeddingDisplay`.
+
+        Returns
+        -------
+        TrainingDisplay
+
+        Raises
+        ------
+        TypeError
+            If the estimator has no history.
+        """
+        pyplot()
+        return cls(history=history_of(estimator)).plot(ax, cmap=cmap)
+
+    def plot(self, ax=None, *, cmap="viridis"):
+        """Draw a curve in each panel.
+
+        Parameters
+        ----------
+        ax : sequence of 3 matplotlib Axes, of 1 without EM, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="viridis"
+            Colours of the stages.
+
+        Returns
+        -------
+        self
+        """
+        stages = list(dict.fromkeys(row["stage"] for row in self.history))
+        names = {"elbo": "ELBO (nats)"}
+        if "em" in stages:
+            names |= {"confidence": "confidence", "changed": "changed labels"}
+        size = (7, 0.8 + 1.7 * len(names))
+        options = {"nrows": len(names), "sharex": True}
+        self.figure_, self.axes_ = panels(ax, len(names), size, **options)
+        colours = dict(zip(stages, shades(3, cmap)[1::-1], strict=False))
+        for ax, (key, label) in zip(self.axes_, names.items(), strict=True):
+            for stage in stages:
+                if key == "elbo" or stage == "em":
+                    epochs, values = self._curve(stage, key)
+                    style = {"color": colours[stage], "label": STAGES[stage]}
+                    ax.plot(epochs, values, marker=".", markersize=4, **style)
+            if len(stages) > 1:
+                _, values = self._curve(stages[0], key)
+                ax.axvline(len(values) + 0.5, color="0.4", linestyle="--", linewidth=1)
+            ax.set_ylabel(label)
+            ax.grid(alpha=0.3)
+        self.axes_[0].legend()
+        self.axes_[-1].set_xlabel("epoch")
+        self.axes_[-1].xaxis.get_major_locator().set_params(integer=True)
+        return self
+
+    def _curve(self, stage, key):
+        """Epochs of the whole fit and values of one stage."""
+        rows = enumerate(self.history, start=1)
+        pairs = [(epoch, row[key]) for epoch, row in rows if row["stage"] == stage]
+        return zip(*pairs, strict=True)

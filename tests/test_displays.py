@@ -1,0 +1,431 @@
+"""What the displays draw: images, points, curves, cells, titles."""
+
+import builtins
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sk_mice import inspection
+from sk_mice.inspection import (
+    ClusterGalleryDisplay,
+    EmbeddingDisplay,
+    MatchedConfusionDisplay,
+    PosteriorDisplay,
+    TrainingDisplay,
+)
+from sk_mice.metrics import clustering_accuracy_score
+
+plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """Three well separated blobs of unequal sizes in five dimensions."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [60, 30, 6])
+    return 10 * np.eye(3, 5)[y] + rng.normal(size=(len(y), 5)), y
+
+
+def history(n_moco=4, n_em=6):
+    """Rows as `MiCEClustering` has them, of 8 samples and 2 clusters."""
+    first = {"stage": "moco", "confidence": 1.0, "changed": 0.0, "cluster_sizes": [8]}
+    rows = [first | {"elbo": -5 + 0.1 * i} for i in range(n_moco)]
+    for i in range(n_em):
+        counts = np.zeros(10, int)
+        counts[[4 - i // 2, 5 + i // 2]] = 8  # two clusters, which part
+        row = {"stage": "em", "elbo": -4 + 0.1 * i, "confidence": 0.5 + 0.05 * i}
+        row |= {"changed": 0.1 / (i + 1), "cluster_sizes": [5 - i // 5, 3 + i // 5]}
+        rows.append(row | {"posterior_counts": counts.tolist()})
+    return rows
+
+
+# ------------------------------------------------------------------------- gallery
+
+
+def strips(ax):
+    return [np.asarray(image.get_array()) for image in ax.images]
+
+
+def shown_values(strip, side=4, gap=1):
+    """The grey value of each of the constant images of a strip, in 255ths."""
+    return strip[gap + side // 2, gap + side // 2 :: side + 2 * gap, 0].tolist()
+
+
+def constant_images(values):
+    return np.full((len(values), 4, 4), np.reshape(values, (-1, 1, 1)), np.uint8)
+
+
+def test_gallery_shows_the_surest_images_of_each_cluster_first():
+    X = constant_images([10, 20, 30, 40, 50, 60])
+    display = ClusterGalleryDisplay.from_predictions(
+        X,
+        [7, 3, 7, 7, 3, 7],
+        y_true=["cat", "dog", "dog", "cat", "dog", "cat"],
+        confidence=[0.5, 0.4, 0.9, 0.7, 0.6, 0.1],
+        n_images=3,
+    )
+    assert display.ax_.figure is display.figure_
+    assert [own.tolist() for own in display.indices] == [[4, 1], [2, 3, 0]]
+    assert [shown_values(s) for s in strips(display.ax_)] == [[50, 20], [30, 40, 10]]
+    texts = [text.get_text() for text in display.ax_.texts]
+    assert texts[0] == "cluster 3: 2 images\nconfidence 0.50\nmostly dog (100%)"
+    assert texts[1] == "cluster 7: 4 images\nconfidence 0.55\nmostly cat (75%)"
+    # One frame: around image 2, the first of the second row.
+    (frame,) = display.ax_.patches
+    left, right, bottom, top = display.ax_.images[1].get_extent()
+    assert (frame.get_x(), frame.get_y()) == (left, top)
+    assert frame.get_width() == pytest.approx((right - left) / 3)
+    assert bottom - top == 1
+    assert display.ax_.get_title().startswith("2 clusters of 6 images\nframed")
+
+
+def test_ranks_sort_and_confidences_are_written():
+    X = constant_images([10, 20, 30])
+    display = ClusterGalleryDisplay.from_predictions(
+        X, [0, 0, 0], confidence=[1, 1, 0.4], rank_by=[0.2, 0.3, 0.1]
+    )
+    assert shown_values(strips(display.ax_)[0]) == [20, 10, 30]
+    assert display.ax_.texts[0].get_text() == "cluster 0: 3 images\nconfidence 0.80"
+    unranked = ClusterGalleryDisplay.from_predictions(X, [0, 0, 0])
+    assert shown_values(strips(unranked.ax_)[0]) == [10, 20, 30]
+
+
+class Sure:
+    """Two clusters; the posterior and the agreement rank differently."""
+
+    def predict(self, X):
+        return np.array([0, 1, 1])
+
+    def predict_proba(self, X):
+        return np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7]])
+
+    def agreement(self, X):
+        return np.array([[1, 0], [0.0, 1.0], [0.5, 0.5]])
+
+
+def test_gallery_of_an_estimator_is_sorted_by_the_posterior_and_says_the_agreement():
+    X = constant_images([10, 20, 30])
+    display = ClusterGalleryDisplay.from_estimator(Sure(), X)
+    assert display.indices[1].tolist() == [2, 1]
+    assert display.confidence.tolist() == [1, 0.75]
+    mixture = GaussianMixture(2, random_state=0).fit(X.reshape(3, -1) / 1.0)
+    display = ClusterGalleryDisplay.from_estimator(
+        mixture, X.reshape(3, -1) / 1.0, image_shape=(4, 4)
+    )
+    assert display.confidence == pytest.approx([1, 1], abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 3), (3, 6, 5), (6, 5, 4), (6, 5, 1), (6, 5)])
+def test_gallery_takes_what_a_fit_takes(shape):
+    X = np.random.default_rng(0).random((4, *shape))
+    display = ClusterGalleryDisplay.from_predictions(X, [0, 0, 1, 1])
+    assert display.images[0].shape[:3] == (2, 6, 5)
+    assert strips(display.ax_)[0].shape == (8, 2 * 7, 4)
+
+
+def test_large_images_are_drawn_small():
+    X = np.zeros((2, 300, 200, 3), np.uint8)
+    display = ClusterGalleryDisplay.from_predictions(X, [0, 1])
+    assert strips(display.ax_)[0].shape == (96 + 2 * 6, 64 + 2 * 6, 4)
+
+
+# ----------------------------------------------------------------------------- map
+
+
+def test_map_has_a_point_for_each_sample_and_a_name_for_each_group(blobs):
+    X, y = blobs
+    display = EmbeddingDisplay.from_predictions(X, y, reducer=PCA(2))
+    assert [len(c.get_offsets()) for c in display.ax_.collections] == [60, 30, 6]
+    names = {text.get_text(): text.xy for text in display.ax_.texts}
+    for k, name in enumerate("012"):
+        assert names[name] == pytest.approx(np.median(display.points[y == k], axis=0))
+    assert display.ax_.get_title() == "PCA of 96 samples, by cluster"
+    # Grey copies tell groups apart: luminance rises, and markers differ.
+    colours = np.array([c.get_facecolor()[0, :3] for c in display.ax_.collections])
+    assert (np.diff(colours @ [0.2, 0.7, 0.1]) > 0.1).all()
+    paths = [c.get_paths()[0].vertices.tobytes() for c in display.ax_.collections]
+    assert len(set(paths)) == 3
+
+
+def test_the_sample_is_fair_and_repeatable(blobs):
+    X, y = blobs
+    options = {"reducer": PCA(2), "n_points": 16}
+    displays = [
+        EmbeddingDisplay.from_predictions(X, y, random_state=seed, **options)
+        for seed in (0, 0, 1)
+    ]
+    for display in displays:
+        assert np.bincount(y[display.indices]).tolist() == [10, 5, 1]
+        assert len(np.unique(display.indices)) == 16
+    first, same, other = (display.indices.tolist() for display in displays)
+    assert first == same != other
+    # Groups of any size are there, if there is room.
+    y = np.repeat([0, 1], [95, 1])
+    few = EmbeddingDisplay.from_predictions(X, y, reducer=PCA(2), n_points=3)
+    assert 95 in few.indices
+
+
+def test_tsne_is_the_default_and_keeps_blobs_together(blobs):
+    X, y = blobs
+    display = EmbeddingDisplay.from_predictions(X, y, n_points=60)
+    assert display.ax_.get_title() == "t-SNE of 60 of 96 samples, by cluster"
+    distances = np.linalg.norm(display.points[:, None] - display.points, axis=2)
+    np.fill_diagonal(distances, np.inf)
+    assert (display.y_pred[distances.argmin(axis=1)] == display.y_pred).mean() > 0.95
+    assert len(EmbeddingDisplay.from_predictions(X[:3], y[:3]).points) == 3
+
+
+def test_map_of_an_estimator_by_cluster_and_by_class(blobs):
+    X, y = blobs
+    names = np.array(["ape", "bee", "cat"])[y]
+    model = make_pipeline(
+        StandardScaler(), PCA(2), KMeans(4, n_init=3, random_state=0)
+    ).fit(X)
+    display = EmbeddingDisplay.from_estimator(model, X, names)
+    assert display.points == pytest.approx(model[:-1].transform(X))  # as it is
+    assert len(display.ax_.collections) == 4
+    display.plot(color_by="class")
+    assert [t.get_text() for t in display.ax_.texts] == ["ape", "bee", "cat"]
+    assert display.ax_.get_title() == "Map of 96 samples, by class"
+    # A transformer without `predict`, as MoCo is, has classes alone.
+    pca = PCA(2).fit(X)
+    by_class = EmbeddingDisplay.from_estimator(pca, X, y)
+    assert "by class" in by_class.ax_.get_title()
+    with pytest.raises(ValueError, match="needs clusters or classes"):
+        EmbeddingDisplay.from_estimator(pca, X)
+    with pytest.raises(ValueError, match=r"one of \['class'\] here; got 'cluster'"):
+        by_class.plot(color_by="cluster")
+
+
+# ------------------------------------------------------------- posterior, training
+
+
+def test_posterior_of_a_history_and_of_a_matrix():
+    model = SimpleNamespace(history_=history())
+    display = PosteriorDisplay.from_estimator(model)
+    assert display.names == ["epoch 1 of EM", "epoch 6 of EM"]
+    left, right = display.axes_
+    first, last = (stairs.get_data().values for stairs in left.patches)
+    assert np.flatnonzero(first).tolist() == [4, 5]
+    assert np.flatnonzero(last).tolist() == [2, 7]
+    assert first.sum() == last.sum() == 1
+    assert [bar.get_height() for bar in right.patches] == [4, 4]
+    display = PosteriorDisplay.from_estimator(model, epochs=[2])
+    assert display.names == ["epoch 2 of EM"]
+    assert [bar.get_height() for bar in display.axes_[1].patches] == [5, 3]
+    display = PosteriorDisplay.from_predictions([[0.95, 0.05], [0.75, 0.25]])
+    assert display.shares[0, [0, 2, 7, 9]].tolist() == [0.25] * 4
+    assert display.sizes.tolist() == [2, 0]
+
+
+def test_training_has_a_curve_for_each_stage():
+    display = TrainingDisplay.from_estimator(SimpleNamespace(history_=history()))
+    elbo, confidence, changed = display.axes_
+    moco, em, border = elbo.lines
+    assert moco.get_xdata().tolist() == [1, 2, 3, 4]
+    assert em.get_xdata().tolist() == [5, 6, 7, 8, 9, 10]
+    assert em.get_ydata()[0] == -4
+    assert border.get_xdata() == [4.5, 4.5]
+    assert [t.get_text() for t in elbo.get_legend().texts] == [
+        "first stage (MoCo)",
+        "EM",
+    ]
+    curve, border = confidence.lines  # the first stage has no clusters
+    assert curve.get_ydata()[0] == 0.5
+    assert border.get_xdata() == [4.5, 4.5]
+    assert changed.lines[0].get_ydata()[0] == 0.1
+    only_em = TrainingDisplay(history=history(n_moco=0)).plot()
+    assert [len(ax.lines) for ax in only_em.axes_] == [1, 1, 1]
+    (elbo,) = TrainingDisplay(history=history(n_em=0)).plot().axes_
+    assert len(elbo.lines) == 1
+
+
+# ---------------------------------------------------------------------- confusion
+
+
+def test_best_match_lies_on_the_diagonal(blobs):
+    _, y = blobs
+    y_pred = np.array([5, 9, 7])[y]
+    y_pred[:6] = 9
+    display = MatchedConfusionDisplay.from_predictions(y, y_pred)
+    assert display.clusters == [5, 9, 7]
+    assert np.diag(display.confusion_matrix).tolist() == [54, 30, 6]
+    acc = clustering_accuracy_score(y, y_pred)
+    assert display.ax_.get_title().startswith(f"ACC {acc:.3f}: 96 samples")
+    cells = {text.get_position(): text.get_text() for text in display.ax_.texts}
+    assert cells == {(0, 0): "54", (1, 0): "6", (1, 1): "30", (2, 2): "6"}
+    assert np.asarray(display.ax_.images[0].get_array())[0, 1] == 0.1
+
+
+def test_what_has_no_match_comes_last():
+    y_true, y_pred = ["b", "b", "a", "a", "a", "c"], [0, 0, 1, 1, 2, 0]
+    display = MatchedConfusionDisplay.from_predictions(y_true[:5], y_pred[:5])
+    assert (display.classes, display.clusters) == (["a", "b"], [1, 0, 2])
+    assert display.confusion_matrix.tolist() == [[2, 0, 1], [0, 2, 0]]
+    display = MatchedConfusionDisplay.from_predictions(y_true, np.minimum(y_pred, 1))
+    assert display.classes == ["a", "b", "c"]
+    assert display.confusion_matrix.tolist() == [[3, 0], [0, 2], [0, 1]]
+
+
+def test_confusion_of_an_estimator(blobs):
+    X, y = blobs
+    display = MatchedConfusionDisplay.from_estimator(
+        KMeans(3, n_init=3, random_state=0).fit(X), X, y
+    )
+    assert "ACC 1.000" in display.ax_.get_title()
+
+
+# --------------------------------------------------------------------- all of them
+
+
+@pytest.fixture
+def displays(blobs):
+    """Each display, and how many Axes it needs."""
+    X, y = blobs
+    images = constant_images(y)
+    return [
+        (ClusterGalleryDisplay.from_predictions(images, y), 1),
+        (EmbeddingDisplay.from_predictions(X[:, :2], y), 1),
+        (MatchedConfusionDisplay.from_predictions(y, y), 1),
+        (PosteriorDisplay.from_predictions(np.eye(3)[y]), 2),
+        (TrainingDisplay(history=history()).plot(), 3),
+    ]
+
+
+def test_a_second_plot_goes_into_given_axes(displays):
+    assert len(displays) == len(inspection.__all__)
+    for display, n in displays:
+        figure, axes = plt.subplots(1, n)
+        before = len(plt.get_fignums())
+        assert display.plot(axes) is display
+        assert len(plt.get_fignums()) == before
+        assert display.figure_ is figure
+        drawn = display.axes_ if n > 1 else [display.ax_]
+        assert list(drawn) == list(np.atleast_1d(axes))
+        assert all(ax.has_data() for ax in drawn)
+        figure.canvas.draw()
+        for wrong in (figure, [axes] * 4, 3):
+            with pytest.raises(ValueError, match=r"`ax` must be .* matplotlib Axes"):
+                display.plot(wrong)
+
+
+def test_a_hundred_clusters_are_legible():
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 100
+    y_pred = (7 * y + 3) % 100
+    y_pred[:50] = 0
+    images = rng.integers(0, 256, (300, 8, 8), np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for display in (
+            ClusterGalleryDisplay.from_predictions(images, y_pred, y_true=y),
+            EmbeddingDisplay.from_predictions(rng.random((300, 2)), y_pred),
+            MatchedConfusionDisplay.from_predictions(y, y_pred),
+        ):
+            display.figure_.canvas.draw()
+            ax = display.ax_
+            texts = [*ax.texts, *(ax.get_xticklabels() if ax.axison else [])]
+            assert len(texts) == 100
+            assert min(text.get_size() for text in texts) >= 4
+        PosteriorDisplay.from_predictions(np.eye(100)[y]).figure_.canvas.draw()
+
+
+def test_wrong_input_is_refused(blobs):
+    X, y = blobs
+    images = constant_images(y)
+    gallery, tsne = ClusterGalleryDisplay, EmbeddingDisplay
+    bare = SimpleNamespace()
+    old = SimpleNamespace(history_=history(n_em=0))
+    for call, error, message in [
+        (lambda: gallery.from_predictions(X, y), ValueError, "`X` must hold images"),
+        (
+            lambda: gallery.from_predictions(images, y[:5]),
+            ValueError,
+            r"`y_pred` must have a value for each of the 96 samples; got shape \(5,\)",
+        ),
+        (
+            lambda: gallery.from_predictions(images, y, confidence=[1.0]),
+            ValueError,
+            "`confidence` must have a value for each",
+        ),
+        (
+            lambda: gallery.from_predictions(images, y, n_images=0),
+            ValueError,
+            "'n_images' parameter .* Got 0",
+        ),
+        (
+            lambda: gallery.from_estimator(bare, images),
+            TypeError,
+            "`estimator` must have `predict`",
+        ),
+        (
+            lambda: gallery.from_estimator(Sure(), images, y[:3]),
+            ValueError,
+            "`y` must have a value for each",
+        ),
+        (  # before predictions, which fail here
+            lambda: gallery.from_estimator(Sure, X),
+            ValueError,
+            "`X` must hold images",
+        ),
+        (lambda: tsne.from_predictions(X), ValueError, "got neither"),
+        (lambda: tsne.from_predictions(X[:, :1], y), ValueError, "1 feature"),
+        (lambda: tsne.from_predictions(0 * X, y), ValueError, "96 equal ones"),
+        (
+            lambda: tsne.from_predictions(X, y, reducer=PCA(3)),
+            ValueError,
+            r"shape \(96, 2\); got \(96, 3\)",
+        ),
+        (
+            lambda: tsne.from_predictions(X, y, n_points=1),
+            ValueError,
+            "'n_points' parameter",
+        ),
+        (
+            lambda: PosteriorDisplay.from_predictions(X),
+            ValueError,
+            "`posterior` must be from 0 to 1; got values from -",
+        ),
+        (
+            lambda: PosteriorDisplay.from_estimator(
+                SimpleNamespace(history_=history()), epochs=[1, 7]
+            ),
+            ValueError,
+            r"`epochs` must be integers from 1 to 6; got \[1, 7\]",
+        ),
+        (lambda: PosteriorDisplay.from_estimator(old), ValueError, "epochs of EM"),
+        (lambda: PosteriorDisplay.from_estimator(bare), TypeError, "`history_`"),
+        (lambda: TrainingDisplay.from_estimator(bare), TypeError, "`history_`"),
+        (
+            lambda: MatchedConfusionDisplay.from_predictions(y, y[:3]),
+            ValueError,
+            "inconsistent numbers",
+        ),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+    assert not plt.get_fignums()
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch, blobs):
+    def refuse(name, *args, _import=builtins.__import__):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return _import(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ImportError, match=r'pip install "sk-mice\[plot\]"'):
+        EmbeddingDisplay.from_predictions(*blobs)

@@ -1,0 +1,519 @@
+import csv
+import json
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice.datasets import load_digits
+from sk_mice.inspection import _reading, _report, _thumbnails, write_report
+
+EVIL = "<img src=x onerror=alert(1)>.png"
+# Markup, the end of a script, a line break, a quote and a comma, and a byte that is
+# not UTF-8.
+NAMES = [EVIL, "</script><script>alert(2)</script>", 'a\nb,"c".png', "caf\udce9.png"]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y, _ = load_digits()
+    few = y < 3
+    X, y = X[few][:90], y[few][:90]
+    names = [*NAMES, *(f"folder/{i:03d}.png" for i in range(len(NAMES), len(X)))]
+    mice = MiCEClustering(3, max_epochs=8, random_state=0).fit(X)
+    return mice, X, y, names
+
+
+@pytest.fixture(scope="module")
+def page(digits, tmp_path_factory):
+    """The file of a report with everything in it."""
+    mice, X, y, names = digits
+    classes = np.array(["<b>zero</b>", "one", "two"])[y]
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(mice, X, path, names=names, y=classes, title="Digits & <i>more</i>")
+    return path
+
+
+def data_of(path):
+    text = Path(path).read_text(encoding="utf-8")
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*)</script>', text
+    )
+    return json.loads(found)
+
+
+# -------------------------------------------------------------------- what is written
+
+
+def test_report_holds_what_the_model_says(digits, page):
+    mice, X, _, names = digits
+    data = data_of(page)
+    shares = mice.agreement(X, random_state=check_seed(0))
+    assert data["labels"] == mice.labels_.tolist()
+    own = shares[np.arange(len(X)), mice.labels_]
+    np.testing.assert_allclose(data["confidence"], own, atol=1e-3)
+    assert data["names"] == names
+    assert len(data["history"]) == mice.n_iter_
+    assert data["map"]["method"] == "t-SNE"
+    for near, i in zip(data["nearest"], data["shown"], strict=True):
+        assert i not in near
+    g = mice.transform(X)
+    assert data["nearest"][5][0] == np.argsort(-g @ g[5], kind="stable")[1]
+
+
+def check_seed(random_state):
+    return np.random.RandomState(random_state).randint(2**31 - 1)
+
+
+def test_report_is_a_function_of_its_arguments_but_for_the_nonce(digits, tmp_path):
+    mice, X, _, _ = digits
+    texts = []
+    for name in ("a.html", "b.html"):
+        path = write_report(mice, X[:20], tmp_path / name)
+        text = Path(path).read_text(encoding="utf-8")
+        nonce = re.search("script-src 'nonce-([^']*)'", text)[1]
+        texts.append(text.replace(nonce, ""))
+    assert texts[0] == texts[1]
+
+
+def test_names_and_classes_are_no_markup(page):
+    text = page.read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert "<script>" not in text.replace(_plotly(), "")
+    assert "<b>zero" not in text
+    assert "Digits &amp; &lt;i&gt;more&lt;/i&gt;" in text
+
+
+def _plotly():
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs()
+
+
+def test_page_asks_for_nothing_from_a_network(page):
+    text = page.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", text)
+
+
+def test_thumbnails_are_the_images(digits, page):
+    import base64
+    import io
+
+    from PIL import Image
+
+    mice, X, _, _ = digits
+    data = data_of(page)
+    text = page.read_text(encoding="utf-8")
+    assert (data["thumbs"]["width"], data["thumbs"]["height"]) == (8, 8)
+    for sheet, members in enumerate(data["thumbs"]["members"]):
+        assert len(set(mice.labels_[members])) == 1
+        (encoded,) = re.findall(f'id="sheet-{sheet}">(.*)</script>', text)
+        image = np.asarray(
+            Image.open(io.BytesIO(base64.b64decode(encoded))).convert("L")
+        )
+        for cell, i in enumerate(members):
+            row, column = divmod(cell, data["thumbs"]["columns"])
+            found = image[8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
+            np.testing.assert_allclose(found, X[i] * 255 / 16, atol=1)
+
+
+def flat(X):
+    return X.reshape(len(X), -1)
+
+
+def test_pipeline_takes_thumbnails_from_the_images_of_its_first_step(digits, tmp_path):
+    _, X, _, _ = digits
+    X = np.repeat(X[..., None], 3, axis=-1)
+    model = make_pipeline(
+        FunctionTransformer(flat), SphericalKMeans(3, random_state=0)
+    ).fit(X)
+    path = write_report(model, X, tmp_path / "report.html")
+    data = data_of(path)
+    assert data["thumbs"]["width"] == 8
+    assert data["labels"] == model.predict(X).tolist()
+    assert data["names"] is None
+    assert "10 nearest neighbours" in Path(path).read_text(encoding="utf-8")
+
+
+def test_vectors_have_no_thumbnails(digits, tmp_path):
+    _, X, _, _ = digits
+    model = SphericalKMeans(3, random_state=0).fit(flat(X))
+    data = data_of(write_report(model, flat(X), tmp_path / "report.html"))
+    assert "thumbs" not in data
+    assert data["noun"] == "samples"
+    assert data["history"] == []
+
+
+@pytest.mark.parametrize("n_samples", [2, 3, 60])
+def test_few_samples_of_one_cluster(n_samples, tmp_path):
+    X = np.ones((n_samples, 2)) + np.arange(n_samples)[:, None]
+    model = SphericalKMeans(1).fit(X)
+    data = data_of(write_report(model, X, tmp_path / "report.html"))
+    assert np.isfinite(data["map"]["places"]).all()
+    assert data["second"] == [-1] * n_samples
+
+
+def test_given_confidence_is_shown_and_a_vector_is_not_called_agreement(
+    digits, tmp_path
+):
+    mice, X, _, _ = digits
+    given = np.linspace(0, 1, len(X))
+    data = data_of(write_report(mice, X, tmp_path / "a.html", confidence=given))
+    np.testing.assert_allclose(data["confidence"], given, atol=1e-3)
+    assert data["measure"] == "confidence"
+    assert data["order"][0] == len(X) - 1
+    shares = np.full((len(X), 3), 1 / 3)
+    data = data_of(write_report(mice, X, tmp_path / "b.html", confidence=shares))
+    np.testing.assert_allclose(data["confidence"], 1 / 3, atol=1e-3)
+    assert data["measure"] == "agreement"
+
+
+def test_many_samples_are_sampled_evenly(monkeypatch, digits, tmp_path):
+    mice, X, _, _ = digits
+    monkeypatch.setattr(_report, "MOST_SHOWN", 30)
+    monkeypatch.setattr(_report, "MOST_ON_MAP", 20)
+    path = write_report(mice, X, tmp_path / "report.html")
+    data = data_of(path)
+    assert len(data["labels"]) == len(X)
+    assert len(data["shown"]) == len(data["nearest"]) <= 30
+    assert len(data["map"]["rows"]) <= 20
+    assert "30 of the images are shown" in Path(path).read_text(encoding="utf-8")
+
+
+def test_fair_sample():
+    rng = np.random.RandomState(0)
+    labels = np.repeat([0, 1, 3], [5, 100, 50])
+    rows = _reading.fair_sample(labels, 45, rng)
+    assert np.bincount(labels[rows]).tolist() == [5, 20, 0, 20]
+    assert len(set(rows.tolist())) == 45
+    everything = _reading.fair_sample(labels, 155, rng)
+    assert everything.tolist() == list(range(155))
+
+
+def test_sheets_keep_to_their_budget(monkeypatch):
+    rng = np.random.RandomState(0)
+    X = rng.randint(0, 256, (60, 80, 40, 3), dtype=np.uint8)
+    fmt = _thumbnails.image_format(KMeans(), X)
+    groups = [np.arange(40), np.arange(40, 60)]
+    sizes = []
+    for budget in (1e9, 1e5):
+        monkeypatch.setattr(_thumbnails, "BUDGET", budget)
+        sheets = _thumbnails.draw_sheets(X, fmt, groups, rng)
+        assert (sheets.width, sheets.height) == (40, 80)
+        sizes.append(sum(map(len, sheets.pictures)))
+    assert sizes[1] < 1e5 * 4 / 3 < sizes[0]
+
+
+def test_transparent_images_stand_on_white():
+    X = np.zeros((2, 5, 5, 4), np.uint8)
+    X[1, ..., 3] = 255
+    pixels = _thumbnails._pixels(X, _thumbnails.image_format(KMeans(), X), (5, 5))
+    assert (pixels[0] == 255).all()
+    assert (pixels[1] == 0).all()
+
+
+# ---------------------------------------------------------------------------- doubts
+
+
+def reading(labels, confidence, n_clusters, second=-1, second_share=0.0):
+    n = len(labels)
+    return _reading.Reading(
+        np.array(labels),
+        np.broadcast_to(np.float64(confidence), n),
+        np.broadcast_to(second, n),
+        np.broadcast_to(second_share, n),
+        np.arange(n),
+        np.eye(n),
+        n_clusters,
+        _reading.OF_VIEWS,
+    )
+
+
+def test_nothing_to_doubt():
+    assert _reading.doubts(reading([0] * 10 + [1] * 10, 1.0, 2)) == []
+
+
+def test_doubts_are_sentences_about_clusters():
+    labels = np.repeat([0, 1, 2, 3, 4], [400, 50, 50, 5, 40])
+    confidence = np.where(labels == 2, 0.5, 1.0)
+    second = np.select([labels == 1, labels == 4], [4, 1], -1)
+    share = np.where(second >= 0, 0.3, 0)
+    found = _reading.doubts(reading(labels, confidence, 6, second, share))
+    assert [(doubt.sentence.split(":")[0], doubt.clusters) for doubt in found] == [
+        ("One cluster is empty", [("", 5, 5)]),
+        ("One cluster is small", [("5 images", 3, 3)]),
+        ("One cluster is large", [("400 images", 0, 0)]),
+        ("One cluster is unsure", [("50%", 2, 2)]),
+        ("Two clusters share members", [("and 4: 90 images", 1, "1/between/4")]),
+    ]
+
+
+def test_clusters_of_several_classes_are_doubted():
+    labels = np.repeat([0, 1], 10)
+    y = np.array(["a"] * 10 + ["a"] * 3 + ["b"] * 7)
+    (doubt,) = _reading.doubts(reading(labels, 1.0, 2), y=y)
+    assert doubt.sentence.startswith(
+        "One cluster holds several classes: fewer than 80%"
+    )
+    assert doubt.clusters == [("70%", 1, "1/other")]
+
+
+def test_the_posterior_tells_second_clusters_with_equal_shares_apart():
+    shares = np.array([[1.0, 0, 0], [0.6, 0.4, 0]])
+    posterior = np.array([[0.5, 0.2, 0.3], [0.5, 0.2, 0.3]])
+    second, share = _reading._second(shares, posterior, np.array([0, 0]))
+    assert second.tolist() == [2, 1]
+    assert share.tolist() == [0, 0.4]
+
+
+# ---------------------------------------------------------------------------- errors
+
+
+def test_bad_paths_are_refused_before_the_work(tmp_path):
+    with pytest.raises(IsADirectoryError, match="`path` must be a file and not"):
+        write_report(None, None, tmp_path)
+    with pytest.raises(FileNotFoundError, match="in a folder that exists"):
+        write_report(None, None, tmp_path / "none" / "report.html")
+    with pytest.raises(TypeError, match="`path` must be a string or path-like"):
+        write_report(None, None, 3)
+    file = tmp_path / "report.html"
+    file.touch(mode=0o444)
+    with pytest.raises(PermissionError, match="`path` must be writable"):
+        write_report(None, None, file)
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "words"),
+    [
+        (MiCEClustering(3), NotFittedError, "not fitted"),
+        (MoCo(), TypeError, "`model` must be a fitted clusterer"),
+        (3, TypeError, "`model` must be a fitted clusterer"),
+    ],
+)
+def test_models_that_are_refused(model, error, words, tmp_path):
+    with pytest.raises(error, match=words):
+        write_report(model, np.eye(4), tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"names": ["a"]}, ValueError, "`names` must have a name for each of 90"),
+        ({"names": "abc"}, TypeError, "`names` must be a sequence"),
+        ({"names": range(90)}, TypeError, "`names` must hold strings or paths; got 0"),
+        ({"y": [1]}, ValueError, "y must have a class for each of 90 samples; got 1"),
+        ({"confidence": [1.0]}, ValueError, r"`confidence` must have shape \(90,\)"),
+        ({"confidence": [2.0] * 90}, ValueError, "`confidence` must hold numbers"),
+        ({"confidence": [np.nan] * 90}, ValueError, "`confidence` must hold numbers"),
+        ({"confidence": np.ones((90, 2))}, ValueError, "a column for each of 3"),
+        ({"title": 3}, TypeError, "`title` must be a string; got 3"),
+    ],
+)
+def test_arguments_that_are_refused(digits, arguments, error, words, tmp_path):
+    mice, X, _, _ = digits
+    with pytest.raises(error, match=words):
+        write_report(mice, X, tmp_path / "report.html", **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("library", ["jinja2", "plotly.offline"])
+def test_missing_libraries_are_named_with_the_extra(monkeypatch, library, tmp_path):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=r'pip install "sk-mice\[report\]"'):
+        write_report(None, None, tmp_path / "report.html")
+
+
+# ------------------------------------------------------------------ in a real browser
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A headless Chromium, which saves downloads in the folder `downloads`."""
+    binary = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("chromium and chromedriver are not installed")
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for word in ("headless=new", "no-sandbox", "disable-dev-shm-usage"):
+        options.add_argument(f"--{word}")
+    options.add_argument("--window-size=1200,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.chrome.service.Service(driver)
+    chromium = webdriver.Chrome(options=options, service=service)
+    chromium.downloads = tmp_path_factory.mktemp("downloads")
+    chromium.execute_cdp_cmd(
+        "Browser.setDownloadBehavior",
+        {"behavior": "allow", "downloadPath": str(chromium.downloads)},
+    )
+    yield chromium
+    chromium.quit()
+
+
+@pytest.fixture
+def open_page(browser, page):
+    """Open the report anew; at the end, nothing may be in the browser's console."""
+
+    def find(selector):
+        return browser.find_elements("css selector", selector)
+
+    def go(view):
+        browser.get("about:blank")
+        browser.get(f"{page.as_uri()}#{view}")
+        return browser, find
+
+    yield go
+    browser.execute_script("localStorage.clear()")
+    assert browser.get_log("browser") == []
+
+
+def wait(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("what the test waits for did not come")
+
+
+def ids(browser, gallery):
+    """The samples that a gallery shows."""
+    script = (
+        "return [...document.querySelectorAll(arguments[0])].map((t) => +t.dataset.i)"
+    )
+    return browser.execute_script(script, f"{gallery} .thumb")
+
+
+@pytest.mark.browser
+def test_overview_and_galleries(open_page, page):
+    data = data_of(page)
+    browser, find = open_page("clusters")
+    assert "clusters" in find("#headline")[0].text
+    assert len(find(".card")) == len(set(data["labels"]))
+    find(".card h3 a")[0].click()
+    k = int(browser.current_url.rpartition("/")[2])
+    members = [i for i in data["order"] if data["labels"][i] == k]
+    assert ids(browser, "#gallery") == members
+    find("[data-filter=doubtful]")[0].click()
+    wait(lambda: ids(browser, "#gallery") == members[::-1])
+    find("[data-filter=between]")[0].click()
+    between = {i for i in members if data["second_share"][i] > 0}
+    wait(lambda: set(ids(browser, "#gallery")) == between)
+    find("[data-filter=other]")[0].click()
+    wait(lambda: len(find("#gallery .thumb")) < len(members))
+    # One sample, its neighbours, and the keys.
+    find("[data-filter=certain]")[0].click()
+    wait(lambda: ids(browser, "#gallery") == members)
+    find("#gallery .thumb")[1].click()
+    near = data["nearest"][data["shown"].index(members[1])]
+    assert ids(browser, "#nearest") == near
+    find("body")[0].send_keys("\ue014")  # the right arrow
+    near = data["nearest"][data["shown"].index(members[2])]
+    assert ids(browser, "#nearest") == near
+    find("#detail-close")[0].send_keys("\ue00c")  # Escape
+    assert not find("#detail")[0].is_displayed()
+
+
+@pytest.mark.browser
+def test_names_and_classes_with_markup_run_nothing(open_page):
+    _, find = open_page("search/")
+    for name in NAMES[:2]:
+        find("#search")[0].clear()
+        find("#search")[0].send_keys(name)
+        wait(lambda: len(find("#found .thumb")) == 1)
+        find("#found .thumb")[0].click()
+        assert find("#detail-name")[0].text == name
+        find("#detail-close")[0].click()
+    find("#search")[0].clear()
+    find("#search")[0].send_keys("caf\\xe9")
+    wait(lambda: len(find("#found .thumb")) == 1)
+    assert not find("img, b, i.more")  # an alert or a log entry fails the test, too
+
+
+@pytest.mark.browser
+def test_map_opens_the_cluster_of_a_point_and_selects(open_page, page):
+    from selenium.webdriver import ActionChains
+
+    data = data_of(page)
+    browser, find = open_page("map")
+    points = wait(lambda: find("#map-plot .points path"))
+    assert len(points) == len(data["map"]["rows"])
+    plot = find("#map-plot .draglayer .nsewdrag")[0]
+    # All points lie in this rectangle of the plot; offsets count from its centre.
+    width, height = plot.size["width"], plot.size["height"]
+    corners = [(-1, -1), (1, -1), (1, 1), (-1, 1)]
+    corners = [
+        (int(x * (width / 2 - 4)), int(y * (height / 2 - 4))) for x, y in corners
+    ]
+    lasso = ActionChains(browser, 50).move_to_element_with_offset(plot, *corners[0])
+    lasso.click_and_hold()
+    for corner in corners[1:]:
+        lasso.move_to_element_with_offset(plot, *corner)
+    lasso.release().perform()
+    wait(lambda: find("#selection-note")[0].text == f"{len(points)} images selected")
+    find("#selection-clear")[0].click()
+    wait(lambda: not find("#selected .thumb"))
+
+    ActionChains(browser).move_to_element(points[7]).perform()
+    wait(lambda: find("#hover .pic"))
+    ActionChains(browser).click().perform()
+    wait(lambda: "#cluster/" in browser.current_url)
+    assert int(browser.current_url.rpartition("/")[2]) in {
+        data["labels"][i] for i in data["map"]["rows"]
+    }
+    hovered = find("#hover .pic")[0].get_attribute("aria-label")
+    assert hovered.endswith(".png")
+
+
+@pytest.mark.browser
+def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
+    data = data_of(page)
+    _, find = open_page("cluster/1")
+    find("#merge-into option[value='0']")[0].click()
+    find("#merge")[0].click()
+    wait(lambda: browser.current_url.endswith("#cluster/0"))
+    find("#rename")[0].send_keys('round, "or" not\ue007')  # Enter
+    wait(lambda: find("#cluster-title")[0].text == 'round, "or" not')
+    browser.refresh()  # changes survive
+    assert find("#cluster-title")[0].text == 'round, "or" not'
+    find("#download")[0].click()
+    file = browser.downloads / "clusters.csv"
+    wait(file.exists)
+    with open(file, encoding="utf-8", errors="surrogateescape", newline="") as text:
+        rows = list(csv.DictReader(text))
+    assert [row["file"] for row in rows] == data["names"]
+    for row, k in zip(rows, data["labels"], strict=True):
+        assert int(row["original_cluster"]) == k
+        assert int(row["cluster"]) == (0 if k == 1 else k)
+        name = 'round, "or" not' if k < 2 else f"Cluster {k}"
+        assert row["name"] == name
+    for _ in range(2):
+        find("#undo")[0].click()
+    assert find("#cluster-title")[0].text == "Cluster 0"
+    assert not find("#edits")[0].is_displayed()
+
+
+@pytest.mark.browser
+def test_training_and_both_themes(open_page):
+    browser, find = open_page("training")
+    wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)
+    colours = set()
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        colours.add(find("body")[0].value_of_css_property("background-color"))
+    assert len(colours) == 2
+    wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)
