@@ -35,6 +35,7 @@ from ._engine.nearest import warn_of_recall
 from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.trainer import Trainer, cosine, teacher_momentum
 from ._engine.views import ImageViews, VectorViews, make_views
+from ._freeze import trained_blocks
 from ._identity import identity
 from ._progress_bar import WORDS, FitBar, tqdm
 
@@ -93,6 +94,7 @@ class ContrastiveEstimator(
 
     _parameter_constraints: dict = {
         "backbone": "no_validation",  # resolve_backbone says what fits the samples
+        "freeze": [StrOptions({"all but last"}), Count(-LARGEST_COUNT), None],
         "embedding_dim": [Count(1, LARGEST_COUNT)],
         "tau": [Number(SMALLEST_TEMPERATURE, np.inf, closed="left")],
         "queue_size": [Count(1)],
@@ -174,6 +176,8 @@ class ContrastiveEstimator(
             return check_samples_like(self, X, self._format)
         X = check_samples(self, X)
         self._format = infer_format(X, self.image_shape)
+        if self._format.is_image and backbones.takes_pixels(self.backbone):
+            self._format = self._format.unstandardised()
         return X
 
     def _check_continuation(self, n_experts: int) -> None:
@@ -202,7 +206,10 @@ class ContrastiveEstimator(
         views = self._make_views(self.augmentation_)
         if callable(self.augmentation_):
             _try(views, samples)
-        backbone = backbones.resolve_backbone(self.backbone, views.out_shape, device)
+        with OwnDraws(0):
+            shape = views.out_shape
+            backbone = backbones.resolve_backbone(self.backbone, shape, device)
+            self._check_freeze(backbone, shape)
         autocast_dtype = resolve_precision(self.precision, device, self._format)
         queue_dtype = autocast_dtype or torch.float32
         queue_size = min(self.queue_size, len(X))
@@ -259,6 +266,18 @@ class ContrastiveEstimator(
             two_stage=self._is_two_stage,
             device=device,
         )
+
+    def _check_freeze(self, backbone, shape) -> None:
+        """Find the blocks before the work begins; those of a factory, once it is run."""
+        if self.freeze is None:
+            return
+        if self._continues:
+            backbone = self._model.student.backbone
+        elif isinstance(backbone, backbones.Backbone):
+            with torch.device("meta"):
+                backbone = backbone.build(shape)
+        if isinstance(backbone, torch.nn.Module):
+            trained_blocks(backbone, self.freeze)
 
     def _open_checkpoint(self, X):
         """The checkpoint, and the progress of this fit that it holds; or None."""
@@ -323,6 +342,7 @@ class ContrastiveEstimator(
         model = copy.deepcopy(self._model).to(task.device)
         for name in {"tau", "kappa"} & self.get_params(deep=False).keys():
             setattr(model, name, getattr(self, name))
+        model.train_only(trained_blocks(model.student.backbone, self.freeze))
         return model
 
     def _build(self, task: Task, seed: int, *, n_experts, **options):
@@ -344,6 +364,7 @@ class ContrastiveEstimator(
             )
             if not known:
                 backbones.check_training(network, shape)
+        model.train_only(trained_blocks(network, self.freeze))
         return model.to(task.device, memory_format=torch.channels_last).eval()
 
     def _run_stage(self, run: Run, model, task, n_epochs, stage, **options) -> None:

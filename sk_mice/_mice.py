@@ -52,7 +52,18 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         search can set; a module that maps (B, C, H, W) or (B, F) to features (B, F'),
         or a factory of one. A module's weights are the start; it is copied, never
         trained itself. "auto" takes "mlp" for vectors, "resnet-small" for images on a
-        CPU and "resnet18" for images on a GPU.
+        CPU and "resnet18" for images on a GPU. `sk_mice.backbones.Pretrained` is a
+        network with weights, and with the preprocessing that belongs to them.
+    freeze : int or "all but last", default=None
+        Which blocks of the backbone keep their weights, and their batch norms the
+        statistics, as in a slice of a list: -2 freezes all but the last two, 3 the
+        first three. "all but last" is -1, and None trains everything. Nothing else is
+        frozen. A block is a child of the module that has weights, in the order in which
+        the module defines them (of a network with one such child, a child of that). If
+        exactly one of them is a `Sequential` or a `ModuleList`, its children are
+        blocks; several are a block each, as the four stages of a ResNet.
+        Normalisation belongs to the block before it, and weights outside of blocks are
+        frozen.
     embedding_dim : int, default=128
         D, the dimension of all embeddings.
     tau : float, default=1.0
@@ -123,7 +134,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Whether `fit` continues from the fitted model (student, teacher, heads, queue
         and prototypes) with EM for another `max_epochs`. `n_clusters`, `backbone`,
         `embedding_dim`, `expert_heads`, `queue_size` and `image_shape` must be as
-        before.
+        before; `freeze` need not.
     verbose : int, default=0
         1 shows a progress bar over the whole fit.
     random_state : int, RandomState instance or None, default=None
@@ -236,6 +247,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         n_clusters=8,
         *,
         backbone="auto",
+        freeze=None,
         embedding_dim=128,
         tau=1.0,
         kappa=1.0,
@@ -260,6 +272,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     ):
         self.n_clusters = n_clusters
         self.backbone = backbone
+        self.freeze = freeze
         self.embedding_dim = embedding_dim
         self.tau = tau
         self.kappa = kappa

@@ -17,6 +17,7 @@ class MoCo(ContrastiveEstimator):
     ----------
     backbone : str, Backbone, nn.Module or callable, default="auto"
         See :class:`MiCEClustering`, also for all parameters without a description.
+    freeze : int or "all but last", default=None
     embedding_dim : int, default=128
         D, the dimension of the embeddings.
     tau : float, default=1.0
@@ -82,6 +83,7 @@ class MoCo(ContrastiveEstimator):
         self,
         *,
         backbone="auto",
+        freeze=None,
         embedding_dim=128,
         tau=1.0,
         queue_size=16384,
@@ -101,6 +103,7 @@ class MoCo(ContrastiveEstimator):
         random_state=None,
     ):
         self.backbone = backbone
+        self.freeze = freeze
         self.embedding_dim = embedding_dim
         self.tau = tau
         self.queue_size = queue_size

@@ -7,15 +7,16 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["Network", "checksum", "find_network"]
+__all__ = ["EndToEnd", "Network", "checksum", "find_network", "input_sizes"]
 
 LITE = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}
+ENLARGED = 160  # pixels a side, to which images much smaller than a network's are
 DECODED = 256  # pixels a side, if the transforms of a module do not say
 HEADS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
 # Their weights were trained with other inputs, and they warn of their slow start.
@@ -32,12 +33,44 @@ class Network:
     image_size: int | None  # side of the network's input; None is up to `transforms`
     decoded_size: int  # side of the squares as which files are decoded
 
+    def input(self, images: Tensor):
+        """The module's input for images (B, C, H, W) in [0, 1] of 1, 3 or 4 channels."""
+        rgb = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images[:, :3]
+        ready = self.transforms(rgb)
+        if isinstance(ready, Tensor) and ready.ndim == 4:
+            ready = ready.contiguous(memory_format=torch.channels_last)
+        return ready
+
+
+class EndToEnd(nn.Module):
+    """Features (B, F) of images (B, C, H, W) in [0, 1], preprocessing included."""
+
+    def __init__(self, network: Network):
+        super().__init__()
+        self.module = network.module
+        self._network = replace(network, module=None)
+
+    def forward(self, images):
+        features = self.module(self._network.input(images))
+        is_map = isinstance(features, Tensor) and features.ndim == 4
+        return features.mean((2, 3)) if is_map else features
+
+
+def input_sizes(own_size: int | None, shorter) -> list[int | None]:
+    """Sides of the input for images of which the shorter side is so long.
+
+    The first with which the network works is to be used.
+    """
+    small = own_size is not None and 2 * shorter < own_size
+    return [ENLARGED, own_size] if small and own_size > ENLARGED else [own_size]
+
 
 def find_network(network, weights):
     """Where a network comes from, as an object that knows its `own_size`.
 
-    Its `build` makes a `Network` for images of a size. Nothing is built or downloaded
-    here, but packages and files are looked for: raises ImportError if a package is
+    Its `build` makes a `Network` for images of a size; with `filled=False`, one whose
+    weights are still to be loaded, for which none are read. Nothing is built or
+    downloaded here, but packages and files are looked for: raises ImportError if a package is
     missing, OSError or ValueError if `weights` is no regular file, and ValueError or
     TypeError if there is no such network.
     """
@@ -98,10 +131,10 @@ class _Lite:
                 f'`network`="{self.name}" needs the package {package}: {how}'
             ) from error
 
-    def build(self, size, progress=False) -> Network:
+    def build(self, size, progress=False, filled=True) -> Network:
         # The padding of its convolutions depends on the size.
         net = self.code.EfficientNet.from_name(self.name, image_size=size)
-        _fill(net, read_weights(self.weights), ["_fc"], self)
+        _fill(net, read_weights(self.weights) if filled else None, ["_fc"], self)
         # 8 bits, less 127, by 128.
         transforms = _transforms(size, size, 3 * [127 / 255], 3 * [128 / 255])
         return Network(net, transforms, size, size)
@@ -118,12 +151,14 @@ class _Torchvision:
         self.preset = self.theirs.transforms()
         (self.own_size,) = set(self.preset.crop_size)
 
-    def build(self, size, progress=False) -> Network:
+    def build(self, size, progress=False, filled=True) -> Network:
         from torchvision import models
 
         options = ARGUMENTS.get(self.name, {})
         net = models.get_model(self.name, weights=None, **options)
-        state = read_weights(self.weights or self._fetched(progress))
+        state = None
+        if filled:
+            state = read_weights(self.weights or self._fetched(progress))
         _fill(net, state, _heads(net), self)
         resized = round(size * self.preset.resize_size[0] / self.own_size)
         transforms = self.theirs.transforms(crop_size=size, resize_size=resized)
@@ -162,12 +197,13 @@ class _Timm:
             )
         self.own_size = (self.config.input_size if self.config else (3, 224, 224))[-1]
 
-    def build(self, size, progress=False) -> Network:
+    def build(self, size, progress=False, filled=True) -> Network:
         import timm
         from timm.data import resolve_model_data_config
 
         try:
-            net = timm.create_model(self.name, pretrained=self.weights is None)
+            fetched = filled and self.weights is None
+            net = timm.create_model(self.name, pretrained=fetched)
         except (OSError, RuntimeError) as error:
             raise OSError(
                 f'The weights of `network`="{self.name}" could not be had from timm '
@@ -176,7 +212,7 @@ class _Timm:
             ) from error
         before = net.state_dict().keys()
         net.reset_classifier(0)
-        if self.weights is not None:
+        if filled and self.weights is not None:
             _load(net, before, read_weights(self.weights), self)
         config = resolve_model_data_config(net)
         resized = math.floor(size / config["crop_pct"])
@@ -199,7 +235,7 @@ class _OwnModule:
                 f"{self.name} has none. `weights.transforms()` of torchvision is one."
             )
 
-    def build(self, size, progress=False) -> Network:
+    def build(self, size, progress=False, filled=True) -> Network:
         net = copy.deepcopy(self.module)  # which changes mode, type and device
         if type(net).__module__.startswith("torchvision.models"):
             _take_off(net, _heads(net))
@@ -254,10 +290,11 @@ def _take_off(net, heads) -> None:
 
 
 def _fill(net, state, heads, source) -> None:
-    """Give a network its weights but those of its head, which it loses."""
+    """Give a network its weights, if any, but those of its head, which it loses."""
     before = net.state_dict().keys()
     _take_off(net, heads)
-    _load(net, before, state, source)
+    if state is not None:
+        _load(net, before, state, source)
     net.eval()
 
 

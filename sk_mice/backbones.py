@@ -1,26 +1,29 @@
 """Backbones: networks that turn a batch of samples into features (B, F).
 
-`MLP`, `SmallResNet` and `ResNet` describe networks by parameters, which a search can
-set as in ``backbone__width``. `build` makes the module. The `backbone` of an estimator
+`MLP`, `SmallResNet`, `ResNet` and `Pretrained` describe networks by parameters, which a
+search can set as in ``backbone__width``. `build` makes the module. The `backbone` of an estimator
 can also be a short name ("mlp", "resnet-small", "resnet18", "resnet34", "resnet50"), a
 module, or a factory of modules.
 """
 
 import copy
 import math
+import os
 from itertools import chain
 
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Options
+from sklearn.utils._param_validation import Options, StrOptions
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ._constraints import LARGEST_COUNT, Count
+from ._pretrained import EndToEnd, find_network, input_sizes
 
-__all__ = ["MLP", "ResNet", "SmallResNet"]
+__all__ = ["MLP", "Pretrained", "ResNet", "SmallResNet"]
 
 CIFAR_STEM_UP_TO = 64  # pixels; for larger images the stem is that for ImageNet
+LARGEST_SIDE = 1024  # pixels, of the input of a pretrained network
 LARGEST_DEPTH = 1000  # layers, or blocks of a stage: more take minutes to count
 
 
@@ -31,7 +34,7 @@ class Backbone(BaseEstimator):
     """A network, described by its parameters."""
 
     def build(self, shape) -> nn.Module:
-        """Make the network, with random weights.
+        """Make the network, with the weights that training starts from.
 
         Parameters
         ----------
@@ -47,6 +50,8 @@ class Backbone(BaseEstimator):
         ------
         ValueError
             If a parameter is invalid, or the network does not take such samples.
+        ImportError, OSError, TypeError
+            As :meth:`sk_mice.features.PretrainedFeatures.fit`, if it is pretrained.
         """
         self._validate_params()
         return self._build(tuple(shape))
@@ -196,6 +201,74 @@ class ResNet(Backbone):
         return net
 
 
+class Pretrained(Backbone):
+    """A network that has been trained on other images, as the start of training.
+
+    It comes with its own preprocessing: it gets views as images with values from 0 to
+    1, which are not standardised, scales them to `image_size`, and normalises them as
+    the images it was trained on. Grey images get three equal channels; a fourth channel
+    is left out. Its classifier is taken off, and maps of features are averaged over
+    their pixels.
+
+    Parameters
+    ----------
+    network : str or nn.Module, default="efficientnet-lite0"
+        See :class:`sk_mice.features.PretrainedFeatures`.
+    weights : str or path-like, default=None
+        See :class:`sk_mice.features.PretrainedFeatures`.
+    image_size : int or "auto", default="auto"
+        Side of the network's input in pixels; time and memory grow with its square.
+        "auto" is chosen as in :class:`sk_mice.features.PretrainedFeatures`, by the
+        size of the views.
+
+    See Also
+    --------
+    sk_mice.features.PretrainedFeatures : The same networks without training.
+
+    Examples
+    --------
+    Only the last of the network's 18 blocks is trained:
+
+    >>> from sk_mice import MiCEClustering
+    >>> from sk_mice.backbones import Pretrained
+    >>> network = Pretrained("efficientnet-lite0", image_size=64)
+    >>> mice = MiCEClustering(10, backbone=network, freeze="all but last", lr=0.03)
+    >>> mice.set_params(backbone__image_size=96).backbone
+    Pretrained(image_size=96)
+    """
+
+    _parameter_constraints: dict = {
+        "network": [str, nn.Module],
+        "weights": [str, os.PathLike, None],
+        "image_size": [Count(1, LARGEST_SIDE), StrOptions({"auto"})],
+    }
+
+    def __init__(
+        self, network="efficientnet-lite0", *, weights=None, image_size="auto"
+    ):
+        self.network = network
+        self.weights = weights
+        self.image_size = image_size
+
+    def _build(self, shape):
+        self._refuse_vectors(shape)
+        source = find_network(self.network, self.weights)
+        *smaller, last = self._sizes(source, shape)
+        for size in smaller:
+            module = EndToEnd(source.build(size))
+            try:
+                feature_count(module, shape)
+            except ValueError:  # it takes images of its own size only
+                continue
+            return module
+        return EndToEnd(source.build(last))
+
+    def _sizes(self, source, shape):
+        is_auto = self.image_size == "auto"
+        shorter = min(shape[1:])
+        return input_sizes(source.own_size, shorter) if is_auto else [self.image_size]
+
+
 NAMED = {
     "mlp": MLP(),
     "resnet-small": SmallResNet(),
@@ -211,7 +284,7 @@ NAMED = {
 def resolve_backbone(backbone, shape, device):
     """An estimator's `backbone` as an object, a module or a factory.
 
-    "auto" is "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18" for
+    A pretrained network becomes a module. To be called within `OwnDraws`. "auto" is "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18" for
     images on an accelerator. Raises ValueError or TypeError for anything else.
     """
     if isinstance(backbone, str):
@@ -225,9 +298,16 @@ def resolve_backbone(backbone, shape, device):
                 f"module or a factory of one; got {backbone!r}."
             )
         return NAMED[backbone]
+    if isinstance(backbone, Pretrained):
+        return backbone.build(shape)  # of which copies are trained
     if isinstance(backbone, Backbone | nn.Module) or callable(backbone):
         return backbone
     raise TypeError(_no_backbone(backbone))
+
+
+def takes_pixels(backbone) -> bool:
+    """Whether a backbone wants images from 0 to 1, and standardises them itself."""
+    return isinstance(backbone, Pretrained | EndToEnd)
 
 
 def build_backbone(resolved, shape) -> nn.Module:

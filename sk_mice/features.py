@@ -26,13 +26,12 @@ from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
 from ._engine.data import SampleFormat, Samples, infer_format
 from ._engine.storage import write_atomically
-from ._pretrained import Network, checksum, find_network
+from ._pretrained import Network, checksum, find_network, input_sizes
 from ._progress_bar import tqdm
 from .datasets._decoding import LONGEST_SIDE, Decoder, size_of
 
 __all__ = ["PretrainedFeatures"]
 
-ENLARGED = 160  # pixels a side, to which images much smaller than a network's are
 # Pixels of a batch. On a CPU, small activations stay in the caches.
 PIXELS = {"cpu": 32 * 160**2, "cuda": 256 * 224**2}
 AHEAD = 3  # batches of files that are decoded while the network runs
@@ -293,10 +292,8 @@ class PretrainedFeatures(
 
     def _candidates(self, own_size, shorter):
         """Sides of the input, of which the first that works is used."""
-        if self.image_size != "auto":
-            return [self.image_size]
-        small = own_size is not None and 2 * shorter < own_size
-        return [ENLARGED, own_size] if small and own_size > ENLARGED else [own_size]
+        is_auto = self.image_size == "auto"
+        return input_sizes(own_size, shorter) if is_auto else [self.image_size]
 
     def _probe(self, shape) -> int:
         """Number of features, by a try with black and noise of a height and width."""
@@ -387,10 +384,7 @@ class PretrainedFeatures(
 
     def _output(self, network, images: Tensor):
         """What a network returns for images (B, C, H, W) in [0, 1]."""
-        rgb = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images[:, :3]
-        ready = network.transforms(rgb)
-        if isinstance(ready, Tensor) and ready.ndim == 4:
-            ready = ready.contiguous(memory_format=torch.channels_last)
+        ready = network.input(images)
         enabled = self._dtype is not None
         with torch.autocast(images.device.type, self._dtype, enabled=enabled):
             return network.module(ready)

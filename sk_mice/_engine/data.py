@@ -51,6 +51,11 @@ class SampleFormat:
     def is_image(self) -> bool:
         return len(self.shape) == 3
 
+    def unstandardised(self) -> "SampleFormat":
+        """The same format, for networks that standardise images themselves."""
+        n = self.shape[0]
+        return replace(self, mean=n * (0.0,), std=n * (1.0,))
+
     def as_batch(self, values: Tensor) -> Tensor:
         """Stored values (B, *input_shape) as float32 (B, C, H, W) or (B, F)."""
         if not self.is_image:

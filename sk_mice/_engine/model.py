@@ -88,7 +88,11 @@ class ContrastiveMixture(nn.Module):
         Normalised where they are used.
     gating_prototypes : Parameter of shape (K, D) or None
         Unit vectors. Fixed, unless a trainer is told to train them.
+    trained_blocks : tuple of str or None
+        See :meth:`train_only`.
     """
+
+    trained_blocks: tuple[str, ...] | None = None  # of models pickled before there were
 
     def __init__(
         self,
@@ -109,6 +113,7 @@ class ContrastiveMixture(nn.Module):
     ):
         super().__init__()
         self.backbone = backbone
+        self.trained_blocks = None
         self.n_experts, self.embedding_dim = n_experts, embedding_dim
         gated = omega is not None
         n_heads = 1 if shared_head else n_experts
@@ -204,6 +209,36 @@ class ContrastiveMixture(nn.Module):
             gating = objective.gating_log_prob(g, self.gating_prototypes, self.kappa)
             return objective.log_joint(gating, experts)
 
+    # ------------------------------------------------------------------ frozen blocks
+
+    def train_only(self, blocks: tuple[str, ...] | None) -> None:
+        """Freeze the backbones but for the modules with these names; None is no module.
+
+        What is frozen keeps its weights, and its batch norms their statistics. What was
+        frozen before trains again.
+        """
+        network = self.student.backbone
+        if self.trained_blocks is not None:
+            for weight in filter(torch.is_floating_point, network.parameters()):
+                weight.requires_grad_(True)
+        self.trained_blocks = blocks
+        if blocks is not None:
+            parts = map(network.get_submodule, blocks)
+            trained = {id(weight) for part in parts for weight in part.parameters()}
+            for weight in network.parameters():
+                if id(weight) not in trained:
+                    weight.requires_grad_(False)
+
+    def train(self, mode=True):
+        """Set the mode, in which frozen blocks stay in evaluation mode."""
+        super().train(mode)
+        if mode and self.trained_blocks is not None:
+            for network in (self.student.backbone, self.teacher.backbone):
+                network.eval()
+                for name in self.trained_blocks:
+                    network.get_submodule(name).train()
+        return self
+
     # --------------------------------------------------------------------- the start
 
     @torch.no_grad()
@@ -253,12 +288,20 @@ class ContrastiveMixture(nn.Module):
 
     @torch.no_grad()
     def update_teacher(self, momentum: float) -> None:
-        """Theta' <- m theta' + (1 - m) theta; batch-norm statistics are left alone."""
+        """Theta' <- m theta' + (1 - m) theta; batch-norm statistics are left alone.
+
+        So are frozen blocks, in which student and teacher may differ.
+        """
         student = [
             *self.student.backbone.parameters(),
             *self.student.experts.parameters(),
         ]
-        torch._foreach_lerp_(list(self.teacher.parameters()), student, 1 - momentum)
+        teacher = list(self.teacher.parameters())
+        if self.trained_blocks is not None:
+            pairs = zip(teacher, student, strict=True)
+            trained = [(mean, new) for mean, new in pairs if new.requires_grad]
+            teacher, student = map(list, zip(*trained, strict=True))
+        torch._foreach_lerp_(teacher, student, 1 - momentum)
 
     @torch.no_grad()
     def enqueue(self, v: Tensor) -> None:

@@ -210,6 +210,11 @@ class Trainer(NeuralNet):
     def get_default_callbacks(self):
         return []
 
+    def get_all_learnable_params(self):
+        """All of skorch's but those that are frozen, for the optimizer."""
+        named = super().get_all_learnable_params()
+        return ((name, weight) for name, weight in named if weight.requires_grad)
+
     # ---------------------------------------------------------------- the whole run
 
     def begin(self, samples, state: dict | None = None):
