@@ -94,7 +94,11 @@ class ContrastiveEstimator(
 
     _parameter_constraints: dict = {
         "backbone": "no_validation",  # resolve_backbone says what fits the samples
-        "freeze": [StrOptions({"all but last"}), Count(-LARGEST_COUNT), None],
+        "freeze": [
+            StrOptions({"all but last"}),
+            Count(-backbones.LARGEST_DEPTH, backbones.LARGEST_DEPTH),
+            None,
+        ],
         "embedding_dim": [Count(1, LARGEST_COUNT)],
         "tau": [Number(SMALLEST_TEMPERATURE, np.inf, closed="left")],
         "queue_size": [Count(1)],

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 import sklearn
 import torch
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
@@ -44,7 +45,10 @@ _BACKBONES = (backbones.MLP, backbones.ResNet, backbones.SmallResNet)
 _AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
 PARAMETER_CLASSES = {
     cls.__name__: cls
-    for cls in (*_BACKBONES, *_AUGMENTATIONS, ClassificationEM, SphericalKMeans)
+    for cls in (
+        *(*_BACKBONES, backbones.Pretrained, *_AUGMENTATIONS),
+        *(ClassificationEM, SphericalKMeans),
+    )
 }
 _NAMES_OF_PARTS = {
     "augmentation": [*augmentation.NAMED],
@@ -298,7 +302,8 @@ def load(path, backbone=None, *, weights=None):
     backbone : nn.Module or callable, default=None
         Required if the `backbone` of the estimator was a module or a callable, as the
         file does not hold its code: a module like it, with any weights, or a factory.
-        Names, shapes and types of its tensors are compared with the file.
+        Names, shapes and types of its tensors are compared with the file. Not needed
+        for a `Pretrained` network with a name, of which the file has the weights.
     weights : str or path-like, default=None
         For `PretrainedFeatures`: a file with the weights of its network. If None, they
         are looked for where `PretrainedFeatures` was given them, or would find them by
@@ -440,8 +445,14 @@ def _names(cls) -> tuple[set, set]:
 
 def _without_module(parameters: dict) -> dict:
     """Parameters without a `backbone` of the user's own, for which `load` asks."""
+    backbone = parameters.get("backbone", "")
+    if isinstance(backbone, backbones.Pretrained) and isinstance(backbone.network, str):
+        weights = backbone.weights
+        as_text = weights if weights is None else os.fspath(weights)
+        return parameters | {"backbone": clone(backbone).set_params(weights=as_text)}
     is_data = (str, *PARAMETER_CLASSES.values())
-    if isinstance(parameters.get("backbone", ""), is_data):
+    is_pretrained = isinstance(backbone, backbones.Pretrained)
+    if isinstance(backbone, is_data) and not is_pretrained:
         return parameters
     return parameters | {"backbone": None}
 
@@ -474,8 +485,9 @@ def _restore(document, tensors, backbone, weights):
 
 
 def _asks_for_backbone(document) -> bool:
-    network, parameters = document["network"], document["parameters"]
-    return bool(network) and None in (network["backbone"], parameters["backbone"])
+    network, backbone = document["network"], document["parameters"]["backbone"]
+    named = isinstance(backbone, dict) and backbone.get("class") == "Pretrained"
+    return bool(network) and not named and None in (network["backbone"], backbone)
 
 
 def _restore_one(document, tensors, backbone, weights):
@@ -514,7 +526,8 @@ def _restore_one(document, tensors, backbone, weights):
         _expect(same, "`n_features_out_`", "be that of the network")
     if issubclass(cls, ContrastiveEstimator):
         shape = model._make_views().out_shape
-        model._model = _put_together(state, network, shape, backbone)
+        given = parameters["backbone"] if backbone is None else backbone
+        model._model = _put_together(state, network, shape, given)
         model._inference = Inference(model._model)
         _check_trained(model)
     return model
@@ -532,7 +545,9 @@ def _check_parts(network, parameters) -> None:
 
 def _check_given(backbone, network, parameters) -> None:
     """The user gives a backbone if, and only if, the file cannot name it."""
-    own = bool(network) and None in (network["backbone"], parameters["backbone"])
+    named = isinstance(parameters.get("backbone"), backbones.Pretrained)
+    own = bool(network) and not named
+    own = own and None in (network["backbone"], parameters["backbone"])
     if own and backbone is None:
         raise ValueError(
             "its `backbone` was a module or a callable; give such a one to `load`."
@@ -559,8 +574,11 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     # Called once, and outside of `build`: a factory may do more than build.
     source = known
     if known is None:
-        resolved = backbones.resolve_backbone(backbone, shape, torch.device("cpu"))
-        source = backbones.build_backbone(resolved, shape)
+        if isinstance(backbone, backbones.Pretrained):
+            source = backbone.build_empty(shape)  # the file has the weights
+        else:
+            resolved = backbones.resolve_backbone(backbone, shape, torch.device("cpu"))
+            source = backbones.build_backbone(resolved, shape)
         n_features = backbones.feature_count(source, shape)
     else:  # without a probe, for which torch imports its compiler
         _, n_features = backbones.weight_count(known, shape)
@@ -697,7 +715,8 @@ def _probe(model) -> None:
     """
     fmt, network = model._format, model._model
     shape = model._make_views().out_shape
-    if network.backbone is not None and fmt.is_image:
+    scaled = isinstance(model.backbone, backbones.Pretrained)
+    if (network.backbone is not None or scaled) and fmt.is_image:
         shape = (shape[0], *(min(side, _LARGEST_PROBE) for side in shape[1:]))
     noise = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     samples = torch.stack([torch.zeros(shape), torch.ones(shape), noise])

@@ -250,23 +250,26 @@ class Pretrained(Backbone):
         self.weights = weights
         self.image_size = image_size
 
-    def _build(self, shape):
+    def build_empty(self, shape) -> nn.Module:
+        """Make the network for weights that will be loaded; reads no others."""
+        self._validate_params()
+        return self._build(shape, filled=False)
+
+    def _build(self, shape, filled=True):
         self._refuse_vectors(shape)
-        source = find_network(self.network, self.weights)
-        *smaller, last = self._sizes(source, shape)
-        for size in smaller:
-            module = EndToEnd(source.build(size))
+        source = find_network(self.network, self.weights if filled else None)
+        sizes = [self.image_size]
+        if self.image_size == "auto":
+            sizes = input_sizes(source.own_size, min(shape[1:]))
+        for size in sizes:
+            module = EndToEnd(source.build(size, filled=filled))
             try:
                 feature_count(module, shape)
-            except ValueError:  # it takes images of its own size only
-                continue
-            return module
-        return EndToEnd(source.build(last))
-
-    def _sizes(self, source, shape):
-        is_auto = self.image_size == "auto"
-        shorter = min(shape[1:])
-        return input_sizes(source.own_size, shorter) if is_auto else [self.image_size]
+                break
+            except ValueError:  # it may take images of its own size only
+                if size == sizes[-1]:
+                    raise
+        return module
 
 
 NAMED = {
