@@ -272,7 +272,7 @@ class ContrastiveEstimator(
         )
 
     def _check_freeze(self, backbone, shape) -> None:
-        """Find the blocks before the work begins; those of a factory, once it is run."""
+        """Find the blocks before the work begins; of a factory, once it is called."""
         if self.freeze is None:
             return
         if self._continues:

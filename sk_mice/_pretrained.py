@@ -34,7 +34,7 @@ class Network:
     decoded_size: int  # side of the squares as which files are decoded
 
     def input(self, images: Tensor):
-        """The module's input for images (B, C, H, W) in [0, 1] of 1, 3 or 4 channels."""
+        """What the module takes for images (B, C, H, W) in [0, 1], C of 1, 3 or 4."""
         rgb = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images[:, :3]
         ready = self.transforms(rgb)
         if isinstance(ready, Tensor) and ready.ndim == 4:
@@ -70,9 +70,9 @@ def find_network(network, weights):
 
     Its `build` makes a `Network` for images of a size; with `filled=False`, one whose
     weights are still to be loaded, for which none are read. Nothing is built or
-    downloaded here, but packages and files are looked for: raises ImportError if a package is
-    missing, OSError or ValueError if `weights` is no regular file, and ValueError or
-    TypeError if there is no such network.
+    downloaded here, but packages and files are looked for: raises ImportError if a
+    package is missing, OSError or ValueError if `weights` is no regular file, and
+    ValueError or TypeError if there is no such network.
     """
     if isinstance(network, nn.Module):
         if weights is not None:

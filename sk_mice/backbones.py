@@ -1,9 +1,9 @@
 """Backbones: networks that turn a batch of samples into features (B, F).
 
 `MLP`, `SmallResNet`, `ResNet` and `Pretrained` describe networks by parameters, which a
-search can set as in ``backbone__width``. `build` makes the module. The `backbone` of an estimator
-can also be a short name ("mlp", "resnet-small", "resnet18", "resnet34", "resnet50"), a
-module, or a factory of modules.
+search can set as in ``backbone__width``. `build` makes the module. The `backbone` of an
+estimator can also be a short name ("mlp", "resnet-small", "resnet18", "resnet34",
+"resnet50"), a module, or a factory of modules.
 """
 
 import copy
@@ -287,8 +287,9 @@ NAMED = {
 def resolve_backbone(backbone, shape, device):
     """An estimator's `backbone` as an object, a module or a factory.
 
-    A pretrained network becomes a module. To be called within `OwnDraws`. "auto" is "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18" for
-    images on an accelerator. Raises ValueError or TypeError for anything else.
+    A pretrained network becomes a module. To be called within `OwnDraws`. "auto" is
+    "mlp" for vectors, "resnet-small" for images on a CPU, "resnet18" for images on an
+    accelerator. Raises ValueError or TypeError for anything else.
     """
     if isinstance(backbone, str):
         if backbone == "auto":

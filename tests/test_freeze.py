@@ -96,7 +96,7 @@ def test_the_blocks_of_networks_of_others():
         (
             TINY,
             "all but lats",
-            r"'freeze' parameter of MiCEClustering must be a str among {'all but last'}",
+            r"'freeze' parameter .* must be a str among {'all but last'}",
         ),
         (TINY, True, r"'freeze' parameter"),
         (TINY, 0, r"`freeze` must be from 1 to 2, or from -2 to -1.*; got 0"),
@@ -115,7 +115,7 @@ def test_refusals(backbone, freeze, message):
 def test_something_is_left_to_train():
     module = network()
     module.layers[4].requires_grad_(False)
-    with pytest.raises(ValueError, match="leave something to train; .*layers.4 have"):
+    with pytest.raises(ValueError, match=r"leave something to train; .*layers.4 have"):
         tiny(backbone=module, freeze=-1).fit(X)
 
 

@@ -28,19 +28,20 @@ IMPORTS = {
     "_mice": "torch _base _classification_em _constraints _engine",
     "_moco": "_base",
     "_base": "torch _check_input _checkpoint _constraints _device _engine _identity "
-    "_callbacks _progress_bar augmentation backbones",
+    "_callbacks _freeze _progress_bar augmentation backbones",
     "_classification_em": "_constraints _cosine_kmeans",
     "_spherical_kmeans": "_constraints _cosine_kmeans _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
     "augmentation": "_constraints _engine.invariances",
-    "backbones": "torch torchvision _constraints",
+    "backbones": "torch torchvision _constraints _pretrained",
     "_callbacks": "skorch _progress_bar",
     "_check_input": "_engine.arrays _engine.data",
     "_checkpoint": "skorch _engine.model _engine.storage",
     "_constraints": "",
     "_cosine_kmeans": "_engine.arrays",
     "_device": "torch _engine.data",
+    "_freeze": "torch",
     "_identity": "torch _engine.arrays",
     "_pretrained": "torch torchvision safetensors",
     "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
