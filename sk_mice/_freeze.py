@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from numbers import Integral
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -27,13 +26,13 @@ def trained_blocks(network: nn.Module, freeze) -> tuple[str, ...] | None:
             f"`freeze`={freeze!r} needs a `backbone` of at least two blocks with "
             f"weights; {type(network).__name__} has {n}."
         )
-    stop = freeze if isinstance(freeze, Integral) else -1
+    stop = -1 if freeze == "all but last" else int(freeze)
     if not 0 < abs(stop) < n:
-        names = ", ".join(names[0] for names in blocks)
+        firsts = ", ".join(names[0] for names in blocks)
         raise ValueError(
             f"`freeze` must be from 1 to {n - 1}, or from {1 - n} to -1, so that some "
             f"of the {n} blocks of the `backbone` are frozen and some are not; got "
-            f"{freeze}. The blocks begin at: {names}."
+            f"{freeze}. The blocks begin at: {firsts}."
         )
     names = tuple(chain.from_iterable(blocks[stop:]))
     parts = map(network.get_submodule, names)
