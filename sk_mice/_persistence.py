@@ -446,15 +446,20 @@ def _names(cls) -> tuple[set, set]:
 def _without_module(parameters: dict) -> dict:
     """Parameters without a `backbone` of the user's own, for which `load` asks."""
     backbone = parameters.get("backbone", "")
-    if isinstance(backbone, backbones.Pretrained) and isinstance(backbone.network, str):
-        weights = backbone.weights
-        as_text = weights if weights is None else os.fspath(weights)
-        return parameters | {"backbone": clone(backbone).set_params(weights=as_text)}
-    is_data = (str, *PARAMETER_CLASSES.values())
-    is_pretrained = isinstance(backbone, backbones.Pretrained)
-    if isinstance(backbone, is_data) and not is_pretrained:
+    if isinstance(backbone, backbones.Pretrained):
+        return parameters | {"backbone": _as_data(backbone)}
+    if isinstance(backbone, (str, *PARAMETER_CLASSES.values())):
         return parameters
     return parameters | {"backbone": None}
+
+
+def _as_data(backbone: backbones.Pretrained) -> backbones.Pretrained | None:
+    """A pretrained network that has a name; None for one that is a module."""
+    if isinstance(backbone.network, torch.nn.Module):
+        return None
+    weights = backbone.weights
+    as_text = None if weights is None else os.fspath(weights)
+    return clone(backbone).set_params(weights=as_text)
 
 
 # --------------------------------------------------------------------------- reading
@@ -485,9 +490,12 @@ def _restore(document, tensors, backbone, weights):
 
 
 def _asks_for_backbone(document) -> bool:
-    network, backbone = document["network"], document["parameters"]["backbone"]
+    network = document["network"]
+    if not network:
+        return False
+    backbone = document["parameters"]["backbone"]
     named = isinstance(backbone, dict) and backbone.get("class") == "Pretrained"
-    return bool(network) and not named and None in (network["backbone"], backbone)
+    return not named and None in (network["backbone"], backbone)
 
 
 def _restore_one(document, tensors, backbone, weights):
