@@ -186,6 +186,7 @@ VALUES = {
         ["auto", "mlp", SmallResNet(1), MLP(3), torch.nn.Flatten()],
         ["vgg", torch.nn.ReLU, SmallResNet, SmallResNet(100000), *ODD_MODULES],
     ),
+    "freeze": ([None, "all but last", 1, np.int64(-2)], [0, "last", 10**9, 1.0, True]),
     "embedding_dim": ([1, 2, 3, 5], [0, 10**9]),
     "tau": ([1, 0.01, 100, 1e-3, 1e300, np.float32(0.3)], [0, 1e-9, math.inf]),
     "kappa": ([1, 0.01, 100, 1e-3, 1e300, math.inf], [0, 1e-9, -math.inf]),
