@@ -123,19 +123,21 @@ def as_mice_starts(model, task):
     return cem.fit_predict(features)
 
 
-def umap(rows, task):
-    """UMAP to K dimensions, as advised for clustering, and a mixture of Gaussians."""
+def umap_map(rows, n_components, seed):
+    """UMAP as advised for clustering."""
     from umap import UMAP
 
     with warnings.catch_warnings():
         # A seed makes it use one thread, which it warns of.
         warnings.filterwarnings("ignore", "n_jobs value", UserWarning)
-        flat = UMAP(
-            n_neighbors=20,
-            min_dist=0.0,
-            n_components=task.n_clusters,
-            random_state=task.seed,
+        return UMAP(
+            n_neighbors=20, min_dist=0.0, n_components=n_components, random_state=seed
         ).fit_transform(rows)
+
+
+def umap(rows, task):
+    """UMAP to K dimensions, and a mixture of Gaussians."""
+    flat = umap_map(rows, task.n_clusters, task.seed)
     mixture = GaussianMixture(task.n_clusters, n_init=5, random_state=task.seed)
     return mixture.fit_predict(flat.astype(np.float64))
 

@@ -64,7 +64,7 @@ class FullEStep(AblationTrainer):
         q = torch.cat(parts)
         if self.e_step.get("neighbors"):
             rows = normalize(torch.cat(features).numpy())
-            table = torch.from_numpy(mutual_neighbors(rows, N_NEIGHBORS))
+            table = torch.from_numpy(mutual_neighbors(rows, N_NEIGHBORS)[0])
             q = (q + q[table].sum(dim=1)) / (1 + N_NEIGHBORS)
         if self.e_step.get("hard"):
             q = torch.nn.functional.one_hot(q.argmax(dim=1), q.shape[1]).to(q.dtype)

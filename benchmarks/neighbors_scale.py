@@ -7,6 +7,7 @@ Rows lie around 1,000 centres on a curved surface of 24 dimensions, with noise.
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -47,12 +48,14 @@ def main(argv=None):
     limit_threads(options.threads)
     rows = curved(options.n, options.n_features)
     before = peak_memory()
+    start = time.process_time()
     (table, recall), seconds = timed(mutual_neighbors, rows, options.n_neighbors)
     figures = {
         "n": options.n,
         "n_features": options.n_features,
         "n_neighbors": options.n_neighbors,
         "seconds": seconds,
+        "cpu_seconds": time.process_time() - start,  # of all threads
         "recall": recall,
         "alone": float((table == np.arange(len(table))[:, None]).all(axis=1).mean()),
         "peak_memory": peak_memory(),

@@ -123,6 +123,12 @@ ROWS = (
     step("resnet-small_10_student_view", "--gate-view student --repeats 5", 1),
     em("heads_digits_200", "--data digits", 60),
     em("heads_fashion_mnist_24", "--data fashion-mnist --epochs 24 --seeds 0 1 2", 60),
+    em("e_steps_digits_200", "--data digits --what e-steps --heads shared", 60),
+    em(
+        "e_steps_fashion_mnist_24",
+        f"--data fashion-mnist --epochs 24 {THREE} --what e-steps --heads shared",
+        90,
+    ),
     Row("predict_cpu.json", "benchmarks/predict.py", 10),
     Row(
         "predict_cpu_maxpool.json",

@@ -75,8 +75,6 @@ NOT_MEASURED = (
     "learning rate of EM.",
     "More than one seed of K = 5 and 15, of the comparison with SCAN, of the passes, "
     "of the choice of K and of ClustPy's methods.",
-    "k-means on the pixels of Fashion-MNIST, except on principal components.",
-    "`benchmarks/log_partition.py` prints its figures and keeps none.",
 )
 
 
@@ -218,8 +216,11 @@ def other_k():
     return table(head, *rows), line(text, notes(dict(enumerate(files))), commands)
 
 
-def side_by_side(name, files, *text):
-    """Cells of several files in the columns of one table, and a line on them."""
+def side_by_side(name, files, *text, least=1):
+    """Cells of several files in the columns of one table, and a line on them.
+
+    Methods with fewer than `least` seeds in all files are left out.
+    """
     metrics = ("acc", "nmi")
     head = [f"**{name}**"]
     head += [f"{METRICS[m]}, {label}" for label in files for m in metrics]
@@ -227,6 +228,8 @@ def side_by_side(name, files, *text):
     for method in dict.fromkeys(m for kept in files.values() for m in kept["results"]):
         runs = [kept["results"].get(method, []) for kept in files.values()]
         there = [rows_ for rows_ in runs if rows_]
+        if max(map(len, there)) < least:
+            continue
         commits = [
             commit(kept, method) for kept in files.values() if method in kept["results"]
         ]
@@ -250,12 +253,12 @@ def neighbors():
     return side_by_side("Positives from neighbours", files, text)
 
 
-def after_one_start(kind, *text):
+def after_one_start(kind, *text, least=1):
     """What kinds of EM add to one first stage, and a line on it."""
     names = {f"em_{kind}_{case}": label for case, label in EM_SETS.items()}
     files = {label: read(name) for name, label in names.items()}
     name = f"EM after one first stage: {kind.replace('_', '-')}"
-    return side_by_side(name, files, "Seconds are those of EM.", *text)
+    return side_by_side(name, files, "Seconds are those of EM.", *text, least=least)
 
 
 def steps():
@@ -543,7 +546,7 @@ def page():
         "folder. `python benchmarks/reproduce.py` runs every row again. "
         f"The newest rows are of {date[:10]} ({', '.join(commits)}). Older rows were "
         "measured with older code and partly other defaults. The column gives the "
-        "commit that added the row; for rows after c420039, the one that was measured.",
+        "commit that added the row; for rows after c420039, the one that was measured. "
         "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
         "accuracy under the best matching of clusters with classes; labels are used "
         "for scores alone. Seconds (s) are the median of a fit on one thread of a "
@@ -560,7 +563,15 @@ def page():
         parts += compared(name)
     parts += other_k()
     parts += neighbors()
-    parts += after_one_start("heads")
+    parts += after_one_start("heads", "On a machine without bfloat16.")
+    parts += after_one_start(
+        "e_steps",
+        "held: the default. batch, free: the paper's. The others take q once an epoch "
+        "from the whole model and all plain images, from four random views, or from "
+        "the plain images and ten mutual neighbours; hard: the largest q becomes 1. "
+        "The files also have one seed of each with kappa 0.2.",
+        least=2,
+    )
     parts += ["## Speed", *steps(), *predictions(), *spherical_kmeans()]
     parts += [
         "## The paper's tables and figures",

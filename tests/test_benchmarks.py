@@ -1,6 +1,7 @@
 """The benchmarks run, here for two epochs on a few images."""
 
 import argparse
+import functools
 import importlib
 import io
 import json
@@ -14,10 +15,11 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_blobs
 
 from sk_mice._engine import objective
 from sk_mice.backbones import NAMED, ResNet, SmallResNet
+from sk_mice.metrics import clustering_accuracy_score
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCORES = {"acc", "nmi", "ari"}
@@ -354,6 +356,56 @@ def test_neighbors_scale(benchmark, tmp_path):
     (row,) = kept["results"]["search"]
     assert row["recall"] == 1.0
     assert row["peak_memory"] >= row["peak_memory_before"] > 0
+
+
+# -------------------------------------------------------------------- frozen features
+
+
+def test_features_goes_on(benchmark, tmp_path, monkeypatch):
+    features, peers = benchmark("features"), importlib.import_module("peers")
+    temi = functools.partial(peers.temi, n_heads=2, n_epochs=1)
+    monkeypatch.setattr(features, "temi", temi)
+    turtle = functools.partial(peers.turtle, n_steps=2)
+    monkeypatch.setattr(features, "turtle", turtle)
+    flat = lambda X, n_components, seed: X[:, 16 : 16 + n_components]  # noqa: E731
+    monkeypatch.setattr(features, "umap_map", flat)
+    monkeypatch.setattr(features, "installed", lambda package: True)
+    path, file = tmp_path / "results.json", tmp_path / "features.npz"
+    options = ("--n", "80", "--features", file, "--resume")
+    run(features, path, *options, "--seeds", "0", "--methods", "k-means")
+    assert np.load(file)["X"].shape == (80, 64)
+    kept = run(features, path, *options, "--seeds", "0")
+    assert list(kept["results"]) == features.NAMES
+    for rows in kept["results"].values():
+        assert [row["seed"] for row in rows] == [0]
+        assert all(row.keys() >= SCORES | {"seconds", "n_found"} for row in rows)
+
+
+def test_images_become_features_once(benchmark, tmp_path, monkeypatch):
+    features = benchmark("features")
+    monkeypatch.setattr(features, "extract", lambda images: images.mean(axis=(1, 2)))
+    argv = ["--data", "cifar10-jpeg", "--n", "20", "--methods", "k-means"]
+    argv += ["--features", str(tmp_path / "kept.npz")]
+    path = write_archive(tmp_path / "cifar.tar.xz", 9, 2)
+    options = features.parse([*argv, "--path", str(path)])
+    X, _ = features.vectors(options)
+    assert X.shape == (20, 3)
+    path.unlink()
+    np.testing.assert_array_equal(features.vectors(options)[0], X)
+
+
+@pytest.mark.parametrize("name", ["temi", "turtle"])
+def test_peers_find_clusters_that_are_apart(benchmark, name):
+    benchmark("features")
+    peers = importlib.import_module("peers")
+    X, y = make_blobs(300, 8, centers=3, cluster_std=0.5, random_state=0)
+    X /= 10
+    if name == "temi":
+        short = {"n_epochs": 20, "batch_size": 64, "lr": 1e-3, "momentum": 0.9}
+        labels = peers.temi(X, 3, 0, n_heads=2, **short)
+    else:
+        labels = peers.turtle([X, X[:, :4]], 3, 0, n_steps=100, lr=0.1)
+    assert clustering_accuracy_score(y, labels) > 0.95
 
 
 # ----------------------------------------------------------------- the choice of K

@@ -306,7 +306,8 @@ def displays(blobs):
 
 
 def test_a_second_plot_goes_into_given_axes(displays):
-    assert len(displays) == len(inspection.__all__)
+    named = {name for name in inspection.__all__ if name.endswith("Display")}
+    assert {type(display).__name__ for display, _ in displays} == named
     for display, n in displays:
         figure, axes = plt.subplots(1, n)
         before = len(plt.get_fignums())

