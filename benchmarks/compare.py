@@ -125,7 +125,9 @@ def as_mice_starts(model, task):
 
 def umap_map(rows, n_components, seed):
     """UMAP as advised for clustering."""
-    from umap import UMAP
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImportWarning)  # it has no TensorFlow
+        from umap import UMAP
 
     with warnings.catch_warnings():
         # A seed makes it use one thread, which it warns of.
