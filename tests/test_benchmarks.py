@@ -56,6 +56,7 @@ def run(module, path, *argv):
 def test_compare(benchmark, tmp_path, capsys, monkeypatch):
     compare = benchmark("compare")
     monkeypatch.setattr(compare, "RESTARTS", 2)
+    monkeypatch.setattr(compare, "installed", lambda name: False)  # UMAP
     kept = run(
         compare,
         tmp_path / "digits.json",
