@@ -661,6 +661,7 @@ WRONG = [
     ("attributes/predict", 1, "must not include predict"),
     ("attributes/__class__", 1, "must not include __class__"),
     *(("attributes/elbo_", v, "`elbo_`") for v in ("good", {"float": "nan"}, True)),
+    *(("attributes/neighbors_recall_", v, "from 0 to 1") for v in (1.5, True, "1")),
     *(("attributes/n_iter_", v, "`n_iter_`") for v in (True, -1, HUGE)),
     ("attributes/n_features_in_", HUGE, "`n_features_in_`"),
     ("attributes/labels_", {"array": "nothing"}, "unexpected content, KeyError"),
