@@ -126,7 +126,9 @@ def methods(epochs=200):
         "pca-mice": lambda X, k, seed: mice(components(X), k, seed),
         "white-mice": lambda X, k, seed: mice(components(X, True), k, seed),
         "temi": temi,
+        "pca-temi": lambda X, k, seed: temi(components(X), k, seed),
         "turtle": lambda X, k, seed: turtle([X], k, seed),
+        "pca-turtle": lambda X, k, seed: turtle([components(X)], k, seed),
     }
 
 

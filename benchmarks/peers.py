@@ -65,7 +65,8 @@ def temi(
     student = Heads(n_heads, X.shape[1], n_clusters)
     teacher = copy.deepcopy(student).requires_grad_(False)
     marginals = torch.full((n_heads, 1, n_clusters), 1 / n_clusters)
-    optimizer = torch.optim.AdamW(student.parameters(), lr=lr, weight_decay=1e-4)
+    parameters = student.parameters()
+    optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=1e-4, fused=True)
     n_batches = len(X) // batch_size
     warm_up = max(1, n_epochs // 5 * n_batches)
     rise = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, 1, warm_up)
