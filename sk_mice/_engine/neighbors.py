@@ -87,7 +87,7 @@ def comparable_rows(samples: Samples) -> np.ndarray:
     rows = np.empty((len(samples), math.prod(samples.format.shape)), np.float32)
     batches = samples.in_order(_BATCH)
     for start, batch in zip(range(0, len(rows), _BATCH), batches, strict=True):
-        rows[start : start + _BATCH] = batch.flatten(1).cpu()
+        rows[start : start + _BATCH] = batch.flatten(1).cpu().numpy()
     if samples.format.is_image:
         rows -= rows.mean(axis=0)
     else:  # undo the standardisation, which enlarges features that hardly vary
