@@ -139,7 +139,10 @@ def _by_index(rows, n_neighbors, seed):
 
 
 def _build(rows, seed):
-    import faiss
+    with warnings.catch_warnings():
+        # Its types are of SWIG, which warns; as an error that would end the process.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import faiss
 
     n_lists = round(2 * math.sqrt(len(rows)))
     index = faiss.IndexIVFFlat(faiss.IndexFlatL2(rows.shape[1]), rows.shape[1], n_lists)
