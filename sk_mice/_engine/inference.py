@@ -18,6 +18,7 @@ __all__ = ["Inference", "in_pieces", "log_partition_bounds", "queue_moments"]
 # the networks, whose activations should stay in a CPU's caches or fit into a GPU.
 LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
 LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
+ROWS_OF_BLOCK = 16  # a multiple of those that products of matrices take at a time
 # Nats by which bounds must separate experts, because bfloat16 rounds the exact sum.
 MARGIN = 0.01
 
@@ -115,16 +116,27 @@ class Inference:
         if inferred:
             f = model.student.expert_embeddings(features)
         if "joint" in wanted:
-            known["joint"] = model.log_joint(f, v, g)
+            known["joint"] = self._joint(f, v, g)
         if "label" in wanted:
             known["label"] = self._labels(f, v, g, moments)
         return [known[name] for name in wanted]
+
+    def _joint(self, f, v, g) -> Tensor:
+        """The log-joint, whose last bits do not depend on a sample's place in a batch.
+
+        Products of matrices treat the rows that do not fill a block in another way.
+        """
+        n, missing = len(f), -len(f) % ROWS_OF_BLOCK
+        if missing:
+            rows = torch.arange(n + missing, device=f.device).clamp_max(n - 1)
+            f, v, g = f[rows], v[rows], None if g is None else g[rows]
+        return self.model.log_joint(f, v, g)[:n]
 
     def _labels(self, f, v, g, moments) -> Tensor:
         """Expert with the largest log-joint, from bounds where they decide."""
         model = self.model
         if moments is None:
-            return model.log_joint(f, v, g).argmax(dim=1)
+            return self._joint(f, v, g).argmax(dim=1)
 
         def bounds(x, positive, queue):
             return log_partition_bounds(x, positive, len(queue), *moments)
@@ -137,7 +149,7 @@ class Inference:
         rest = torch.nonzero(~known).squeeze(1)  # also values that are not finite
         if len(rest):
             gating = None if g is None else g[rest]
-            labels[rest] = model.log_joint(f[rest], v[rest], gating).argmax(dim=1)
+            labels[rest] = self._joint(f[rest], v[rest], gating).argmax(dim=1)
         return labels
 
 
