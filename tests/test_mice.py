@@ -765,11 +765,11 @@ def test_not_fitted(name):
 
 
 def test_the_order_of_vectors_changes_no_bit():
-    X = 3 * np.random.default_rng(0).uniform(size=(40, 5))
+    X = 3 * np.random.RandomState(0).uniform(size=(40, 5))
     model = MiCEClustering(2, max_epochs=8, random_state=0).fit(X)
     expected = model.predict_proba(X)
     for seed in range(50):
-        order = np.random.default_rng(seed).permutation(len(X))
+        order = np.random.RandomState(seed).permutation(len(X))
         np.testing.assert_array_equal(model.predict_proba(X[order]), expected[order])
 
 
