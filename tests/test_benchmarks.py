@@ -368,7 +368,10 @@ def test_features_goes_on(benchmark, tmp_path, monkeypatch):
     monkeypatch.setattr(features, "temi", temi)
     turtle = functools.partial(peers.turtle, n_steps=2)
     monkeypatch.setattr(features, "turtle", turtle)
-    flat = lambda X, n_components, seed: X[:, 16 : 16 + n_components]  # noqa: E731
+
+    def flat(X, n_components, seed):
+        return X[:, 16 : 16 + n_components]
+
     monkeypatch.setattr(features, "umap_map", flat)
     monkeypatch.setattr(features, "installed", lambda package: True)
     path, file = tmp_path / "results.json", tmp_path / "features.npz"

@@ -143,7 +143,7 @@ def test_vectors_of_a_file_too_large_for_memory(fitted, tmp_path):
     before = np.array(found)
     np.testing.assert_array_equal(np.load(file)[:3], features.transform(X[:3]))
     assert np.load(file).shape == (3, 1280)  # the file is the last call's,
-    np.testing.assert_array_equal(found, before)  # and the first array is as it was
+    np.testing.assert_array_equal(found, before)  # the first array did not change
 
 
 def test_progress_bar(capsys):
@@ -221,7 +221,7 @@ def test_torchvision_with_a_local_file_and_its_own_preprocessing(tmp_path, endin
     net = models.resnet18()
     net.transforms = preset
     assert PretrainedFeatures(net).fit(large).n_features_out_ == 512
-    assert isinstance(net.fc, nn.Linear)  # the user's own is as it was
+    assert isinstance(net.fc, nn.Linear)  # only a copy lost its classifier
     assert net.training
 
 

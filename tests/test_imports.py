@@ -64,7 +64,7 @@ IMPORTS = {
     "metrics": "",
     "model_selection": "_progress_bar _constraints metrics",
     "recipes": "augmentation backbones",
-    "inspection._reading": "",
+    "inspection._reading": "_engine.nearest",
     "inspection._report": "_engine.arrays _engine.storage metrics "
     "inspection._reading inspection._thumbnails",
     "inspection._thumbnails": "torch _engine.data",

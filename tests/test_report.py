@@ -330,6 +330,7 @@ def test_arguments_that_are_refused(digits, arguments, error, words, tmp_path):
 @pytest.mark.parametrize("library", ["jinja2", "plotly.offline"])
 def test_missing_libraries_are_named_with_the_extra(monkeypatch, library, tmp_path):
     monkeypatch.setitem(sys.modules, library, None)
+    _report._packed_plotly.cache_clear()  # as in a new process
     with pytest.raises(ImportError, match=r'pip install "sk-mice\[report\]"'):
         write_report(None, None, tmp_path / "report.html")
 

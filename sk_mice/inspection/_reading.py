@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import is_clusterer
-from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
+
+from .._engine import nearest
 
 N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
 STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
@@ -140,12 +141,12 @@ def _labels(clusterer, features):
 
 def _shares_of_neighbors(embeddings, labels, n_clusters):
     """Shares (N, K) of each sample's nearest neighbours in each cluster."""
-    nearest = nearest_neighbors(embeddings, N_NEIGHBORS)
+    table = nearest_neighbors(embeddings, N_NEIGHBORS)
     shares = np.zeros((len(labels), n_clusters), np.float32)
-    if not nearest.shape[1]:
+    if not table.shape[1]:
         shares[np.arange(len(labels)), labels] = 1
-    for column in nearest.T:
-        shares[np.arange(len(labels)), labels[column]] += 1 / nearest.shape[1]
+    for column in table.T:
+        shares[np.arange(len(labels)), labels[column]] += 1 / table.shape[1]
     return shares
 
 
@@ -166,8 +167,7 @@ def nearest_neighbors(embeddings, n_neighbors) -> np.ndarray:
     n_neighbors = min(n_neighbors, len(embeddings) - 1)
     if n_neighbors < 1:
         return np.empty((len(embeddings), 0), np.int64)
-    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute")
-    return search.fit(embeddings).kneighbors(return_distance=False)
+    return nearest.nearest_neighbors(embeddings, n_neighbors)[0]
 
 
 def fair_sample(labels, n_samples, rng) -> np.ndarray:

@@ -197,8 +197,9 @@ def write_report(
 def _template():
     """The template of the page, once all libraries are known to be there."""
     try:
-        import plotly.offline  # noqa: F401
         from jinja2 import Environment, PackageLoader
+
+        _packed_plotly()
     except ImportError as error:
         raise ImportError(
             "`write_report` needs Jinja2 and Plotly: "
