@@ -35,7 +35,6 @@ DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
 N_NEIGHBORS = 10  # of features, in place of random views
 # The probe of --minutes: enough for two batches, and for one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
-SHARE_OF_MOCO = 0.9  # of the epochs
 RESUME = "The same command with --resume goes on."
 
 
@@ -245,7 +244,7 @@ def epochs_within(mice: MiCEClustering, X, seconds: float) -> int:
     # The last epoch of each stage: the first one also warms up.
     last = {row["stage"]: row["seconds"] for row in probe.history_}
     beside = took - sum(row["seconds"] for row in probe.history_)
-    share = {"moco": SHARE_OF_MOCO, "em": 1 - SHARE_OF_MOCO}
+    share = {"moco": mice._init_share, "em": 1 - mice._init_share}
     an_epoch = scale * sum(share[stage] * last[stage] for stage in share)
     return max(1, int((seconds - took - scale * beside) / an_epoch))
 
