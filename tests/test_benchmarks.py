@@ -455,3 +455,20 @@ def test_choose_k(benchmark, tmp_path, capsys):
     for row in rows:
         assert row.keys() >= SCORES | {"elbo", "silhouette", "stability"}
     assert "stability chooses K =" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("quick")
+def test_neighbor_votes(benchmark, tmp_path):
+    votes = benchmark("neighbor_votes")
+    options = ("--data", "digits", "--n", "120", "--seeds", "0", "--unbalanced")
+    folder = tmp_path / "features"
+    kept = run(votes, tmp_path / "v.json", *options, "--folder", folder)
+    assert len(list(folder.iterdir())) == 1
+    assert len(kept["results"]) == 5
+    # The second of two groups of neighbours has one label that is wrong.
+    table = np.array([[1, 2], [0, 2], [0, 1], [4, 5], [3, 5], [3, 4]])
+    labels = np.array([0, 0, 0, 1, 1, 0])
+    np.testing.assert_array_equal(votes.vote(labels, table, 1), [0, 0, 0, 1, 1, 1])
+    assert votes.information(labels, table) < votes.information(
+        votes.vote(labels, table, 1), table
+    )
