@@ -179,17 +179,39 @@ def test_features_are_computed_once_and_kept_in_the_model(
     monkeypatch.setattr(PretrainedFeatures, "transform", counted)
     out = tmp_path / "result"
     network = ("--features", "efficientnet-lite0", "--image-size", 32)
-    short = ("--clusters", 2, "--epochs", 2, "--out", out, "-q")
+    short = ("--clusters", 2, "--out", out, "-q")
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "judged", lambda *args: 1 / 0)
         assert run("fit", photos, *network, *short) == 1
     assert run("fit", photos, *network, *short, "--resume") == 0
     (paths,) = calls
+    known = json.loads((out / "run.json").read_text())
+    assert known["finished"]
+    assert known["results"]["epochs"] is None
+    assert "(0 epochs" not in capsysbinary.readouterr().out.decode()
     assert str(photos / HARD[0]) in paths
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     assert run("predict", out, photos, "-q") == 0
     assert capsysbinary.readouterr().out == (out / "clusters.csv").read_bytes()
-    assert load(out / "model.safetensors")[0].image_size_ == 32
+    page = (out / "report.html").read_bytes()
+    assert b"nearest neighbours in its cluster" in page
+    (out / "report.html").unlink()
+    assert run("report", out, photos, "-q") == 0
+    assert (out / "report.html").exists()
+    model = load(out / "model.safetensors")
+    assert model[0].image_size_ == 32
+    assert model[-1].center
+    features = model[0].transform(paths)
+    labels = model[-1].predict(features)
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    cosines = units @ units.T - 2 * np.eye(len(units))
+    nearest = np.argsort(-cosines, axis=1)[:, :10]
+    for row, label, others in zip(
+        table(out / "clusters.csv"), labels, labels[nearest], strict=True
+    ):
+        assert int(row["cluster"]) == label
+        share = np.mean(others == label)
+        assert float(row["confidence"]) == pytest.approx(share, abs=1e-3)
 
 
 def test_second_cluster_is_chosen_by_views_and_then_by_the_posterior():
@@ -200,6 +222,17 @@ def test_second_cluster_is_chosen_by_views_and_then_by_the_posterior():
 
 
 # --------------------------------------------------------------- refused before a fit
+
+
+def test_a_length_of_training_is_refused_where_nothing_trains(photos, tmp_path, capsys):
+    network = ("--features", "efficientnet-lite0")
+    out = ("--clusters", 2, "--out", tmp_path / "result")
+    for length in ("--epochs", "--minutes"):
+        line = refused(capsys, 2, "fit", photos, *network, *out, length, 2)
+        assert f"{length}: it contradicts --features" in line
+    plot = ("--out", tmp_path / "plot.png", "--epochs", 2)
+    assert "--epochs" in refused(capsys, 2, "choose-k", photos, *network, *plot)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -503,6 +536,9 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     assert stdout.splitlines()[0].split() == ["clusters", "stability", "silhouette"]
     assert run("choose-k", photos, *numbers, *options) == 2  # the plot exists
     assert "--to" in refused_last(capsys, "choose-k", photos, "--from", 5, "--to", 4)
+    network = ("--features", "efficientnet-lite0", "--image-size", 32)
+    assert run("choose-k", photos, *numbers, *network, "--out", plot, "--overwrite") == 0
+    assert capsys.readouterr().out.splitlines()[-2].startswith("Take ")
 
 
 def refused_last(capsys, *arguments):

@@ -5,34 +5,36 @@ import io
 from .._engine.storage import write_atomically
 from ..model_selection import choose_n_clusters
 from . import results
-from .fitting import estimator, with_defaults
+from .fitting import check_trains, estimator, with_defaults
 from .images import features_of, fitted_network, read_images
 from .terminal import Progress, count, put, put_json, stopped_at_once
 
+EPOCHS = 50
 WEAK = 0.5  # a stability below which a choice says little
 
 
 def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_json):
     """Compare numbers of clusters; print a table and a sentence, draw a plot."""
     results.check_new(out, overwrite)
+    check_trains(asked)
     import matplotlib
 
     matplotlib.use("agg")
-    asked = with_defaults(asked)
+    asked = with_defaults(asked, epochs=EPOCHS)
     progress = Progress(quiet)
     X, files, _ = read_images(photos, asked, progress)
     network = fitted_network(asked, photos, files, progress)
     samples = X
     if network is not None:
         samples = features_of(network, photos, files, progress)
-    mice = estimator(asked, progress).set_params(
-        n_clusters=2, max_epochs=asked["epochs"], verbose=0
-    )
+    clusterer = estimator(asked | {"clusters": 2}, Progress(quiet=True))
+    if network is None:
+        clusterer.set_params(max_epochs=asked["epochs"])
     n_fits = 2 * n_repeats * len(candidates)
     progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
     with stopped_at_once():
         choice = choose_n_clusters(
-            mice,
+            clusterer,
             samples,
             candidates,
             n_repeats=n_repeats,

@@ -165,7 +165,10 @@ def fit(
     epochs: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1_000_000, metavar="N", help="Length of training. [default: 200]"
+            min=1,
+            max=1_000_000,
+            metavar="N",
+            help="Length of training. [default: 200, none with --features]",
         ),
     ] = None,
     minutes: Annotated[
@@ -277,11 +280,14 @@ def choose_k(
         int, typer.Option(min=2, metavar="N", help="Number of random splits.")
     ] = 3,
     epochs: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, max=1_000_000, metavar="N", help="Length of each training."
+            min=1,
+            max=1_000_000,
+            metavar="N",
+            help="Length of each training. [default: 50, none with --features]",
         ),
-    ] = 50,
+    ] = None,
     features: Features = None,
     image_size: Size = None,
     seed: Seed = None,

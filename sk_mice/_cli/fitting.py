@@ -13,11 +13,13 @@ import sklearn
 import torch
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import normalize
 from typer import BadParameter
 
-from .. import MiCEClustering, __version__, save
+from .. import ClassificationEM, MiCEClustering, __version__, save
 from .._device import resolve_device
 from .._engine.storage import write_atomically
+from ..inspection._reading import shares_of_neighbors
 from . import results, tables
 from .images import digest, features_of, fitted_network, for_page, read_images
 from .terminal import (
@@ -32,7 +34,6 @@ from .terminal import (
 
 # What an option is if it is not given, and there is no run to go on with.
 DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
-N_NEIGHBORS = 10  # of features, in place of random views
 # The probe of --minutes: enough for two batches, and for one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
 RESUME = "The same command with --resume goes on."
@@ -79,23 +80,24 @@ def fit(task: Task) -> None:
         samples = X
         if network is not None:
             samples = _features(network, task.photos, files, result, progress)
-        mice = _train(run, samples, result, start, progress)
-        rows = _write(result, network, mice, X, samples, files, progress)
+        clusterer = _train(run, samples, result, start, progress)
+        rows = _write(result, network, clusterer, X, samples, files, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {RESUME}")
     except Exception:
         if not result.has_progress:  # nor does it stand in the way of the next try
             result.remove()
         raise
-    run["finished"] = mice.n_iter_ == run["max_epochs"]
-    run["results"] = _facts(result, rows, mice, run, left_out, time.monotonic() - start)
+    run["finished"] = network is not None or clusterer.n_iter_ == run["max_epochs"]
+    seconds = time.monotonic() - start
+    run["results"] = _facts(result, rows, clusterer, run, left_out, seconds)
     if run["finished"]:
-        _sort(task, files, mice.labels_.tolist(), progress)
+        _sort(task, files, clusterer.labels_.tolist(), progress)
     result.write_run(run)
     _show(task, run["results"])
     if not run["finished"]:
         whole = count(run["max_epochs"], "epoch")
-        end_after_ctrl_c(f"Stopped after {mice.n_iter_} of {whole}. {RESUME}")
+        end_after_ctrl_c(f"Stopped after {clusterer.n_iter_} of {whole}. {RESUME}")
     shutil.rmtree(result.checkpoint, ignore_errors=True)
 
 
@@ -114,6 +116,7 @@ def _check(task: Task, result) -> dict | None:
     for option, folder in folders.items():
         if folder is not None:
             results.check_outside(folder, task.photos, option)
+    check_trains(asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:
         raise BadParameter("it contradicts --epochs", param_hint="--minutes")
     resolve_device(asked["device"] or "auto")
@@ -141,11 +144,21 @@ def _check_same(asked: dict, was: dict, out) -> None:
             )
 
 
-def with_defaults(asked: dict) -> dict:
-    defaults = dict(DEFAULTS)
+def check_trains(asked: dict) -> None:
+    """Refuse a length of training where nothing trains."""
+    for name in ("epochs", "minutes"):
+        if asked["features"] is not None and asked[name] is not None:
+            raise BadParameter(
+                "it contradicts --features, with which nothing trains",
+                param_hint=f"--{name}",
+            )
+
+
+def with_defaults(asked: dict, **others) -> dict:
+    defaults = DEFAULTS | others
     if asked["features"] is not None:
         defaults["image_size"] = None  # the network's own
-    if asked["minutes"] is not None:
+    if asked["minutes"] is not None or asked["features"] is not None:
         defaults["epochs"] = None
     given = {name: value for name, value in asked.items() if value is not None}
     return dict.fromkeys(asked) | defaults | given
@@ -186,35 +199,37 @@ def _new_run(parameters: dict, X, files) -> dict:
 
 def _features(network, photos, files, result, progress: Progress):
     """Features of the images; those of a run that goes on, bit for bit."""
-    kept = result.checkpoint / "features.npy"
-    if kept.exists():
-        return np.load(kept)
+    if result.features.exists():
+        return np.load(result.features)
     features = features_of(network, photos, files, progress)
-    kept.parent.mkdir(exist_ok=True)
+    result.checkpoint.mkdir(exist_ok=True)
     content = io.BytesIO()
     np.save(content, features)
-    write_atomically(kept, [content.getbuffer()])
+    write_atomically(result.features, [content.getbuffer()])
     return features
 
 
-def estimator(parameters: dict, progress: Progress) -> MiCEClustering:
-    """The clusterer that the options describe."""
-    of_features = {}
+def estimator(parameters: dict, progress: Progress):
+    """The clusterer that the options describe: of features, or of images."""
+    n_clusters, seed = parameters["clusters"], parameters["seed"]
     if parameters["features"] is not None:
-        of_features = {"augmentation": None, "n_neighbors": N_NEIGHBORS}
+        return ClassificationEM(n_clusters, center=True, random_state=seed)
     return MiCEClustering(
-        parameters["clusters"],
+        n_clusters,
         device=parameters["device"],
-        random_state=parameters["seed"],
+        random_state=seed,
         verbose=progress.verbose,
-        **of_features,
     )
 
 
 def _train(run: dict, samples, result, start: float, progress: Progress):
     """The fitted clusterer; the number of its epochs is kept before it trains."""
     parameters = run["parameters"]
-    mice = estimator(parameters, progress).set_params(checkpoint=result.checkpoint)
+    clusterer = estimator(parameters, progress)
+    if parameters["features"] is not None:
+        progress.say("Clustering the features")
+        return clusterer.fit(samples)
+    mice = clusterer.set_params(checkpoint=result.checkpoint)
     if run["max_epochs"] is None:
         left = 60 * parameters["minutes"] - (time.monotonic() - start)
         n_epochs = run["max_epochs"] = epochs_within(mice, samples, left)
@@ -252,23 +267,29 @@ def epochs_within(mice: MiCEClustering, X, seconds: float) -> int:
 # ----------------------------------------------------------------------- after the fit
 
 
-def _write(result, network, mice, X, samples, files, progress: Progress) -> list:
+def _write(result, network, clusterer, X, samples, files, progress: Progress) -> list:
     """The files of a result; the rows of its table."""
-    model = mice
+    model = clusterer
     if network is not None:
-        model = Pipeline([("features", network), ("clusters", mice)])
-    rows, shares = judged(mice, samples, files, progress)
+        model = Pipeline([("features", network), ("clusters", clusterer)])
+    rows, shares = judged(clusterer, samples, files, progress)
     write_atomically(result.table, [tables.as_csv(rows)])
     save(model, result.model)
     write_page(result, model, X, samples, files, shares, progress)
     return rows
 
 
-def judged(mice, samples, files, progress: Progress):
-    """The rows of the table, and the shares (N, K) of the views behind them."""
+def judged(clusterer, samples, files, progress: Progress):
+    """The rows of the table, and the shares (N, K) of views or neighbours behind it."""
     progress.say("Asking how sure each image is of its cluster")
-    labels, shares = mice.predict(samples), mice.agreement(samples)
-    return tables.rows_of(files, labels, shares, mice.predict_proba(samples)), shares
+    labels = clusterer.predict(samples)
+    if hasattr(clusterer, "agreement"):
+        shares = clusterer.agreement(samples)
+    else:
+        units = normalize(samples)
+        shares = shares_of_neighbors(units, labels, clusterer.n_clusters)
+    posterior = clusterer.predict_proba(samples)
+    return tables.rows_of(files, labels, shares, posterior), shares
 
 
 def write_page(result, model, X, samples, files, shares, progress: Progress) -> None:
@@ -287,9 +308,9 @@ def _sort(task: Task, files, labels, progress: Progress) -> None:
             results.sort_into(folder, task.photos, files, labels, link)
 
 
-def _facts(result, rows, mice, run, left_out, seconds: float) -> dict:
+def _facts(result, rows, clusterer, run, left_out, seconds: float) -> dict:
     confidence = np.array([row[2] for row in rows])
-    members = [mice.labels_ == k for k in range(mice.n_clusters)]
+    members = [clusterer.labels_ == k for k in range(clusterer.n_clusters)]
     return {
         "images": len(rows),
         "left_out": left_out,
@@ -303,7 +324,7 @@ def _facts(result, rows, mice, run, left_out, seconds: float) -> dict:
             }
             for k, own in enumerate(members)
         ],
-        "epochs": mice.n_iter_,
+        "epochs": run["max_epochs"] and clusterer.n_iter_,
         "max_epochs": run["max_epochs"],
         "complete": run["finished"],
         "seconds": round(seconds, 1),
@@ -319,10 +340,12 @@ def _show(task: Task, facts: dict) -> None:
         return
     if task.quiet:
         return
-    took, epochs = duration(facts["seconds"]), count(facts["epochs"], "epoch")
+    took = duration(facts["seconds"])
+    if facts["epochs"] is not None:
+        took = f"{count(facts['epochs'], 'epoch')}, {took}"
     put(
         f"\n{count(facts['images'], 'image')} in {len(facts['clusters'])} clusters "
-        f"({epochs}, {took})\n\ncluster   images   confidence"
+        f"({took})\n\ncluster   images   confidence"
     )
     for row in facts["clusters"]:
         sure = "" if row["confidence"] is None else f"{row['confidence']:.2f}"

@@ -21,6 +21,7 @@ class ResultFolder:
         self.page = self.path / "report.html"
         self.run = self.path / "run.json"
         self.checkpoint = self.path / "checkpoint"
+        self.features = self.checkpoint / "features.npy"
 
     def read_run(self) -> dict | None:
         """What is known of the fit; None where there is none."""
@@ -67,7 +68,8 @@ class ResultFolder:
     @property
     def has_progress(self) -> bool:
         """Whether there is something to go on with."""
-        return self.table.exists() or any(self.checkpoint.glob("*.safetensors"))
+        kept = self.checkpoint.glob("*.safetensors")
+        return self.table.exists() or self.features.exists() or any(kept)
 
     def remove(self) -> None:
         """Remove its files, and the folder if nothing else is in it."""

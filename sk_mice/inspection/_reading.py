@@ -89,7 +89,7 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     elif confidence is None and has_agreement:
         shares = last.agreement(features, random_state=random_state)
     else:
-        shares = _shares_of_neighbors(embeddings, labels, n_clusters)
+        shares = shares_of_neighbors(embeddings, labels, n_clusters)
     if shares.shape[1] < n_clusters:
         raise ValueError(
             f"`confidence` must have a column for each of {n_clusters} clusters; got "
@@ -115,10 +115,10 @@ def _numbers(features):
 
 def _meaning(clusterer, confidence) -> str:
     """What the confidence is, in words."""
-    if not hasattr(clusterer, "agreement"):
-        return OF_NEIGHBORS if confidence is None else GIVEN
     if confidence is not None and confidence.ndim == 1:
         return GIVEN
+    if not hasattr(clusterer, "agreement"):
+        return OF_NEIGHBORS
     has_views = clusterer._format.is_image and clusterer.augmentation_ is not None
     return OF_VIEWS if has_views else OF_NEIGHBORS
 
@@ -139,8 +139,8 @@ def _labels(clusterer, features):
     return labels, max(getattr(clusterer, "n_clusters", 0), int(labels.max()) + 1)
 
 
-def _shares_of_neighbors(embeddings, labels, n_clusters):
-    """Shares (N, K) of each sample's nearest neighbours in each cluster."""
+def shares_of_neighbors(embeddings, labels, n_clusters):
+    """Shares (N, K) of each unit row's nearest neighbours in each cluster."""
     table = nearest_neighbors(embeddings, N_NEIGHBORS)
     shares = np.zeros((len(labels), n_clusters), np.float32)
     if not table.shape[1]:

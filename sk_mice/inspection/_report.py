@@ -80,10 +80,10 @@ def write_report(
         Known classes, numbers or strings. The page then has scores, the most frequent
         class of each cluster, and marks on images of other classes.
     confidence : array-like of shape (N,) or (N, K), default=None
-        How sure each sample is of its cluster, from 0 to 1; or a share for each
-        cluster, as `MiCEClustering.agreement` returns it. None calls `agreement`. For
-        a clusterer without it, the confidence is the share of the ten nearest
-        neighbours, by cosine, that are in the same cluster.
+        How sure each sample is of its cluster, from 0 to 1; or the shares of its views
+        or neighbours in each cluster, as `MiCEClustering.agreement` returns them. None
+        calls `agreement`. For a clusterer without it, the confidence is the share of
+        the ten nearest neighbours, by cosine, that are in the same cluster.
     title : str, default=None
         The heading of the page.
     random_state : int, RandomState instance or None, default=0
