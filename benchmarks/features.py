@@ -1,17 +1,19 @@
 """Clusterers on frozen features, each with its own stopping rule.
 
-The features are the vectors of a file, the pixels of the digits, or what
-EfficientNet-lite0, trained on ImageNet, makes of images. They are computed once and
-kept in a file. Seconds do not include them.
+The features are the vectors of a file, the pixels of the digits, the standardised
+columns of a table, or what EfficientNet-lite0, trained on ImageNet, makes of images.
+They are computed once and kept in a file. Seconds do not include them.
 
     python benchmarks/features.py --data cifar10-jpeg --path cifar10-jpeg.tar.xz
     python benchmarks/features.py --data fashion-mnist --methods k-means turtle
     python benchmarks/features.py --features features.npz  # of X and y
 """
 
+import re
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +31,17 @@ from _common import (
 from compare import installed, umap_map
 from peers import temi, turtle
 from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
+from sklearn.preprocessing import scale
 
 from sk_mice import ClassificationEM, MiCEClustering, SphericalKMeans
 from sk_mice.features import PretrainedFeatures
 
 N_COMPONENTS = 64
+TABLES = {"wine": load_wine, "breast-cancer": load_breast_cancer}
+IMAGES = ("fashion-mnist", "cifar10-jpeg")
 
 
 def extract(images):
@@ -50,8 +56,12 @@ def vectors(options):
         name = f"features_{options.data}_{options.n}.npz"
         path = Path(tempfile.gettempdir(), name)
     if not path.exists():
-        X, y = load(options.data, options.n, options.path)
-        X = X.reshape(len(X), -1) if options.data == "digits" else extract(X)
+        if options.data in TABLES:
+            X, y = TABLES[options.data](return_X_y=True)
+            X = scale(X)
+        else:
+            X, y = load(options.data, options.n, options.path)
+            X = extract(X) if options.data in IMAGES else X.reshape(len(X), -1)
         np.savez(path, X=X, y=y)
     with np.load(path) as file:
         X, y = file["X"], file["y"]
@@ -61,9 +71,8 @@ def vectors(options):
 # ---------------------------------------------------------------------------- methods
 
 
-def components(X, whiten=False):
-    n_components = min(N_COMPONENTS, *X.shape)
-    return PCA(n_components, whiten=whiten, random_state=0).fit_transform(X)
+def components(X, n=N_COMPONENTS, whiten=False):
+    return PCA(min(n, *X.shape), whiten=whiten, random_state=0).fit_transform(X)
 
 
 def gaussians(X, k, seed):
@@ -77,8 +86,8 @@ def hdbscan(X, k):
     return HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict(X) + 1
 
 
-def partition(X, k, seed):
-    return ClassificationEM(k, random_state=seed).fit_predict(X)
+def partition(X, k, seed, **options):
+    return ClassificationEM(k, random_state=seed, **options).fit_predict(X)
 
 
 def kmeans(X, k, seed):
@@ -89,12 +98,24 @@ def spherical_kmeans(X, k, seed):
     return SphericalKMeans(k, n_init=20, random_state=seed).fit_predict(X)
 
 
+class WithoutMoCo(MiCEClustering):
+    """EM begins at a partition of what an untrained network makes of the vectors."""
+
+    _init_share = 0.0
+
+
 def methods(epochs=200):
     """Functions by name, from (X, n_clusters, seed) to labels; epochs are MiCE's."""
 
-    def mice(X, k, seed):
-        options = {"n_neighbors": 10, "augmentation": None, "random_state": seed}
-        return MiCEClustering(k, max_epochs=epochs, **options).fit_predict(X)
+    def mice(X, k, seed, cls=MiCEClustering, **options):
+        options |= {"max_epochs": epochs, "random_state": seed}
+        return cls(k, **options).fit_predict(X)
+
+    def neighbors(X, k, seed, cls=MiCEClustering):
+        return mice(X, k, seed, cls, n_neighbors=10, augmentation=None)
+
+    def without_moco(X, k, seed):
+        return neighbors(X, k, seed, WithoutMoCo)
 
     return {
         "k-means": kmeans,
@@ -104,11 +125,19 @@ def methods(epochs=200):
         "umap-gaussians": lambda X, k, seed: gaussians(umap_map(X, k, seed), k, seed),
         "umap-hdbscan": lambda X, k, seed: hdbscan(umap_map(X, k, seed), k),
         "partition": partition,
-        "pca-partition": lambda X, k, seed: partition(components(X), k, seed),
-        "white-partition": lambda X, k, seed: partition(components(X, True), k, seed),
+        "partition-center": partial(partition, center=True),
+        "pca32-partition": lambda X, k, seed: partition(components(X, 32), k, seed),
+        "pca64-partition": lambda X, k, seed: partition(components(X), k, seed),
+        "pca128-partition": lambda X, k, seed: partition(components(X, 128), k, seed),
+        "white64-partition": lambda X, k, seed: partition(
+            components(X, whiten=True), k, seed
+        ),
         "mice": mice,
-        "pca-mice": lambda X, k, seed: mice(components(X), k, seed),
-        "white-mice": lambda X, k, seed: mice(components(X, True), k, seed),
+        "mice-neighbors": neighbors,
+        "pca-mice-neighbors": lambda X, k, seed: neighbors(components(X), k, seed),
+        "pca-mice-without-moco": lambda X, k, seed: without_moco(
+            components(X), k, seed
+        ),
         "temi": temi,
         "pca-temi": lambda X, k, seed: temi(components(X), k, seed),
         "turtle": lambda X, k, seed: turtle([X], k, seed),
@@ -117,19 +146,24 @@ def methods(epochs=200):
 
 
 NAMES = list(methods())
+# Methods that take minutes where others take seconds.
+SLOW = {name for name in NAMES if re.search("mice|temi|turtle|pca-gaussians", name)}
 
 
 # -------------------------------------------------------------------------------- main
 
 
 def parse(argv):
-    parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
+    parser = common_parser(__doc__, data=("digits", *TABLES, *IMAGES))
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument(
         "--features", type=Path, help="a .npz file of X and y, written if missing"
     )
     parser.add_argument(
         "--methods", nargs="+", choices=NAMES, default=NAMES, metavar="NAME"
+    )
+    parser.add_argument(
+        "--slow-seeds", type=int, nargs="+", help="of methods that take minutes"
     )
     parser.add_argument("--resume", action="store_true", help="after an interruption")
     options = parser.parse_args(argv)
@@ -152,6 +186,8 @@ def main(argv=None):
     functions = methods(options.epochs)
     for seed in options.seeds:
         for name in options.methods:  # interleaved, as the machine's load changes
+            if name in SLOW and seed not in (options.slow_seeds or options.seeds):
+                continue
             rows = results.setdefault(name, [])
             if seed in [row["seed"] for row in rows]:
                 continue
