@@ -191,6 +191,7 @@ def main(argv=None):
             rows = results.setdefault(name, [])
             if seed in [row["seed"] for row in rows]:
                 continue
+            limit_threads(options.threads)  # which UMAP changes
             start = time.process_time()
             labels, seconds = timed(functions[name], X, n_clusters, seed)
             row = {"seed": seed, **scores(y, labels), "seconds": seconds}

@@ -111,8 +111,8 @@ class PretrainedFeatures(
 
     See Also
     --------
-    sk_mice.MiCEClustering : Clusters the features, with `n_neighbors`.
-    sk_mice.ClassificationEM : Clusters the features, in seconds.
+    sk_mice.ClassificationEM : Clusters the features, with ``center=True``, in seconds.
+    sk_mice.MiCEClustering : Clusters the features, with `n_neighbors`, in minutes.
 
     Notes
     -----

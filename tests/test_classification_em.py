@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
@@ -19,7 +20,7 @@ from sk_mice._classification_em import (
 )
 
 
-@parametrize_with_checks([ClassificationEM(3)])
+@parametrize_with_checks([ClassificationEM(3), ClassificationEM(3, center=True)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
@@ -82,10 +83,10 @@ def test_proposals_compete_only_with_less_inertia(monkeypatch):
 def test_labels_are_predictions_bit_for_bit():
     x, _ = clusters([3000, 1500, 1000], noise=0.5)  # in more than one block
     for dtype in (np.float32, np.float64):
-        for max_iter in (1, 3):
+        for center, max_iter in ((False, 1), (False, 3), (True, 3)):
             X = x.astype(dtype)
             cem = ClassificationEM(3, n_init=2, max_iter=max_iter, random_state=0)
-            cem.fit(X)
+            cem.set_params(center=center).fit(X)
             np.testing.assert_array_equal(cem.labels_, cem.predict(X))
             in_columns = np.asfortranarray(X)
             np.testing.assert_array_equal(cem.labels_, cem.predict(in_columns))
@@ -104,6 +105,8 @@ def test_predictions_are_those_of_gaussians_with_one_covariance():
         for share, mean in zip(cem.weights_, cem.means_, strict=True)
     ]
     np.testing.assert_array_equal(cem.predict(x), np.argmax(joint, axis=0))
+    shares = np.exp(joint - logsumexp(joint, axis=0)).T
+    np.testing.assert_allclose(cem.predict_proba(x), shares, atol=1e-5)
     assert cem.weights_.sum() == pytest.approx(1)
 
 
@@ -115,12 +118,45 @@ def test_the_same_seed_gives_the_same_clusters_and_refits_alike():
     np.testing.assert_array_equal(cem.fit(x).labels_, first)
 
 
+def test_centred_directions_do_not_depend_on_the_origin():
+    x, y = clusters([100] * 4, noise=0.15)
+    x = x.astype(np.float64) - x.mean(axis=0)
+    x *= np.exp(np.random.default_rng(1).standard_normal((len(x), 1)))
+    far = x + 5  # nearly parallel, as positive features are
+    assert adjusted_rand_score(y, fit_predict(far, 4)) < 0.9
+    cem = ClassificationEM(4, center=True, random_state=0).fit(far)
+    assert adjusted_rand_score(y, cem.labels_) > 0.99
+    elsewhere = fit_predict(3 * x - 1, 4, center=True)
+    assert adjusted_rand_score(elsewhere, cem.labels_) > 0.99
+    # What whitens is what the attributes say.
+    rows = (far - cem.origin_) @ cem.axes_.T
+    assert rows.shape == (400, 12)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    white = (rows - cem.mean_) @ cem.components_.T
+    np.testing.assert_allclose(white, cem._rows(far), atol=1e-9)
+    few = ClassificationEM(4, center=True, n_components=5).fit(far)
+    assert few.axes_.shape == (5, 24)
+
+
+def test_a_fit_without_centre_leaves_no_axes():
+    x, _ = clusters([60, 60], noise=0.3)
+    cem = ClassificationEM(2, center=True, random_state=0).fit(x)
+    labels = cem.set_params(center=False).predict(x)  # still that of the fit
+    np.testing.assert_array_equal(labels, cem.labels_)
+    np.testing.assert_array_equal(cem.fit(x).labels_, fit_predict(x, 2))
+    assert not hasattr(cem, "axes_")
+    assert not hasattr(cem, "origin_")
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_only_directions_matter(scale):
     x = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
     lengths = np.linspace(0.5, 2, 50, dtype=np.float32)[:, None]
     found, _ = components(x * lengths * np.float32(scale), 2)
     np.testing.assert_allclose(found, components(x, 2)[0], atol=1e-4)
+    centred = ClassificationEM(2, center=True, random_state=0)
+    labels = centred.fit_predict(x * np.float32(scale))
+    assert adjusted_rand_score(labels, clone(centred).fit_predict(x)) > 0.9
 
 
 def test_a_large_set_is_clustered_as_a_small_one(monkeypatch):
@@ -137,9 +173,13 @@ def test_rows_that_are_all_alike():
     for shape in ((5, 4), (2, 128), (7, 1), (2, 2)):
         for value in (0, 1, 0.3):
             for dtype in (np.float32, np.float64):
-                cem = ClassificationEM(2).fit(np.full(shape, value, dtype=dtype))
+                x = np.full(shape, value, dtype=dtype)
+                cem = ClassificationEM(2).fit(x)
                 assert len(set(cem.labels_)) == 1
                 assert cem.components_.shape == (1, shape[1])
+                cem.set_params(center=True).fit(x)
+                assert len(set(cem.labels_)) == 1
+                assert cem.axes_.shape == (1, shape[1])
 
 
 def test_one_cluster_and_as_many_as_rows():
@@ -147,6 +187,7 @@ def test_one_cluster_and_as_many_as_rows():
     assert set(fit_predict(x, 1)) == {0}
     assert sorted(fit_predict(x, len(x))) == list(range(len(x)))
     assert set(fit_predict(x[:1], 1)) == {0}
+    assert set(fit_predict(x[:1], 1, center=True)) == {0}
     # Of rows that are repeated there may be fewer clusters, never more.
     twice = np.repeat(x, 2, axis=0)
     for k in (13, 20, 26):
@@ -309,6 +350,7 @@ def test_bad_input_is_refused_in_a_sentence():
         ({"n_init": True}, X, ValueError, "'n_init' parameter"),
         ({"n_components": "all"}, X, ValueError, "'n_components' parameter"),
         ({"max_iter": 0}, X, ValueError, "'max_iter' parameter"),
+        ({"center": "yes"}, X, ValueError, "'center' parameter"),
         ({}, X * np.nan, ValueError, "Input X contains NaN"),
         ({}, X + np.inf, ValueError, "Input X contains infinity"),
         ({}, X.reshape(12, 2, 3), ValueError, "Found array with dim 3"),

@@ -99,6 +99,7 @@ FITS = {
     "labels": lambda: tiny(init=np.arange(60) % 3).fit(IMAGES),
     "a clusterer": lambda: tiny(init=SphericalKMeans(), max_epochs=2).fit(IMAGES),
     "classification EM": lambda: ClassificationEM(3, random_state=0).fit(ROWS),
+    "centred": lambda: ClassificationEM(3, center=True, random_state=0).fit(ROWS),
     "own backbone": lambda: tiny(backbone=Encoder).fit(IMAGES),
     "moco": lambda: tiny(MoCo).fit(IMAGES),
     "kmeans": lambda: SphericalKMeans(3, random_state=0).fit(ROWS),

@@ -146,8 +146,8 @@ def shares_of_neighbors(embeddings, labels, n_clusters):
     if not table.shape[1]:
         shares[np.arange(len(labels)), labels] = 1
     for column in table.T:
-        shares[np.arange(len(labels)), labels[column]] += 1 / table.shape[1]
-    return shares
+        shares[np.arange(len(labels)), labels[column]] += 1
+    return shares / shares.sum(axis=1, keepdims=True)
 
 
 def _second(shares, posterior, labels):
