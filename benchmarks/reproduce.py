@@ -50,6 +50,10 @@ def em(case, options, minutes):
     return Row(f"em_{case}.json", f"benchmarks/em.py {options}", minutes)
 
 
+def features(name, options, minutes):
+    return Row(f"features_{name}.json", f"benchmarks/features.py {options}", minutes)
+
+
 def step(case, options, minutes):
     command = f"benchmarks/train_step.py {options}"
     return Row(f"train_step_cpu_{case}.json", command, minutes)
@@ -66,6 +70,7 @@ def paper(script, data, minutes, options="", tag=""):
 THREE = "--seeds 0 1 2"
 MOCO = f"{THREE} --cases moco"
 CIFAR = f"--path {ARCHIVE}"
+TABLE = "--methods k-means pca-gaussians partition partition-center mice mice-neighbors"
 ROWS = (
     compare("digits", "--data digits", 36),
     compare("digits_710_unbalanced", f"--data digits --unbalanced {MOCO}", 5),
@@ -129,6 +134,8 @@ ROWS = (
         f"--data fashion-mnist --epochs 24 {THREE} --what e-steps --heads shared",
         90,
     ),
+    features("wine_178", f"--data wine {TABLE}", 1),
+    features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),
     Row("predict_cpu.json", "benchmarks/predict.py", 10),
     Row(
         "predict_cpu_maxpool.json",

@@ -1,4 +1,4 @@
-"""Write results/README.md, and the table of the project's README, from the JSON files.
+"""Write the pages of results/, and the table in README.md, from the JSON files.
 
 python benchmarks/results_page.py          # write
 python benchmarks/results_page.py --check  # exit 1 if they are not up to date
@@ -20,6 +20,7 @@ import literature
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = RESULTS / "README.md"
+FEATURES_PAGE = RESULTS / "features.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- benchmarks/results_page.py -->", "<!-- end -->")
 
@@ -67,6 +68,36 @@ PREDICTIONS = {
 }
 PARTS = (("Table 1", "table1"), ("Table 3", "table3"), ("SCAN", "scan"))
 PAPER_SETS = ("digits", "fashion_mnist", "cifar10_jpeg")
+FEATURES = {
+    "features_cifar10_jpeg_10000": "CIFAR-10 (JPEG), 10,000 images",
+    "features_cifar10_jpeg_60000": "CIFAR-10 (JPEG), 60,000 images",
+    "features_fashion_mnist_10000": "Fashion-MNIST, 10,000 images",
+    "features_digits_1797": "Digits, 64 pixels",
+    "features_wine_178": "Wine, a table of 13 columns",
+    "features_breast_cancer_569": "Breast cancer, a table of 30 columns",
+}
+CLUSTERERS = {  # methods of benchmarks/features.py, in the order of their tables
+    "partition-center": "`ClassificationEM(center=True)`",
+    "partition": "`ClassificationEM`",
+    "pca32-partition": "32 components, `ClassificationEM`",
+    "pca64-partition": "64 components, `ClassificationEM`",
+    "pca128-partition": "128 components, `ClassificationEM`",
+    "white64-partition": "64 whitened components, `ClassificationEM`",
+    "mice": "`MiCEClustering`",
+    "mice-neighbors": "`MiCEClustering(n_neighbors=10, augmentation=None)`",
+    "pca-mice-neighbors": "64 components, the same",
+    "pca-mice-without-moco": "64 components, the same without a first stage",
+    "k-means": "k-means",
+    "spherical-k-means": "`SphericalKMeans`",
+    "pca-gaussians": "64 components, `GaussianMixture`",
+    "pca-hdbscan": "64 components, HDBSCAN",
+    "umap-gaussians": "UMAP, `GaussianMixture`",
+    "umap-hdbscan": "UMAP, HDBSCAN",
+    "temi": "TEMI",
+    "pca-temi": "64 components, TEMI",
+    "turtle": "TURTLE",
+    "pca-turtle": "64 components, TURTLE",
+}
 NOT_MEASURED = (
     "Anything on a GPU: `benchmarks/train_step.py --device cuda` and the scale "
     "`gpu-30min` of benchmarks/paper are ready for it.",
@@ -106,7 +137,7 @@ def command(kept):
     for word in words:
         if word in WHERE_FILES_GO:
             next(words, None)
-        elif word != "--verbose":
+        elif word not in ("--verbose", "--resume"):
             shown.append(word)
     return f"`{shlex.join(shown)}`"
 
@@ -552,7 +583,8 @@ def page():
         "for scores alone. Seconds (s) are the median of a fit on one thread of a "
         "virtual 2-core AMD EPYC with bfloat16, unless the line below a table says "
         "otherwise. Other processes ran at the same time, so compare seconds only "
-        "within a table.",
+        "within a table. Clusterings of the features of pretrained networks have "
+        "[a page of their own](features.md).",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
         "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
@@ -586,6 +618,40 @@ def page():
         "## Not measured",
         "\n".join(f"- {line}" for line in NOT_MEASURED),
     ]
+    return "\n\n".join(parts) + "\n"
+
+
+def of_features(name):
+    """A table of clusterers of the same features, and the command."""
+    kept = read(name)
+    rows = []
+    for method, label in CLUSTERERS.items():
+        runs = kept["results"].get(method)
+        if runs:
+            cells = (over_seeds(runs, metric) for metric in METRICS)
+            took = statistics.median(row["seconds"] for row in runs)
+            where = (f"{took:.{took < 10:d}f}", len(runs), commit(kept, method))
+            rows.append((label, *cells, *where))
+    head = (f"**{FEATURES[name]}**", *METRICS.values(), "s", "seeds", "commit")
+    return table(head, *rows), line(notes({"": kept}), command(kept))
+
+
+def features_page():
+    parts = [
+        "# Clusterings of features",
+        "Written by `python benchmarks/results_page.py`, as [the other results]"
+        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
+        "over the seeds. Each method has its own stopping rule. Seconds (s) are those "
+        "of one core for a fit, without the features.",
+        "Images are clustered by 1,280 features of EfficientNet-lite0, trained on "
+        "ImageNet, at 160 pixels (`PretrainedFeatures`), digits by their pixels, "
+        "tables by their standardised columns. Components are principal components, "
+        "at most as many as features. TEMI and TURTLE are those of "
+        "`benchmarks/peers.py`.",
+    ]
+    for name in FEATURES:
+        if (RESULTS / f"{name}.json").is_file():
+            parts += of_features(name)
     return "\n\n".join(parts) + "\n"
 
 
@@ -638,8 +704,9 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(argv).check
-    for path, text in ((PAGE, page()), (README, readme())):
-        if path.read_text(encoding="utf-8") == text:
+    pages = ((PAGE, page()), (FEATURES_PAGE, features_page()), (README, readme()))
+    for path, text in pages:
+        if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if check:
             sys.exit(f"{path} must hold the JSON files' figures: run {__file__}")

@@ -55,9 +55,9 @@ print(f"{len(files):,} images, {len(names)} classes")
 # %%
 # The pipeline takes the paths. Images are decoded while the network runs. They are much
 # smaller than those that the network was trained on, so they are enlarged, but to 160
-# pixels only, which takes half of the time of the network's own 224. The features of
-# networks are positive and so nearly parallel; ``center=True`` measures their directions
-# from their mean.
+# pixels only, which takes half of the time of the network's own 224. The features
+# are positive and so nearly parallel: ``center=True`` takes their directions from their
+# mean.
 
 n_clusters = max(6, len(names))
 pipeline = make_pipeline(

@@ -537,7 +537,9 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     assert run("choose-k", photos, *numbers, *options) == 2  # the plot exists
     assert "--to" in refused_last(capsys, "choose-k", photos, "--from", 5, "--to", 4)
     network = ("--features", "efficientnet-lite0", "--image-size", 32)
-    assert run("choose-k", photos, *numbers, *network, "--out", plot, "--overwrite") == 0
+    assert (
+        run("choose-k", photos, *numbers, *network, "--out", plot, "--overwrite") == 0
+    )
     assert capsys.readouterr().out.splitlines()[-2].startswith("Take ")
 
 

@@ -200,6 +200,16 @@ def test_fair_sample():
     assert everything.tolist() == list(range(155))
 
 
+def test_shares_of_neighbours_are_shares():
+    labels = np.arange(40) % 2
+    rows = np.random.RandomState(0).rand(40, 3)
+    shares = _reading.shares_of_neighbors(rows, np.zeros(40, int), 2)
+    np.testing.assert_array_equal(shares, np.tile([1, 0], (40, 1)))
+    shares = _reading.shares_of_neighbors(rows, labels, 2)
+    np.testing.assert_allclose(10 * shares, (10 * shares).round(), atol=1e-5)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
+
+
 def test_sheets_keep_to_their_budget(monkeypatch):
     rng = np.random.RandomState(0)
     X = rng.randint(0, 256, (60, 80, 40, 3), dtype=np.uint8)
