@@ -530,7 +530,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             two_stage = self._is_two_stage
             share = self._held_share if two_stage else self._held_share_untrained
             options |= {
-                "held_labels": torch.from_numpy(run.labels),
+                "held_labels": torch.from_numpy(run.labels).to(task.device),
                 "held_epochs": math.ceil(share * n_epochs),
             }
         self._run_stage(run, run.model, task, n_epochs, "em", **options)

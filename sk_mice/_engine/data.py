@@ -11,7 +11,13 @@ from torch.utils.data import Dataset
 
 from .arrays import chunks, extremes
 
-__all__ = ["SampleFormat", "Samples", "batches_per_epoch", "infer_format"]
+__all__ = [
+    "SampleFormat",
+    "Samples",
+    "batches_per_epoch",
+    "infer_format",
+    "to_device",
+]
 
 CHANNELS = (1, 3, 4)
 RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
@@ -225,13 +231,19 @@ class Samples(Dataset):
 
     On a CPU, and if X is larger than half of the free memory of a GPU, X stays where it
     is (also on disk, as a memory map), and each batch is gathered from it. Otherwise X
-    moves to the device once, with the type that it has.
+    moves to the device once, images of 8 bits as they are, and all else as batches need
+    it.
 
     Parameters
     ----------
     X : ndarray
     fmt : SampleFormat
     device : torch.device
+
+    Attributes
+    ----------
+    place : torch.device
+        Where X is, and so the indices of its samples.
     """
 
     def __init__(self, X, fmt: SampleFormat, device: torch.device):
@@ -241,24 +253,48 @@ class Samples(Dataset):
         self.resident = None
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
-            if X.nbytes <= RESIDENT_SHARE * free:
-                self.resident = _tensor(np.asarray(X)).to(device)
+            if self._resident_bytes() <= RESIDENT_SHARE * free:
+                self.resident = self._moved()
+        self.place = torch.device("cpu") if self.resident is None else device
+
+    @property
+    def _has_eight_bits(self) -> bool:
+        """Whether X is resident as it is stored, in a quarter of the memory."""
+        return self.format.is_image and self.X.dtype == np.uint8
+
+    def _resident_bytes(self) -> int:
+        n_bytes = 1 if self._has_eight_bits else 4
+        return n_bytes * len(self) * math.prod(self.format.shape)
+
+    def _moved(self) -> Tensor:
+        if self._has_eight_bits:
+            return _tensor(np.asarray(self.X)).to(self.device)
+        size = (len(self), *self.format.shape)
+        resident = torch.empty(size, dtype=torch.float32, device=self.device)
+        start = 0
+        for part in chunks(self.X):
+            batch = self.format.as_batch(_tensor(part).to(self.device))
+            resident[start : start + len(part)] = batch
+            start += len(part)
+        return resident
 
     def __len__(self):
         return len(self.X)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
         """Samples (B, C, H, W) in [0, 1] or standardised (B, F), on the device."""
-        if self.resident is not None:
-            values = self.resident[indices.to(self.device)]
-        else:
+        if self.resident is None:
             # The gather makes a fresh array, so a read-only X is never shared.
             values = _tensor(self.X[indices.numpy()]).to(self.device)
+        else:
+            values = self.resident[indices]
+            if not self._has_eight_bits:
+                return values
         return self.format.as_batch(values)
 
     def in_order(self, batch_size: int):
         """All samples, batch by batch, in the order of X."""
-        for indices in torch.arange(len(self)).split(batch_size):
+        for indices in torch.arange(len(self), device=self.place).split(batch_size):
             yield self[indices]
 
     def shuffled(self, batch_size: int, generator: torch.Generator):
@@ -267,9 +303,17 @@ class Samples(Dataset):
             yield self[indices], indices
 
     def shuffled_indices(self, batch_size: int, generator: torch.Generator):
-        """The batches of one epoch as the indices of their samples."""
+        """The batches of one epoch as the indices of their samples, where X is."""
         order = torch.randperm(len(self), generator=generator)
+        order = to_device(order, self.place)  # once, as each time takes as long
         return order.tensor_split(batches_per_epoch(len(self), batch_size))
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device, without waiting until a GPU has done what it has to do."""
+    if device.type == "cuda" and not tensor.is_cuda:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def batches_per_epoch(n_samples: int, batch_size: int) -> int:

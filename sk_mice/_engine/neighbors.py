@@ -14,7 +14,7 @@ import torch
 from sklearn.preprocessing import normalize
 from torch import Tensor
 
-from .data import Samples
+from .data import Samples, to_device
 from .nearest import nearest_neighbors
 
 __all__ = ["Neighbors", "comparable_rows", "find_neighbors", "mutual_neighbors"]
@@ -30,7 +30,7 @@ class Neighbors:
     ----------
     samples : Samples
     table : int64 Tensor of shape (N, M)
-        Indices of samples, on the CPU.
+        Indices of samples, where the samples are.
     recall : float
         Share of the nearest neighbours that the search found.
     """
@@ -45,7 +45,7 @@ class Neighbors:
         Parameters
         ----------
         indices : int64 Tensor of shape (B,)
-            On the CPU.
+            Where the samples are.
         n_views : int
         generator : torch.Generator
             On the CPU.
@@ -57,6 +57,7 @@ class Neighbors:
         """
         size = (n_views, len(indices))
         columns = torch.randint(self.table.shape[1], size, generator=generator)
+        columns = to_device(columns, self.table.device)
         return self.samples[self.table[indices, columns].flatten()]
 
 
@@ -79,7 +80,7 @@ def find_neighbors(samples: Samples, n_neighbors: int, seed: int = 0) -> Neighbo
     Neighbors
     """
     table, recall = mutual_neighbors(comparable_rows(samples), n_neighbors, seed)
-    return Neighbors(samples, torch.from_numpy(table), recall)
+    return Neighbors(samples, torch.from_numpy(table).to(samples.place), recall)
 
 
 def comparable_rows(samples: Samples) -> np.ndarray:

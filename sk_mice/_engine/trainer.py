@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from . import objective
 from .ambient import OwnDraws
-from .data import batches_per_epoch
+from .data import batches_per_epoch, to_device
 
 __all__ = ["Trainer", "cosine", "teacher_momentum"]
 
@@ -90,7 +90,7 @@ class EpochStatistics:
     def add(self, indices: Tensor, joint: Tensor, elbo: Tensor, v: Tensor) -> None:
         q = objective.posterior(joint)  # (B, K)
         confidence, labels = q.max(dim=1)
-        self.labels[indices.to(labels.device)] = labels
+        self.labels[indices] = labels
         self._totals += torch.stack([elbo * len(q), confidence.sum()])
         bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
         self._bins.index_add_(0, bins, torch.ones_like(bins))
@@ -141,7 +141,8 @@ class Trainer(NeuralNet):
     teacher_momentum : float
         m of the teacher's moving average.
     held_labels : Tensor of shape (N,) or None
-        Responsibilities (hard) that replace the E-step in the first `held_epochs`.
+        Responsibilities (hard) that replace the E-step in the first `held_epochs`; on
+        the device.
     held_epochs : int
     fill_queue : bool
         Whether to begin with a queue of the untrained teacher's embeddings.
@@ -312,7 +313,7 @@ class Trainer(NeuralNet):
         """Responsibilities q of a batch (B, K); None is the exact posterior."""
         if len(self.history) > self.held_epochs:
             return None
-        labels = self.held_labels[indices].to(joint.device)
+        labels = self.held_labels[indices]
         return nn.functional.one_hot(labels, joint.shape[1]).to(joint.dtype)
 
     def after_step(self, v: Tensor) -> None:
@@ -506,7 +507,8 @@ class Trainer(NeuralNet):
 class _Epochs:
     """Iterates over the shuffled batches of one epoch.
 
-    With neighbors, a neighbor replaces the sample in each view.
+    With neighbors, a neighbor replaces the sample in each view. Indices are on the
+    device of the batches.
     """
 
     def __init__(self, samples, batch_size, generator, neighbors, n_views):
@@ -519,7 +521,7 @@ class _Epochs:
     def __iter__(self):
         for indices in self.samples.shuffled_indices(self.batch_size, self.generator):
             if self.neighbors is None:
-                yield self.samples[indices], indices
+                x = self.samples[indices]
             else:
-                drawn = self.neighbors.draw(indices, self.n_views, self.generator)
-                yield drawn, indices
+                x = self.neighbors.draw(indices, self.n_views, self.generator)
+            yield x, to_device(indices, self.samples.device)
