@@ -8,10 +8,12 @@ import pytest
 import torch
 from safetensors import safe_open
 from sklearn.datasets import load_digits
+from skorch.callbacks import Callback
 from torch.nn import functional as F
 
 from sk_mice import MiCEClustering, load, save
 from sk_mice._engine.objective import expert_log_prob, plain_log_partition
+from sk_mice.ablations import PaperMiCE
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
@@ -57,6 +59,38 @@ def test_fit_and_predict(precision):
     assert mice.device_.type == "cuda"
     np.testing.assert_array_equal(mice.labels_, mice.predict(IMAGES))
     assert np.isfinite(mice.predict_proba(IMAGES)).all()
+
+
+class Unwaited(Callback):
+    """Makes every wait for the device an error, from an epoch's second step on."""
+
+    n_steps = 0
+
+    def on_batch_end(self, net, **kwargs):
+        last = net.step_ == net.n_steps_
+        torch.cuda.set_sync_debug_mode("default" if last else "error")
+        self.n_steps += not last
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("estimator", "X", "options"),
+    [
+        (MiCEClustering, IMAGES, {}),
+        (MiCEClustering, IMAGES.astype(np.uint8), {"augmentation": "simclr"}),
+        (MiCEClustering, IMAGES.reshape(160, -1), {"n_neighbors": 3}),
+        (PaperMiCE, IMAGES, {"queue_size": 133, "embedding_dim": 20}),
+        (PaperMiCE, IMAGES, {"gate_view": "student", "init": "random"}),
+    ],
+)
+def test_no_step_waits_for_the_device(estimator, X, options, precision):
+    watch = Unwaited()
+    options = {"device": "cuda", "precision": precision, "callbacks": [watch]} | options
+    try:
+        estimator(4, batch_size=32, max_epochs=4, random_state=0, **options).fit(X)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert watch.n_steps == 4 * 4
 
 
 def test_global_generators_are_left_alone():

@@ -35,7 +35,14 @@ class Waited(Exception):
 
 
 class Watch(TorchDispatchMode):
-    """Raises where values move between the CPU and the device, which would wait."""
+    """Raises where values move between the CPU and the device, which would wait.
+
+    `seen` has the operations, with the types of their first tensors.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -43,6 +50,8 @@ class Watch(TorchDispatchMode):
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if len({tensor.device.type for tensor in tensors}) > 1:
             raise Waited(f"{func} moves values between the CPU and the device")
+        if tensors:
+            self.seen.setdefault(str(func), set()).add(tensors[0].dtype)
         return result
 
 
@@ -63,10 +72,17 @@ def fake(monkeypatch):
     def to_device(tensor, device):  # pinned memory, which is not waited for
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
+    def autocast(*args, _made=torch.autocast, **options):
+        with pytest.MonkeyPatch.context() as patch:
+            for asked in ("is_available", "is_bf16_supported"):
+                patch.setattr(torch.cuda, asked, lambda *_, **__: True)
+            return _made(*args, **options)
+
     weights = []
     mode.learn = lambda module: weights.extend(module.parameters())
     monkeypatch.setattr(torch.Tensor, "backward", backward)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**40, 2**40))
+    monkeypatch.setattr(torch, "autocast", autocast)
     for name in ("data", "neighbors", "trainer"):
         monkeypatch.setattr(f"sk_mice._engine.{name}.to_device", to_device)
     return mode
@@ -111,7 +127,8 @@ def make_trainer(
     neighbors=False,
     moco=False,
     held=False,
-    fill_queue=False,
+    precision=torch.float32,
+    embedding_dim=D,
     **options,
 ):
     samples = make_samples(mode, kind, dtype)
@@ -127,12 +144,13 @@ def make_trainer(
         views = make_views(fmt.shape, **stated, augmentation=augmentation)
     spec = SmallResNet(4, blocks=(1,)) if fmt.is_image else MLP(8)
     network = spec.build(views.out_shape)
-    parts = {"n_experts": K, "omega": torch.zeros(K, D), "kappa": 1.0}
+    parts = {"n_experts": K, "omega": torch.zeros(K, embedding_dim), "kappa": 1.0}
     model = ContrastiveMixture(
         network,
         feature_count(network, views.out_shape),
-        embedding_dim=D,
+        embedding_dim=embedding_dim,
         queue_size=V,
+        queue_dtype=precision,
         tau=1.0,
         backbone=spec,
         **(moco_options() if moco else parts | options),
@@ -153,22 +171,23 @@ def make_trainer(
             neighbors=Neighbors(samples, table) if neighbors else None,
             held_labels=torch.zeros(N, dtype=torch.long) if held else None,
             held_epochs=int(held),
-            fill_queue=fill_queue,
+            autocast_dtype=None if precision == torch.float32 else precision,
         )
     return trainer, samples
 
 
 def train(trainer, samples, mode):
-    """The steps of an epoch, watched, and the number of steps."""
+    """Train for an epoch, watched; returns the operations."""
     with mode:
         trainer.begin(samples)
         trainer.notify("on_epoch_begin", dataset_train=samples)
         # Constants of the views come to the device at the first step of a fit.
         trainer.views._on(CUDA)
         batches = trainer.get_iterator(samples, training=True)
-        with Watch():
+        with Watch() as watch:
             trainer.run_single_epoch(batches, True, "train", trainer.train_step)
-    return trainer.step_
+    assert trainer.step_ == N / B
+    return watch.seen
 
 
 @pytest.mark.parametrize(
@@ -187,13 +206,30 @@ def train(trainer, samples, mode):
         {"held": True},
         {"neighbors": True},
         {"moco": True, "kind": "colour"},
-        {"queue_dtype": torch.bfloat16},
-        {"queue_dtype": torch.bfloat16, "shared_head": True},
+        {"precision": torch.bfloat16, "shared_head": True},
     ],
     ids=str,
 )
 def test_no_step_waits_for_the_device(fake, options):
-    assert train(*make_trainer(fake, **options), fake) == 3
+    train(*make_trainer(fake, **options), fake)
+
+
+@pytest.mark.parametrize(
+    ("precision", "kernel"),
+    [
+        (torch.float32, "aten._scaled_dot_product_efficient_attention.default"),
+        (torch.bfloat16, "aten._scaled_dot_product_flash_attention.default"),
+    ],
+)
+@pytest.mark.parametrize("dim", [D, 13])
+def test_kernels_that_take_no_odd_length_are_used_for_every_length(
+    fake, precision, kernel, dim
+):
+    assert V % 8
+    options = {"embedding_dim": dim, "precision": precision}
+    seen = train(*make_trainer(fake, **options), fake)
+    assert seen[kernel] == {precision}
+    assert precision in seen["aten.convolution.default"]
 
 
 def test_images_of_floats_and_vectors_are_kept_as_batches_need_them(fake):

@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from sk_mice._engine import attention, objective
 from sk_mice._engine.attention import (
+    _aligned_attention,
+    _aligned_parts,
     _cpu_kernel,
     _flash_kernel,
     _memory_efficient_kernel,
@@ -273,13 +275,40 @@ def test_bounds_of_the_partition_are_close_where_logits_are_small():
     assert (upper - lower).max() < 1e-7
 
 
-@pytest.mark.parametrize("n_queue", [1, 7, 8, 12, 64])
+@pytest.mark.parametrize("n_queue", [1, 7, 8, 12, 61, 64])
 def test_attention_over_parts_of_the_queue_is_put_together(n_queue):
     query, keys = 3 * unit(K, B, D, seed=1), unit(K, n_queue, D, seed=2)
     actual = split_attention(_cpu_kernel, query, keys)
     expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dim", [3, 8, 13])
+def test_attention_of_any_dimension_by_a_kernel_of_multiples_of_eight(dim):
+    seen = []
+
+    def kernel(query, keys):
+        seen.append((query.shape[-1], keys.shape[-2]))
+        return _cpu_kernel(query, keys)
+
+    query, keys = 3 * unit(K, B, dim, seed=1), unit(K, V, dim, seed=2)
+    actual = _aligned_attention(kernel, query, keys)
+    expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
+    for a, b in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    # V = 23 keys are eight parts of two, and seven that are over.
+    assert seen == [(16 if dim == 13 else 8, n_keys) for n_keys in (2, 7)]
+
+
+def test_products_with_the_queue_have_an_even_length():
+    queue = unit(V, D)
+    for n_keys, sizes in ((128, [16, 7]), (15, [8, 8, 7])):
+        parts = _aligned_parts(queue, n_keys)
+        assert [len(part) for part in parts] == sizes
+        assert torch.equal(torch.cat(parts), queue)
+    assert [len(part) for part in _aligned_parts(queue[:16], 128)] == [16]
+    assert [len(part) for part in _aligned_parts(queue[:5], 128)] == [5]
 
 
 @pytest.mark.parametrize(

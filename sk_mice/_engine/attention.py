@@ -9,6 +9,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 # Logit whose exponential, with its inverse, float32 holds, thousands of them added up.
 LARGEST_LOGIT = 60.0
@@ -62,16 +63,30 @@ class _LogSumExp(torch.autograd.Function):
         return grad.unsqueeze(-1) * output, None
 
 
+_ALIGNMENT = 8  # the length of rows is a multiple of it for fast kernels of a GPU
+_LARGEST_DIM = 256  # of the flash kernel
+
+
 def _attention(query, keys):
-    half = query.dtype == torch.bfloat16
-    if query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256:
-        return split_attention(_flash_kernel, query, keys)
+    half, dim = query.dtype == torch.bfloat16, query.shape[-1]
+    if query.is_cuda and half and dim <= _LARGEST_DIM:
+        return _aligned_attention(_flash_kernel, query, keys)
     if query.is_cuda and query.dtype == torch.float32:
-        return split_attention(_memory_efficient_kernel, query, keys)
+        return _aligned_attention(_memory_efficient_kernel, query, keys)
     # The CPU's kernel gains nothing from bfloat16; products in pieces a factor of 2.
     if query.device.type == "cpu" and not half:
         return split_attention(_cpu_kernel, query, keys, n_parts=1)
     return attention_in_pieces(query, keys)
+
+
+def _aligned_attention(kernel, query, keys):
+    """Attention of any dimension D by a kernel that takes multiples of 8."""
+    dim = query.shape[-1]
+    missing = -dim % _ALIGNMENT
+    if missing:  # zeros add nothing to a product
+        query, keys = F.pad(query, (0, missing)), F.pad(keys, (0, missing))
+    output, lse = split_attention(kernel, query, keys)
+    return output[..., :dim], lse
 
 
 def _flash_kernel(query, keys):
@@ -100,15 +115,19 @@ def split_attention(kernel, query, keys, n_parts: int = 8):
     """Attention by a kernel that takes (parts, K, B or V, D).
 
     B x K alone does not fill a GPU: kernels go through all keys of a query one after
-    the other. The queue's parts are made a batch, and their results put together.
+    the other. The queue's parts are made a batch, and their results put together, with
+    those of the keys that equal parts leave over.
     """
-    if query[..., 0].numel() >= _ENOUGH_QUERIES:
+    if query[..., 0].numel() >= _ENOUGH_QUERIES or keys.shape[1] < n_parts:
         n_parts = 1
-    n_parts = math.gcd(n_parts, keys.shape[1])
-    keys = keys.unflatten(1, (n_parts, -1)).transpose(0, 1)
-    output, lse = kernel(query.expand(n_parts, *query.shape), keys)
+    whole = keys.shape[1] - keys.shape[1] % n_parts
+    parts = keys[:, :whole].unflatten(1, (n_parts, -1)).transpose(0, 1)
+    output, lse = kernel(query.expand(n_parts, *query.shape), parts)
     if n_parts == 1:
         return output[0], lse[0]
+    if whole < keys.shape[1]:
+        rest = kernel(query[None], keys[None, :, whole:])
+        output, lse = torch.cat([output, rest[0]]), torch.cat([lse, rest[1]])
     total = torch.logsumexp(lse, dim=0)  # (K, B)
     weights = torch.exp(lse - total).unsqueeze(-1)
     return (weights * output).sum(dim=0), total
@@ -252,7 +271,19 @@ class _LogSumExpOfSums(torch.autograd.Function):
 
 def _factors(x, y, queue):
     """Parts of the queue with the factors exp(q_i . x_b) and exp(q_i . y_k) of each."""
-    n_values = _CPU_LOGITS if x.device.type == "cpu" else _LOGITS
+    on_cpu = x.device.type == "cpu"
+    n_values = _CPU_LOGITS if on_cpu else _LOGITS
     x, y = x.to(queue.dtype), y.to(queue.dtype)
-    for keys in queue.split(max(_FEWEST_KEYS, n_values // max(len(x), len(y)))):
+    n_keys = max(_FEWEST_KEYS, n_values // max(len(x), len(y)))
+    for keys in queue.split(n_keys) if on_cpu else _aligned_parts(queue, n_keys):
         yield keys, (x @ keys.T).exp_(), (y @ keys.T).exp_()
+
+
+def _aligned_parts(queue, n_keys):
+    """Parts of at most so many keys, in multiples of 8, and then what is left over.
+
+    A GPU is slower at products of matrices whose rows have other lengths.
+    """
+    whole = len(queue) - len(queue) % _ALIGNMENT
+    parts = queue[:whole].split(n_keys - n_keys % _ALIGNMENT)
+    return [part for part in (*parts, queue[whole:]) if len(part)]
