@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._mice import MiCEClustering
     from ._moco import MoCo
     from ._persistence import load, save
+    from ._show_versions import show_versions
     from ._spherical_kmeans import SphericalKMeans
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ __all__ = [
     "model_selection",
     "recipes",
     "save",
+    "show_versions",
 ]
 
 # Each class and function, and its module.
@@ -54,6 +56,7 @@ _OBJECTS = {
     "SphericalKMeans": "._spherical_kmeans",
     "load": "._persistence",
     "save": "._persistence",
+    "show_versions": "._show_versions",
 }
 _MODULES = (
     *("ablations", "augmentation", "backbones", "datasets", "features"),

@@ -66,12 +66,12 @@ def resolve_precision(
         if device.type == "cuda":
             fast = torch.cuda.get_device_capability(device) >= (8, 0)
         else:  # the small networks for vectors gain nothing
-            fast = fmt.is_image and device.type == "cpu" and _cpu_has_bfloat16()
+            fast = fmt.is_image and device.type == "cpu" and cpu_has_bfloat16()
         precision = "bfloat16" if fast else "float32"
     return torch.bfloat16 if precision == "bfloat16" else None
 
 
-def _cpu_has_bfloat16() -> bool:
+def cpu_has_bfloat16() -> bool:
     # Not every release of torch has both.
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, bool)() for name in checks)

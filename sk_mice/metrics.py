@@ -3,7 +3,9 @@
 The scorers ``acc_scorer``, ``nmi_scorer`` and ``ari_scorer`` are called as
 ``scorer(estimator, X, y)`` and compare ``estimator.predict(X)`` with the classes ``y``.
 `SCORERS` holds them by name. `silhouette_scorer` is called in the same way and needs no
-classes. Shuffle the folds of a search, because many data sets are sorted by class:
+classes. Shuffle the folds of a search, because many data sets are sorted by class, and
+scikit-learn's default for clusterers does not. All scorers warn if the samples to score
+fall into other clusters than those of the fit, which shows such folds without classes:
 
 >>> from sklearn.datasets import load_iris
 >>> from sklearn.model_selection import GridSearchCV, KFold
@@ -21,16 +23,15 @@ classes. Shuffle the folds of a search, because many data sets are sorted by cla
 {'n_clusters': 3}
 """
 
+import warnings
 from contextlib import suppress
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
-from sklearn.metrics import (
-    adjusted_rand_score,
-    make_scorer,
-    normalized_mutual_info_score,
-)
+from scipy.stats import chi2_contingency
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics._scorer import _Scorer
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import normalize
@@ -204,9 +205,51 @@ def _new_name(cluster, known):
     return name
 
 
-acc_scorer = make_scorer(clustering_accuracy_score)
-nmi_scorer = make_scorer(normalized_mutual_info_score)
-ari_scorer = make_scorer(adjusted_rand_score)
+# -------------------------------------------------------------------------- scorers
+
+# A fold is unlike the samples of the fit if more than this share of it would have to
+# change its cluster, and chance has less than this probability.
+UNLIKE, CHANCE = 0.25, 1e-6
+
+
+def _warn_of_fold(estimator, clusters):
+    """Warn if samples to score are in other clusters than those of the fit."""
+    if isinstance(estimator, Pipeline):
+        estimator = estimator[-1]
+    fitted = getattr(estimator, "labels_", None)
+    if fitted is None or not len(clusters):
+        return
+    names = np.unique(np.concatenate([fitted, clusters]))
+    counts = [np.searchsorted(names, part) for part in (fitted, clusters)]
+    counts = np.array([np.bincount(part, minlength=len(names)) for part in counts])
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    unlike = np.abs(shares[0] - shares[1]).sum() / 2
+    if unlike > UNLIKE and chi2_contingency(counts).pvalue < CHANCE:
+        warnings.warn(
+            f"{unlike:.0%} of the samples to score would have to change their cluster "
+            "for the clusters to have the sizes that they have in the fit. If they are "
+            "a fold, X is probably sorted by class: shuffle the folds, as by "
+            "`cv=KFold(shuffle=True)`.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+class ClusterScorer(_Scorer):
+    """A scorer of scikit-learn that looks at the fold, too."""
+
+    def _score(self, method_caller, estimator, X, y_true, **kwargs):
+        def predictions(*args, **options):
+            clusters = method_caller(*args, **options)
+            _warn_of_fold(estimator, clusters)
+            return clusters
+
+        return super()._score(predictions, estimator, X, y_true, **kwargs)
+
+
+acc_scorer = ClusterScorer(clustering_accuracy_score, 1, {})
+nmi_scorer = ClusterScorer(normalized_mutual_info_score, 1, {})
+ari_scorer = ClusterScorer(adjusted_rand_score, 1, {})
 
 SCORERS = {"acc": acc_scorer, "nmi": nmi_scorer, "ari": ari_scorer}
 """Scorers by name, as ``cross_validate`` and ``GridSearchCV(scoring=...)`` take."""
@@ -270,7 +313,9 @@ def silhouette_scorer(estimator, X, y=None):
     0.96
     0.75
     """
-    clusters, codes = np.unique(estimator.predict(X), return_inverse=True)
+    labels = estimator.predict(X)
+    _warn_of_fold(estimator, labels)
+    clusters, codes = np.unique(labels, return_inverse=True)
     if len(clusters) < 2:
         return -1.0
     return float(_cosine_silhouettes(_space_of(estimator, X), codes).mean())

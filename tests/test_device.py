@@ -61,7 +61,7 @@ def test_devices_that_are_not_there_are_refused(machine):
 
 def test_precision_follows_the_hardware(monkeypatch):
     for has, expected in ((True, torch.bfloat16), (False, None)):
-        monkeypatch.setattr("sk_mice._device._cpu_has_bfloat16", lambda has=has: has)
+        monkeypatch.setattr("sk_mice._device.cpu_has_bfloat16", lambda has=has: has)
         assert resolve_precision("auto", CPU, infer_format(IMAGES)) == expected
         assert resolve_precision("auto", CPU, infer_format(VECTORS)) is None
     assert resolve_precision("bfloat16", CPU, infer_format(VECTORS)) == torch.bfloat16

@@ -21,8 +21,8 @@ HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 # The engine knows no estimator; what has no word of HEAVY works without torch, unless
 # it imports a file that has one.
 IMPORTS = {
-    "": "_classification_em _mice _moco _persistence _spherical_kmeans ablations "
-    "augmentation backbones datasets features inspection metrics model_selection "
+    "": "_classification_em _mice _moco _persistence _show_versions _spherical_kmeans "
+    "ablations augmentation backbones datasets features inspection metrics model_selection "
     "recipes",
     # estimators
     "_mice": "torch _base _classification_em _constraints _engine",
@@ -47,6 +47,7 @@ IMPORTS = {
     "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
     "_spherical_kmeans augmentation backbones datasets._decoding features",
     "_progress_bar": "",
+    "_show_versions": "torch _device",
     # beside them
     "datasets": "torchvision _progress_bar datasets._decoding",
     "datasets._decoding": "",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
-from sklearn.datasets import make_blobs
+from sklearn.datasets import load_wine, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.metrics import (
     adjusted_rand_score,
@@ -19,6 +19,7 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from sk_mice import SphericalKMeans
 from sk_mice.metrics import (
@@ -213,6 +214,31 @@ def test_scorers_can_be_pickled(signs):
     model = SignClusterer().fit(X)
     for scorer in SCORERS.values():
         assert pickle.loads(pickle.dumps(scorer))(model, X, y) == scorer(model, X, y)
+
+
+@pytest.mark.parametrize("scoring", [SCORERS, silhouette_scorer])
+def test_folds_that_hold_classes_out_are_told_without_labels(scoring):
+    X, y = load_wine(return_X_y=True)  # sorted by class
+    pipeline = make_pipeline(StandardScaler(), SphericalKMeans(3, random_state=0))
+    with pytest.warns(UserWarning, match=r"shuffle the folds, as by `cv=KFold"):
+        cross_validate(pipeline, X, y, cv=2, scoring=scoring)
+    for seed in range(5):  # warnings are errors here
+        folds = KFold(2, shuffle=True, random_state=seed)
+        cross_validate(pipeline, X, y, cv=folds, scoring=scoring)
+
+
+def test_warning_of_a_fold_says_how_unlike_it_is():
+    X = np.repeat(np.eye(2), 50, axis=0)
+    model = SphericalKMeans(2, random_state=0).fit(X)
+    for score in (acc_scorer, silhouette_scorer):
+        with pytest.warns(UserWarning, match="50% of the samples"):
+            score(model, X[:50], np.zeros(50))
+
+
+def test_few_samples_are_no_fold_that_is_unlike():
+    X = np.repeat(np.eye(2), 50, axis=0)
+    model = SphericalKMeans(2, random_state=0).fit(X)
+    assert acc_scorer(model, X[:4], np.zeros(4)) == 1
 
 
 # ------------------------------------------------------------------ without classes
