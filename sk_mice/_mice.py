@@ -674,6 +674,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         (joint,) = self._infer(X, "joint")
         return objective.posterior(torch.from_numpy(joint)).numpy()
 
+    def _predict_all(self, X):
+        """What `predict`, `predict_proba` and `transform` return, by one pass over X."""
+        joint, g = self._infer(X, "joint", "gating")
+        posterior = objective.posterior(torch.from_numpy(joint)).numpy()
+        return joint.argmax(axis=1), posterior, g
+
     def predict_log_proba(self, X):
         """Logarithm of the posterior q(z | x, y).
 

@@ -14,11 +14,13 @@ from PIL import Image
 from safetensors.torch import load_file
 from skorch.callbacks import Callback
 
-from sk_mice import MiCEClustering, inspection, load
+from sk_mice import MiCEClustering, load
 from sk_mice._cli import fitting, tables
+from sk_mice._engine.inference import Inference
 from sk_mice.cli import main
+from sk_mice.inspection._reading import Reading
 
-write_report = inspection.write_report
+draw_page = fitting.draw_page
 NAMES = [f"{k:02}.png" for k in range(17)]
 # A line break, quotes and a comma, and a byte that is no UTF-8.
 HARD = ["two\nlines.png", 'a "quoted", b.png', os.fsdecode(b"caf\xe9.png")]
@@ -59,11 +61,11 @@ def pages(monkeypatch):
     """Stands in for the report, which has tests of its own; the calls it got."""
     calls = []
 
-    def write_report(model, X, path, *, names=None, confidence=None):
-        calls.append((model, X, names, confidence))
+    def draw_page(reading, model, X, fmt, path, *, names, rng):
+        calls.append((reading, X, names))
         path.write_text("a page")
 
-    monkeypatch.setattr(inspection, "write_report", write_report)
+    monkeypatch.setattr(fitting, "draw_page", draw_page)
     return calls
 
 
@@ -117,7 +119,7 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(
     assert [*rows[0]] == tables.HEADER
     files = [row["file"] for row in rows]
     assert set(files) == {*NAMES[1:], *HARD, "below/deep.png"}
-    ((_, X, names, confidence),) = pages
+    ((reading, X, names),) = pages
     assert names == files
     model = load(out / "model.safetensors")
     labels = [int(row["cluster"]) for row in rows]
@@ -128,7 +130,7 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(
         shares[np.arange(len(rows)), labels],
         atol=1e-3,
     )
-    np.testing.assert_array_equal(confidence, shares)
+    np.testing.assert_array_equal(reading.labels, labels)
     for row in rows:
         assert row["second_cluster"] == str(1 - int(row["cluster"]))
         margin = 2 * float(row["confidence"]) - 1
@@ -169,7 +171,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
 ):
     from sk_mice.features import PretrainedFeatures
 
-    monkeypatch.setattr(inspection, "write_report", write_report)
+    monkeypatch.setattr(fitting, "draw_page", draw_page)
     calls, transform = [], PretrainedFeatures.transform
 
     def counted(network, X):
@@ -214,11 +216,27 @@ def test_features_are_computed_once_and_kept_in_the_model(
         assert float(row["confidence"]) == pytest.approx(share, abs=1e-3)
 
 
-def test_second_cluster_is_chosen_by_views_and_then_by_the_posterior():
-    shares = np.array([[0.6, 0.2, 0.2], [0.1, 0.5, 0.4]], np.float32)
-    posterior = np.array([[0.5, 0.1, 0.4], [0.6, 0.3, 0.1]], np.float32)
-    rows = tables.rows_of(["a", "b"], np.array([0, 1]), shares, posterior)
-    assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 0.5, 2, 0.1]]
+def test_rows_of_the_table():
+    reading = Reading(
+        *(np.array([0, 1]), np.array([0.6, 1.0]), np.array([2, -1])),
+        *(np.array([0.2, 0.0]), np.array([1, 0]), np.zeros((2, 1)), 3, "words"),
+    )
+    rows = tables.rows_of(["a", "b"], reading)
+    assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
+
+
+def test_clusters_views_and_posterior_are_asked_for_once(
+    photos, fitted, monkeypatch, tmp_path
+):
+    over, calls = Inference.over, []
+
+    def counted(self, samples, views, *wanted):
+        calls.append(wanted)
+        return over(self, samples, views, *wanted)
+
+    monkeypatch.setattr(Inference, "over", counted)
+    assert run("predict", fitted, photos, "-q", "--out", tmp_path / "new.csv") == 0
+    assert calls == [("joint", "gating"), *10 * [("label",)]]
 
 
 # --------------------------------------------------------------- refused before a fit
@@ -468,8 +486,8 @@ def test_names_survive_json(photos, fitted, capsys):
 
 def test_report_writes_the_page_again(photos, fitted, capsys, pages):
     assert run("report", fitted, photos) == 0
-    ((_, X, names, confidence),) = pages
-    assert len(X) == len(names) == len(confidence) == 20
+    ((reading, X, names),) = pages
+    assert len(X) == len(names) == len(reading.labels) == 20
     assert capsys.readouterr().out == f"{fitted / 'report.html'}\n"
 
 

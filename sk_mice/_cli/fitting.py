@@ -13,15 +13,16 @@ import sklearn
 import torch
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import normalize
 from typer import BadParameter
 
 from .. import ClassificationEM, MiCEClustering, __version__, save
 from .._device import resolve_device
 from .._engine.storage import write_atomically
-from ..inspection._reading import shares_of_neighbors
+from ..inspection._reading import read
+from ..inspection._report import draw_page
+from ..inspection._thumbnails import image_format
 from . import results, tables
-from .images import digest, features_of, fitted_network, for_page, read_images
+from .images import digest, features_of, fitted_network, read_images
 from .terminal import (
     Progress,
     count,
@@ -81,7 +82,7 @@ def fit(task: Task) -> None:
         if network is not None:
             samples = _features(network, task.photos, files, result, progress)
         clusterer = _train(run, samples, result, start, progress)
-        rows = _write(result, network, clusterer, X, samples, files, progress)
+        reading = _write(result, network, clusterer, X, samples, files, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {RESUME}")
     except Exception:
@@ -90,7 +91,7 @@ def fit(task: Task) -> None:
         raise
     run["finished"] = network is not None or clusterer.n_iter_ == run["max_epochs"]
     seconds = time.monotonic() - start
-    run["results"] = _facts(result, rows, clusterer, run, left_out, seconds)
+    run["results"] = _facts(result, reading, clusterer, run, left_out, seconds)
     if run["finished"]:
         _sort(task, files, clusterer.labels_.tolist(), progress)
     result.write_run(run)
@@ -267,38 +268,29 @@ def epochs_within(mice: MiCEClustering, X, seconds: float) -> int:
 # ----------------------------------------------------------------------- after the fit
 
 
-def _write(result, network, clusterer, X, samples, files, progress: Progress) -> list:
-    """The files of a result; the rows of its table."""
+def _write(result, network, clusterer, X, samples, files, progress: Progress):
+    """Write the files of a result; return what the clusterer says of the samples."""
     model = clusterer
     if network is not None:
         model = Pipeline([("features", network), ("clusters", clusterer)])
-    rows, shares = judged(clusterer, samples, files, progress)
-    write_atomically(result.table, [tables.as_csv(rows)])
+    reading = judged(clusterer, samples, progress)
+    write_atomically(result.table, [tables.as_csv(tables.rows_of(files, reading))])
     save(model, result.model)
-    write_page(result, model, X, samples, files, shares, progress)
-    return rows
+    write_page(result, reading, model, X, files, progress)
+    return reading
 
 
-def judged(clusterer, samples, files, progress: Progress):
-    """The rows of the table, and the shares (N, K) of views or neighbours behind it."""
+def judged(clusterer, samples, progress: Progress):
+    """What a clusterer says of its samples: their clusters, and how sure they are."""
     progress.say("Asking how sure each image is of its cluster")
-    labels = clusterer.predict(samples)
-    if hasattr(clusterer, "agreement"):
-        shares = clusterer.agreement(samples)
-    else:
-        units = normalize(samples)
-        shares = shares_of_neighbors(units, labels, clusterer.n_clusters)
-    posterior = clusterer.predict_proba(samples)
-    return tables.rows_of(files, labels, shares, posterior), shares
+    return read(clusterer, samples)
 
 
-def write_page(result, model, X, samples, files, shares, progress: Progress) -> None:
-    """The page of a model with these images."""
-    from ..inspection import write_report
-
+def write_page(result, reading, model, X, files, progress: Progress) -> None:
+    """The page of what a model has said of these images."""
     progress.say("Writing the page")
-    model = for_page(model, samples)
-    write_report(model, X, result.page, names=list(files), confidence=shares)
+    rng, fmt = np.random.RandomState(0), image_format(None, X)
+    draw_page(reading, model, X, fmt, result.page, names=list(files), rng=rng)
 
 
 def _sort(task: Task, files, labels, progress: Progress) -> None:
@@ -308,21 +300,14 @@ def _sort(task: Task, files, labels, progress: Progress) -> None:
             results.sort_into(folder, task.photos, files, labels, link)
 
 
-def _facts(result, rows, clusterer, run, left_out, seconds: float) -> dict:
-    confidence = np.array([row[2] for row in rows])
-    members = [clusterer.labels_ == k for k in range(clusterer.n_clusters)]
+def _facts(result, reading, clusterer, run, left_out, seconds: float) -> dict:
+    pairs = zip(reading.sizes.tolist(), reading.means.tolist(), strict=True)
     return {
-        "images": len(rows),
+        "images": len(reading.labels),
         "left_out": left_out,
         "clusters": [
-            {
-                "cluster": k,
-                "images": int(own.sum()),
-                "confidence": round(float(confidence[own].mean()), 3)
-                if own.any()
-                else None,
-            }
-            for k, own in enumerate(members)
+            {"cluster": k, "images": n, "confidence": round(mean, 3) if n else None}
+            for k, (n, mean) in enumerate(pairs)
         ],
         "epochs": run["max_epochs"] and clusterer.n_iter_,
         "max_epochs": run["max_epochs"],

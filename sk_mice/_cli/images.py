@@ -4,7 +4,6 @@ import hashlib
 import os
 
 import numpy as np
-from sklearn.pipeline import Pipeline
 
 from ..datasets import find_files, load_image_folder
 from .terminal import Progress, count
@@ -64,45 +63,3 @@ def fitted_network(parameters: dict, folder, files, progress: Progress):
         verbose=progress.verbose,
     )
     return network.fit(paths_of(folder, files))
-
-
-class Computed:
-    """A fitted network with the features that it has computed of some images.
-
-    The page gets it in place of the network, which would compute them again.
-    """
-
-    def __init__(self, network, features):
-        self.network = network
-        self.features = features
-
-    def fit(self, X, y=None):
-        """Do nothing: pipelines ask for this method."""
-        return self
-
-    def transform(self, X):
-        """Features of the images, which X must be."""
-        return self.features
-
-    def get_params(self, deep=True):
-        """Parameters of the network."""
-        return self.network.get_params(deep)
-
-    def __sklearn_is_fitted__(self):
-        """Whether it can transform."""
-        return True
-
-    def __sklearn_tags__(self):
-        """Those of the network."""
-        return self.network.__sklearn_tags__()
-
-    def __repr__(self):
-        return repr(self.network)
-
-
-def for_page(model, features):
-    """A model that knows the features of the images of a page."""
-    if not isinstance(model, Pipeline):
-        return model
-    computed = Computed(model[0], features)
-    return Pipeline([("features", computed), ("clusters", model[-1])])

@@ -7,29 +7,16 @@ import csv
 import io
 import os
 
-import numpy as np
-
 HEADER = ["file", "cluster", "confidence", "second_cluster", "margin"]
-# Less than the weight of one view, so that it only decides between equal shares.
-_OF_POSTERIOR = 1e-4
 
 
-def rows_of(files, labels, shares, posterior) -> list[list]:
-    """A row for each file: its cluster, how sure that is, and the next cluster.
-
-    `shares` (N, K) is the agreement of the views; `posterior` (N, K) decides between
-    second clusters with equal shares.
-    """
-    every = np.arange(len(labels))
-    others = shares + _OF_POSTERIOR * posterior
-    others[every, labels] = -np.inf
-    second = others.argmax(axis=1)
-    confidence = shares[every, labels].astype(float).round(3)
-    margin = (confidence - shares[every, second]).round(3)
-    columns = [labels, confidence, second, margin]
-    return [
-        list(row) for row in zip(files, *(c.tolist() for c in columns), strict=True)
-    ]
+def rows_of(files, reading) -> list[list]:
+    """A row for each file: its cluster, how sure that is, and the next cluster."""
+    confidence = reading.confidence.astype(float).round(3)
+    margin = (confidence - reading.second_share).round(3)
+    second = [None if k < 0 else k for k in reading.second.tolist()]
+    columns = reading.labels.tolist(), confidence.tolist(), second, margin.tolist()
+    return [list(row) for row in zip(files, *columns, strict=True)]
 
 
 def as_csv(rows, header=HEADER) -> bytes:

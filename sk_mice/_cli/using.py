@@ -17,7 +17,7 @@ def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
     progress = Progress(quiet)
     X, files, left_out = read_images(photos, run["parameters"], progress)
     _, mice, samples = _load(result, X, photos, files, progress)
-    rows, _ = judged(mice, samples, files, progress)
+    rows = tables.rows_of(files, judged(mice, samples, progress))
     table = tables.as_csv(rows)
     if out is not None:
         write_atomically(out, [table])
@@ -36,8 +36,8 @@ def report(folder, photos, quiet) -> None:
     progress = Progress(quiet)
     X, files, _ = read_images(photos, run["parameters"], progress)
     model, mice, samples = _load(result, X, photos, files, progress)
-    _, shares = judged(mice, samples, files, progress)
-    write_page(result, model, X, samples, files, shares, progress)
+    reading = judged(mice, samples, progress)
+    write_page(result, reading, model, X, files, progress)
     if not quiet:
         put(str(result.page))
 

@@ -78,9 +78,13 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     _, last = check_model(model)
     steps = isinstance(model, Pipeline) and len(model) > 1
     features = model[:-1].transform(X) if steps else X
-    labels, n_clusters = _labels(last, features)
     has_agreement = hasattr(last, "agreement")
-    embeddings = last.transform(features) if has_agreement else _numbers(features)
+    if has_agreement:
+        labels, posterior, embeddings = last._predict_all(features)
+        n_clusters = last.n_clusters
+    else:
+        labels, n_clusters = _labels(last, features)
+        posterior, embeddings = None, _numbers(features)
     embeddings = normalize(embeddings.reshape(len(labels), -1).astype(np.float32))
 
     meaning = _meaning(last, confidence)
@@ -96,9 +100,9 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
             f"shape {shares.shape}."
         )
     rows = np.arange(len(labels))
-    posterior = (
-        last.predict_proba(features) if hasattr(last, "predict_proba") else shares
-    )
+    if posterior is None:
+        has_posterior = hasattr(last, "predict_proba")
+        posterior = last.predict_proba(features) if has_posterior else shares
     own = shares[rows, labels]
     if confidence is not None and confidence.ndim == 1:
         own = confidence

@@ -135,9 +135,9 @@ def write_report(
     >>> text[:15]
     '<!doctype html>'
     """
-    template = _template()
+    _template()
     path = check_path(path)
-    first, last = check_model(model)
+    first, _ = check_model(model)
     X = as_array(X)
     names = _check_names(names, _num_samples(X))
     y = _check_classes(y, _num_samples(X))
@@ -146,9 +146,19 @@ def write_report(
         raise TypeError(f"`title` must be a string; got {title!r}.")
     rng = check_random_state(random_state)
     fmt = image_format(first, X)
-    noun = "samples" if fmt is None else "images"
-
     reading = read(model, X, confidence, rng.randint(2**31 - 1))
+    return draw_page(
+        *(reading, model, X, fmt, path), names=names, y=y, title=title, rng=rng
+    )
+
+
+def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -> str:
+    """Write the page of what a model has said of samples, whose images are X.
+
+    `fmt` is how X holds them; None if there are none.
+    """
+    template = _template()
+    noun = "samples" if fmt is None else "images"
     shown = fair_sample(reading.labels, MOST_SHOWN, rng)
     data = _samples(reading, names, y, shown)
     measure = "confidence" if reading.meaning == GIVEN else "agreement"
@@ -163,7 +173,7 @@ def write_report(
             "members": [rows.tolist() for rows in sheets.members],
             "type": f"image/{sheets.kind}",
         }
-    data["history"] = _history(last)
+    data["history"] = _history(check_model(model)[1])
     data["limits"] = {"steady": STEADY, "unsure": UNSURE}
     identity = repr((names, data["order"], data["labels"])).encode(errors="replace")
     data["key"] = hashlib.sha256(identity).hexdigest()[:16]
