@@ -675,7 +675,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         return objective.posterior(torch.from_numpy(joint)).numpy()
 
     def _predict_all(self, X):
-        """What `predict`, `predict_proba` and `transform` return, by one pass over X."""
+        """What `predict`, `predict_proba` and `transform` return, by one pass."""
         joint, g = self._infer(X, "joint", "gating")
         posterior = objective.posterior(torch.from_numpy(joint)).numpy()
         return joint.argmax(axis=1), posterior, g
