@@ -46,8 +46,8 @@ def main(argv=None) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
         warnings.simplefilter("always", UserWarning)
-        # `fit` says it in its own words.
-        warnings.filterwarnings("ignore", "`fit` was interrupted")
+        # The commands say it in their own words.
+        warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
         warnings.showwarning = _show_warning
         try:
             return _run(argv)

@@ -432,8 +432,11 @@ class PretrainedFeatures(
             )
 
     def _bar(self, n):
-        name = type(self).__name__
-        return tqdm(total=n, desc=name, unit="images", disable=not self.verbose)
+        bar_format = (
+            "reading and describing images: {percentage:3.0f}%|{bar}| "
+            "{n_fmt}/{total_fmt} [{elapsed}, {remaining} left]"
+        )
+        return tqdm(total=n, bar_format=bar_format, disable=not self.verbose)
 
     def __sklearn_tags__(self):
         """Tags that scikit-learn asks for."""

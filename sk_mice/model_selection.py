@@ -11,10 +11,12 @@
 3
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
@@ -23,6 +25,7 @@ from sklearn.utils._param_validation import HasMethods, validate_params
 from sklearn.utils.validation import _num_samples
 
 from ._constraints import Count
+from ._interruption import ended_by_ctrl_c
 from ._progress_bar import tqdm
 from .metrics import silhouette_scorer
 
@@ -65,10 +68,13 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     values : ndarray of shape (n_repeats,)
         The stability in each split: 1 if both models find the same clusters, about 0
         if they agree only by chance. A half in which either model has only one cluster
-        counts as 0, because any two models agree on that.
+        counts as 0, because any two models agree on that. After Ctrl-C, the values of
+        the splits before it, with a ConvergenceWarning.
 
     Raises
     ------
+    KeyboardInterrupt
+        If Ctrl-C comes in the first split.
     ValueError
         If X has too few samples or a parameter is out of its range.
 
@@ -105,11 +111,12 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     0.5
     """
     _check_n_samples(X)
-    values = [
-        _agreement(_fit_halves(estimator, halves, seeds), halves)
-        for halves, seeds in _random_halves(X, n_repeats, random_state)
-    ]
-    return np.array(values)
+    splits = _random_halves(X, n_repeats, random_state)
+
+    def measure(halves, seeds):
+        return _agreement(_fit_halves(estimator, halves, seeds), halves)
+
+    return np.array(_of_each(splits, measure, n_repeats, least=1))
 
 
 @validate_params(
@@ -154,9 +161,12 @@ def choose_n_clusters(
     choice : NClustersChoice
         Its `n_clusters` is the choice. Print it for the measurements, which `table`
         holds and `plot` draws. Fit the final model with this number to all samples.
+        After Ctrl-C, the choice by the splits before it, with a ConvergenceWarning.
 
     Raises
     ------
+    KeyboardInterrupt
+        If Ctrl-C comes in the first two splits.
     ValueError
         Before the first fit: if `estimator` has no parameter `n_clusters`, a candidate
         is no integer or out of range, X has too few samples or another parameter is out
@@ -207,7 +217,6 @@ def choose_n_clusters(
     """
     name = _name_of_n_clusters(estimator)
     candidates = _check_candidates(candidates, _check_n_samples(X))
-    measured = np.empty((2, len(candidates), n_repeats))  # stability, silhouette
     with tqdm(
         total=2 * n_repeats * len(candidates),
         disable=not verbose,
@@ -216,18 +225,22 @@ def choose_n_clusters(
         "[{elapsed}, {remaining} left]",
     ) as bar:
         splits = _random_halves(X, n_repeats, random_state)
-        # Splits outside: the mean time of a fit is soon that over all candidates.
-        for repeat, (halves, seeds) in enumerate(splits):
-            for row, n_clusters in enumerate(candidates):
+
+        def measure(halves, seeds):
+            """Stability and silhouette of each candidate, (n_candidates, 2)."""
+            rows = []
+            for n_clusters in candidates:
                 bar.set_description_str(f"{n_clusters} clusters")
                 candidate = clone(estimator).set_params(**{name: n_clusters})
                 models = _fit_halves(candidate, halves, seeds, after_each=bar.update)
                 unseen = zip(models, halves[::-1], strict=True)
-                measured[:, row, repeat] = (
-                    _agreement(models, halves),
-                    np.mean([silhouette_scorer(model, half) for model, half in unseen]),
-                )
-    return _choose(candidates, *measured)
+                silhouettes = [silhouette_scorer(model, half) for model, half in unseen]
+                rows.append((_agreement(models, halves), np.mean(silhouettes)))
+            return rows
+
+        # Splits outside: the mean time of a fit is soon that over all candidates.
+        measured = _of_each(splits, measure, n_repeats, least=2)
+    return _choose(candidates, *np.transpose(measured))
 
 
 @dataclass(frozen=True, repr=False)
@@ -345,6 +358,28 @@ def _random_halves(X, n_repeats, random_state):
     for _ in range(n_repeats):
         split, *seeds = rng.randint(2**31 - 1, size=3).tolist()
         yield train_test_split(X, train_size=0.5, random_state=split), seeds
+
+
+def _of_each(splits, measure, n_repeats, least):
+    """What is measured in each split, or in those before Ctrl-C if it comes.
+
+    KeyboardInterrupt if these are fewer than `least`.
+    """
+    found = []
+    try:
+        with ended_by_ctrl_c():
+            for halves, seeds in splits:
+                found.append(measure(halves, seeds))
+    except KeyboardInterrupt:
+        if len(found) < least:
+            raise
+        warnings.warn(
+            f"Interrupted: the result is that of {len(found)} of {n_repeats} random "
+            "splits.",
+            ConvergenceWarning,
+            stacklevel=4,  # where the public function was called
+        )
+    return found
 
 
 def _fit_halves(estimator, halves, seeds, after_each=lambda: None):

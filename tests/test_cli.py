@@ -561,6 +561,32 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     assert capsys.readouterr().out.splitlines()[-2].startswith("Take ")
 
 
+def test_ctrl_c_leaves_the_choice_of_the_whole_splits(
+    photos, tmp_path, monkeypatch, capsys
+):
+    plot, fit, fits = tmp_path / "plot.png", MiCEClustering.fit, []
+
+    def pressed(self, X):
+        fits.append(self)
+        if len(fits) == 6:
+            signal.raise_signal(signal.SIGINT)
+        return fit(self, X)
+
+    monkeypatch.setattr(MiCEClustering, "fit", pressed)
+    numbers = ("--from", 2, "--to", 2, "--repeats", 9, "--epochs", 1)
+    assert run("choose-k", photos, *numbers, "--image-size", 8, "--out", plot) == 130
+    stdout, stderr = capsys.readouterr()
+    assert "Take 2 clusters." in stdout
+    assert stderr.splitlines()[-1] == "Stopped after 2 of 9 splits."
+    assert plot.exists()
+    fits.clear()
+    numbers = ("--from", 2, "--to", 9, "--repeats", 9, "--epochs", 1)
+    plot = tmp_path / "other.png"
+    assert run("choose-k", photos, *numbers, "--image-size", 8, "--out", plot) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "sk-mice: stopped"
+    assert not plot.exists()
+
+
 def refused_last(capsys, *arguments):
     assert run(*arguments) == 2
     return capsys.readouterr().err.splitlines()[-1]

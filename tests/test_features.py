@@ -148,7 +148,9 @@ def test_vectors_of_a_file_too_large_for_memory(fitted, tmp_path):
 
 def test_progress_bar(capsys):
     small(network=Means(), verbose=1).fit_transform(X)
-    assert "12/12" in capsys.readouterr().err
+    bar = capsys.readouterr().err
+    assert bar.rpartition("\r")[2].startswith("reading and describing images: 100%")
+    assert "12/12" in bar
 
 
 # ------------------------------------------------------------------------------ files

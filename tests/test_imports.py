@@ -48,6 +48,7 @@ IMPORTS = {
     "_spherical_kmeans augmentation backbones datasets._decoding features",
     "_progress_bar": "",
     "_show_versions": "torch _device",
+    "_interruption": "",
     # beside them
     "datasets": "torchvision _progress_bar datasets._decoding",
     "datasets._decoding": "",
@@ -63,7 +64,7 @@ IMPORTS = {
     "inspection._drawing metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "",
-    "model_selection": "_progress_bar _constraints metrics",
+    "model_selection": "_progress_bar _constraints _interruption metrics",
     "recipes": "augmentation backbones",
     "inspection._reading": "_engine.nearest",
     "inspection._report": "_engine.arrays _engine.storage metrics "
@@ -76,8 +77,8 @@ IMPORTS = {
     "_cli.choosing": "_cli.fitting _cli.images _cli.results _cli.terminal "
     "_engine.storage model_selection",
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
-    "_cli.fitting": "torch _cli.images _cli.results _cli.tables _cli.terminal _device "
-    "_engine.storage inspection._reading inspection._report "
+    "_cli.fitting": "torch _interruption _cli.images _cli.results _cli.tables "
+    "_cli.terminal _device _engine.storage inspection._reading inspection._report "
     "inspection._thumbnails",
     "_cli.images": "_cli.terminal datasets features",
     "_cli.results": "_engine.storage",

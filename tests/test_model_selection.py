@@ -1,3 +1,6 @@
+import signal
+from contextlib import suppress
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -6,6 +9,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.datasets import load_digits, load_wine, make_blobs
 from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
@@ -165,6 +169,54 @@ def test_mice_on_images_shows_every_fit_and_the_time_left(capsys):
     assert "3 clusters: " in bar
     choose_n_clusters(KMeans(), X[:, :, 0, 0], [2], n_repeats=2)
     assert capsys.readouterr().err == ""
+
+
+class PressesCtrlC(KMeans):
+    """Presses Ctrl-C in one of its fits, and goes on as MiCEClustering does."""
+
+    fits, at = 0, 0
+
+    def fit(self, X, y=None):
+        type(self).fits += 1
+        with suppress(KeyboardInterrupt):
+            if self.fits == self.at:
+                signal.raise_signal(signal.SIGINT)
+        return super().fit(X)
+
+
+@pytest.fixture
+def presses(monkeypatch):
+    monkeypatch.setattr(PressesCtrlC, "fits", 0)
+
+    def at(fit):
+        monkeypatch.setattr(PressesCtrlC, "at", fit)
+        return PressesCtrlC(random_state=0)
+
+    yield at
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_after_ctrl_c_the_whole_splits_count(blobs, presses):
+    options = {"candidates": [2, 4], "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match="that of 2 of 9 random splits"):
+        # Four fits a split: the second fit of the third one.
+        choice = choose_n_clusters(presses(10), blobs, n_repeats=9, **options)
+    assert PressesCtrlC.fits == 10
+    whole = choose_n_clusters(KMeans(random_state=0), blobs, n_repeats=2, **options)
+    assert choice == whole
+    with pytest.raises(KeyboardInterrupt):
+        choose_n_clusters(presses(17), blobs, n_repeats=9, **options)
+    assert PressesCtrlC.fits == 17
+
+
+def test_after_ctrl_c_stability_has_the_values_so_far(blobs, presses):
+    with pytest.warns(ConvergenceWarning, match="that of 1 of 9 random splits"):
+        values = stability(presses(3), blobs, n_repeats=9, random_state=0)
+    np.testing.assert_array_equal(
+        values, stability(KMeans(random_state=0), blobs, n_repeats=1, random_state=0)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        stability(presses(4), blobs, n_repeats=9)
 
 
 def test_words_and_plot(blobs):

@@ -268,6 +268,13 @@ def test_doubts_are_sentences_about_clusters():
     ]
 
 
+def test_the_most_doubtful_clusters_come_first():
+    labels = np.repeat(np.arange(4), 10)
+    confidence = np.repeat([0.6, 0.9, 0.2, 0.5], 10)
+    (doubt,) = _reading.doubts(reading(labels, confidence, 4))
+    assert [k for _, k, _ in doubt.clusters] == [2, 3, 0]
+
+
 def test_clusters_of_several_classes_are_doubted():
     labels = np.repeat([0, 1], 10)
     y = np.array(["a"] * 10 + ["a"] * 3 + ["b"] * 7)

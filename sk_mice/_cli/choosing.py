@@ -7,7 +7,7 @@ from ..model_selection import choose_n_clusters
 from . import results
 from .fitting import check_trains, estimator, with_defaults
 from .images import features_of, fitted_network, read_images
-from .terminal import Progress, count, put, put_json, stopped_at_once
+from .terminal import Progress, count, end_after_ctrl_c, put, put_json
 
 EPOCHS = 50
 WEAK = 0.5  # a stability below which a choice says little
@@ -32,15 +32,14 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
         clusterer.set_params(max_epochs=asked["epochs"])
     n_fits = 2 * n_repeats * len(candidates)
     progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
-    with stopped_at_once():
-        choice = choose_n_clusters(
-            clusterer,
-            samples,
-            candidates,
-            n_repeats=n_repeats,
-            random_state=asked["seed"],
-            verbose=progress.verbose,
-        )
+    choice = choose_n_clusters(
+        clusterer,
+        samples,
+        candidates,
+        n_repeats=n_repeats,
+        random_state=asked["seed"],
+        verbose=progress.verbose,
+    )
     picture = io.BytesIO()
     choice.plot().figure.savefig(picture, format="png", dpi=150)
     write_atomically(out, [picture.getvalue()])
@@ -48,12 +47,14 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
     if as_json:
         facts = {"clusters": choice.n_clusters, "table": choice.table}
         put_json(facts | {"sentence": sentence, "plot": str(out)})
-        return
-    put("clusters   stability   silhouette")
-    for row in choice.table:
-        cells = f"{row['stability_mean']:12.2f}{row['silhouette_mean']:13.2f}"
-        put(f"{row['n_clusters']:8}{cells}")
-    put(f"\n{sentence}\n{out}")
+    else:
+        put("clusters   stability   silhouette")
+        for row in choice.table:
+            cells = f"{row['stability_mean']:12.2f}{row['silhouette_mean']:13.2f}"
+            put(f"{row['n_clusters']:8}{cells}")
+        put(f"\n{sentence}\n{out}")
+    if choice.n_repeats < n_repeats:
+        end_after_ctrl_c(f"Stopped after {choice.n_repeats} of {n_repeats} splits.")
 
 
 def in_words(choice) -> str:

@@ -18,6 +18,7 @@ from typer import BadParameter
 from .. import ClassificationEM, MiCEClustering, __version__, save
 from .._device import resolve_device
 from .._engine.storage import write_atomically
+from .._interruption import ended_by_ctrl_c
 from ..inspection._reading import read
 from ..inspection._report import draw_page
 from ..inspection._thumbnails import image_format
@@ -30,7 +31,6 @@ from .terminal import (
     end_after_ctrl_c,
     put,
     put_json,
-    stopped_at_once,
 )
 
 # What an option is if it is not given, and there is no run to go on with.
@@ -253,7 +253,7 @@ def epochs_within(mice: MiCEClustering, X, seconds: float) -> int:
     scale = len(X) / len(part)
     probe = clone(mice).set_params(max_epochs=PROBE_EPOCHS, checkpoint=None, verbose=0)
     start = time.monotonic()
-    with stopped_at_once():
+    with ended_by_ctrl_c():
         probe.fit(part)
         probe.agreement(part)
     took = time.monotonic() - start

@@ -1,10 +1,7 @@
 """What a user sees on the terminal: progress, results, durations."""
 
 import json
-import signal
 import sys
-import threading
-from contextlib import contextmanager
 
 
 class Progress:
@@ -58,20 +55,3 @@ def end_after_ctrl_c(text: str):
     """Say what is left, also where all else is quiet, and end."""
     print(text, file=sys.stderr, flush=True)
     raise SystemExit(130)
-
-
-@contextmanager
-def stopped_at_once():
-    """Ctrl-C ends the process at once: fits do not first make a model of their own."""
-
-    def stop(number, frame):
-        raise SystemExit(130)  # which fits do not handle, unlike KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -162,7 +162,9 @@ def load_image_folder(
     tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
         delayed(load)(row) for row in range(len(found))
     )
-    reasons = list(tqdm(tasks, "Images", len(found), unit="", disable=not verbose))
+    reasons = list(
+        tqdm(tasks, "reading images", len(found), unit="", disable=not verbose)
+    )
 
     good = [row for row, reason in enumerate(reasons) if reason is None]
     tried = zip(found, reasons, strict=True)

@@ -69,8 +69,8 @@ class MatchedConfusionDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="Blues"
-            Of the share of a class, from 0 to 1. Choose one whose luminance rises or
-            falls throughout.
+            Of the share of a class, from 0 to the largest. Choose one whose luminance
+            rises or falls throughout.
 
         Returns
         -------
@@ -137,7 +137,9 @@ class MatchedConfusionDisplay:
         self.figure_, (ax,) = panels(ax, 1, (width + 2, height))
         self.ax_ = ax
         size = text_size(ax, *counts.shape)
-        image = ax.imshow(shares, cmap=cmap, vmin=0, vmax=1)
+        long = max(counts.shape) > 2 * min(counts.shape)  # squares would be tiny
+        aspect = "auto" if long else "equal"
+        image = ax.imshow(shares, cmap=cmap, vmin=0, vmax=shares.max(), aspect=aspect)
         step = math.ceil(SMALLEST_TEXT / size)
         for axis, names in ((ax.yaxis, self.classes), (ax.xaxis, self.clusters)):
             places = range(0, len(names), step)

@@ -211,11 +211,11 @@ def _doubts_of_sizes(reading, noun):
     )
     yield Doubt(
         f"{_some(small)} small: an even share is {even:,.0f} {noun}.",
-        [(f"{sizes[k]:,} {noun}", k, k) for k in np.flatnonzero(small).tolist()],
+        [(f"{sizes[k]:,} {noun}", k, k) for k in _sorted(small, sizes)],
     )
     yield Doubt(
         f"{_some(large)} large: an even share is {even:,.0f} {noun}.",
-        [(f"{sizes[k]:,} {noun}", k, k) for k in np.flatnonzero(large).tolist()],
+        [(f"{sizes[k]:,} {noun}", k, k) for k in _sorted(large, -sizes)],
     )
 
 
@@ -224,7 +224,7 @@ def _doubts_of_confidence(reading):
     unsure = (reading.sizes > 0) & (means < UNSURE)
     yield Doubt(
         f"{_some(unsure)} unsure: the mean agreement is below {UNSURE:.0%}.",
-        [(f"{means[k]:.0%}", k, k) for k in np.flatnonzero(unsure).tolist()],
+        [(f"{means[k]:.0%}", k, k) for k in _sorted(unsure, means)],
     )
 
 
@@ -239,7 +239,7 @@ def _doubts_of_classes(reading, noun, y):
     yield Doubt(
         f"{'One cluster holds' if n == 1 else f'{n} clusters hold'} several classes: "
         f"fewer than {PURE:.0%} of the {noun} are of one class.",
-        [(f"{most[k]:.0%}", k, f"{k}/other") for k in np.flatnonzero(several).tolist()],
+        [(f"{most[k]:.0%}", k, f"{k}/other") for k in _sorted(several, most)],
     )
 
 
@@ -262,6 +262,12 @@ def _doubts_of_pairs(reading, noun):
         f"{noun}, at least {SHARED:.0%} of the {unit} are in the other cluster.",
         [(f"and {b}: {both[a, b]:,} {noun}", a, f"{a}/between/{b}") for a, b in pairs],
     )
+
+
+def _sorted(mask, by) -> list[int]:
+    """Clusters of a mask, those to doubt most first: the page shows these."""
+    order = np.argsort(by, kind="stable")
+    return order[mask[order]].tolist()
 
 
 def _some(mask) -> str:

@@ -246,6 +246,7 @@ function showClusters() {
     : `Of ${alive.length} clusters, ${list.replace(/^(\d+)/, `$1 ${kinds[0][1] === 1 ? "is" : "are"}`)}`;
   $("n-clusters").textContent = alive.length;
   $("verdicts").setAttribute("aria-label", list);
+  $("verdicts").style.setProperty("--n", alive.length);
   $("verdicts").replaceChildren(...[...alive].sort((a, b) => (mean[b] || 0) - (mean[a] || 0)).map((k) => make("i", {
     className: verdict(k), title: clusterName(k), style: { "flex-grow": Math.max(members[k].length, 1) },
   })));
@@ -434,13 +435,15 @@ async function showMap() {
   box.on("plotly_deselect", () => select([]));
 }
 function captions(rows, places, labels) {
+  // Small enough for a number on each of many clusters, also on a narrow screen.
+  const size = Math.max(8, Math.min(14, $("map-plot").clientWidth / 5 / Math.sqrt(living().length)));
   const middle = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
   return living().flatMap((k) => {
     const own = places.filter((_, j) => labels[j] === k);
     if (!own.length) return [];
     const text = (customName.get(k) ?? String(k)).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
     return [{ x: middle(own.map((p) => p[0])), y: middle(own.map((p) => p[1])), text: visible(text), showarrow: false,
-      font: { size: 14, color: styleOf("text"), weight: 700 }, bgcolor: styleOf("card"), borderpad: 2, opacity: 0.85, captureevents: false }];
+      font: { size, color: styleOf("text"), weight: 700 }, bgcolor: styleOf("card"), borderpad: size < 12 ? 0 : 2, opacity: 0.85, captureevents: false }];
   });
 }
 function hover(i, event) {
