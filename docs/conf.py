@@ -38,6 +38,21 @@ templates_path = ["_templates"]
 
 autosummary_generate = True
 numpydoc_show_class_members = False  # the templates list them
+numpydoc_validation_checks = {
+    "all",  # but what follows
+    "ES01",  # a summary may say it all
+    "EX01",  # an example of a class shows its methods
+    "SA01",  # likewise, what to see also
+    "PR07",  # a description that the type gives, or another class has
+    "RT02",  # `self`, and names of what is returned
+    "RT03",
+    "PR04",  # parameters "as in `from_estimator`"
+    "SS05",  # "Features of images" is no verb
+    "GL01",  # the summary stands beside the quotes
+    "GL02",
+    "GL03",
+}
+numpydoc_validation_exclude = {"NClustersChoice$"}  # its attributes are its parameters
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 

@@ -106,8 +106,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         within one.
     lr : float, default=0.3
         Peak learning rate of SGD with momentum 0.9. The rate rises over 5% of each
-        stage and then falls along half a cosine. (The paper: 1.0.) After MoCo, EM has a
-        third of it. (The paper, after pre-training: a tenth.)
+        stage and then falls along half a cosine. After MoCo, EM has a third of it. (The
+        paper: 1.0, and after pre-training a tenth.) The default suits short fits.
     weight_decay : float, default=1e-4
         Weight decay of SGD.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None

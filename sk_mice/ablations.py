@@ -146,8 +146,8 @@ class PaperMoCo(_PaperCourse, MoCo):
     warmup : float, default=0.05
         Share of each stage over which the learning rate rises linearly.
     teacher_momentum : float or None, default=None
-        m of the teacher's moving average. With None, the average is over a hundredth of
-        the steps, at least 100 and at most 1,000. (The paper: 0.999.)
+        The m of the teacher's moving average. With None, the average is over a
+        hundredth of the steps, at least 100 and at most 1,000. The paper has 0.999.
     **parameters : dict
         Other parameters of `MoCo`.
 

@@ -251,7 +251,17 @@ class Pretrained(Backbone):
         self.image_size = image_size
 
     def build_empty(self, shape) -> nn.Module:
-        """Make the network for weights that will be loaded; reads no others."""
+        """Make the network for weights that will be loaded; reads no others.
+
+        Parameters
+        ----------
+        shape : tuple (C, H, W)
+            Of the images.
+
+        Returns
+        -------
+        nn.Module
+        """
         self._validate_params()
         return self._build(shape, filled=False)
 

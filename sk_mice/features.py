@@ -178,8 +178,8 @@ class PretrainedFeatures(
             files, each a string or path-like. Grey images get three equal channels; a
             fourth channel is left out. Files are read as
             :func:`sk_mice.datasets.load_image_folder` does.
-        y : None
-            Ignored.
+        y : Ignored
+            Present for API consistency by convention.
 
         Returns
         -------

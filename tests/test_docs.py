@@ -92,6 +92,46 @@ def test_every_public_name_is_in_the_api():
     assert set(names) <= listed
 
 
+def public_objects():
+    """Every public class, function and method, and its name."""
+    modules = (sk_mice, *(getattr(sk_mice, name) for name in sk_mice._MODULES))
+    for module in modules:
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isclass(found) or inspect.isfunction(found):
+                yield pytest.param(found, id=f"{module.__name__}.{name}")
+            if inspect.isclass(found):
+                for method, function in inspect.getmembers(found, inspect.isfunction):
+                    ours = function.__module__.startswith("sk_mice")
+                    if ours and not method.startswith("_"):
+                        name_of_method = f"{module.__name__}.{name}.{method}"
+                        yield pytest.param(function, id=name_of_method)
+
+
+@pytest.mark.parametrize("found", list(public_objects()))
+def test_documented_defaults_are_the_defaults(found):
+    text = inspect.getdoc(found)
+    section = re.search(
+        r"^Parameters\n-+\n(.*?)(?=^[A-Z][\w ]+\n---|\Z)", text, re.S | re.M
+    )
+    lines = re.findall(r"^(\S.*?) : (.*)$", section[1], re.M) if section else ()
+    documented = {
+        name: re.search(r"default=(.+)$", kind)
+        for names, kind in lines
+        for name in names.split(", ")
+        if kind != "Ignored"
+    }
+    for name, parameter in inspect.signature(found).parameters.items():
+        if name not in documented:
+            continue
+        said, default = documented[name], parameter.default
+        if default is parameter.empty:
+            assert not said, f"`{name}` has no default"
+        else:
+            assert said, f"the default of `{name}` must be in its docstring"
+            assert ast.literal_eval(said[1]) == default, name
+
+
 def code_blocks():
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
