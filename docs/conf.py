@@ -35,6 +35,11 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
+nitpicky = True  # names of ours that a text refers to exist
+nitpick_ignore_regex = [
+    ("py:.*", r"(os|sklearn|torch)\..*"),  # of others, as plain text: no downloads
+    ("py:obj", "(backbone|device)_"),  # set by `fit` alone
+]
 
 autosummary_generate = True
 numpydoc_show_class_members = False  # the templates list them
