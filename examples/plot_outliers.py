@@ -2,9 +2,9 @@
 Finding outliers
 ================
 
-A clusterer puts every image into a cluster, also images that belong to none. How sure it
-is does not tell them apart: it compares clusters with each other, and an image that is
-unlike everything may still be nearest to one of them. Where an image lies among the
+A clusterer puts every image into a cluster, also images that belong to none. How sure
+it is does not tell them apart: it compares clusters with each other, and an image that
+is unlike everything may still be nearest to one of them. Where an image lies among the
 embeddings of others says more. scikit-learn's ``LocalOutlierFactor`` looks there.
 """
 
@@ -29,8 +29,8 @@ X_new = np.where(is_outlier[:, None, None], X.max() - X_new, X_new)
 
 # %%
 # Four scores say how odd an image is. The first two ask how sure a model is of its
-# cluster, the third how well the model tells it apart from others. The last compares the
-# density of the clean embeddings around it with that around its neighbours.
+# cluster, the third how well the model tells it apart from others. The last compares
+# the density of the clean embeddings around it with that around its neighbours.
 
 
 def oddness(mice, X_fit):

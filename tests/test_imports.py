@@ -22,8 +22,8 @@ HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 # it imports a file that has one.
 IMPORTS = {
     "": "_classification_em _mice _moco _persistence _show_versions _spherical_kmeans "
-    "ablations augmentation backbones datasets features inspection metrics model_selection "
-    "recipes",
+    "ablations augmentation backbones datasets features inspection metrics "
+    "model_selection recipes",
     # estimators
     "_mice": "torch _base _classification_em _constraints _engine",
     "_moco": "_base",
