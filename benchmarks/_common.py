@@ -21,6 +21,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.preprocessing import normalize
+from skorch.callbacks import Callback
 from threadpoolctl import threadpool_limits
 
 import sk_mice
@@ -133,47 +134,55 @@ def whitened(features, n_clusters: int) -> np.ndarray:
 # ------------------------------------------------------------------------- equal time
 
 
-def timed(function, *args):
-    """What the function returns, and its seconds: of a core, if one thread works.
+def now() -> float:
+    """Seconds: of a core, if one thread works, else of a clock.
 
     Those of a core leave out what other processes of the machine do meanwhile.
     """
     alone = torch.get_num_threads() == 1 and not torch.cuda.is_available()
-    clock = time.process_time if alone else time.perf_counter
-    start = clock()
+    return time.process_time() if alone else time.perf_counter()
+
+
+def timed(function, *args):
+    """What the function returns, and the seconds that it takes."""
+    start = now()
     value = function(*args)
-    return value, clock() - start
+    return value, now() - start
+
+
+class EpochSeconds(Callback):
+    """Seconds of each epoch of a fit, in `seconds`."""
+
+    def __init__(self):
+        self.seconds = []
+
+    def on_epoch_begin(self, net, **kwargs):
+        self.begun = now()
+
+    def on_epoch_end(self, net, **kwargs):
+        self.seconds.append(now() - self.begun)
 
 
 @dataclass
 class Budget:
     """What a fit of MiCE spent: every other method gets as much.
 
-    An epoch of MoCo is cheaper than one of EM. How much so is measured within one fit,
-    as both its stages then meet the same load of the machine.
+    An epoch of MoCo is cheaper than one of EM. Its seconds are measured in the fit
+    itself, as the machine is then as busy.
     """
 
     epochs: int  # of MiCE
     mice: MiCEClustering | None = field(default=None, init=False)  # as it was fitted
     seconds: float = field(default=0.0, init=False)
     moco_seconds: float = field(default=1.0, init=False)  # of an epoch
-    em_seconds: float = field(default=1.0, init=False)
 
-    def measure(self, mice: MiCEClustering, seconds: float) -> None:
-        stages = {"moco": [], "em": []}
-        for row in mice.history_:
-            stages[row["stage"]].append(row["seconds"])
-        self.mice, self.seconds = mice, seconds
-        self.em_seconds = statistics.median(stages["em"])
-        self.moco_seconds = statistics.median(stages["moco"] or stages["em"])
-
-    def epochs_at(self, moco_share: float) -> int:
-        """Epochs that cost as much if this share of them is MoCo's, the rest EM's."""
-        cost = self.epochs * self._epoch(MiCEClustering._init_share)
-        return max(2, round(cost / self._epoch(moco_share)))
-
-    def _epoch(self, moco_share: float) -> float:
-        return moco_share * self.moco_seconds + (1 - moco_share) * self.em_seconds
+    def fit(self, mice: MiCEClustering, X) -> None:
+        epochs = EpochSeconds()
+        mice.set_params(max_epochs=self.epochs, callbacks=[epochs])
+        self.mice, self.seconds = timed(mice.fit, X)
+        rows = list(zip(epochs.seconds, mice.history_, strict=True))
+        of_moco = [seconds for seconds, row in rows if row["stage"] == "moco"]
+        self.moco_seconds = statistics.median(of_moco or epochs.seconds)
 
 
 # ---------------------------------------------------------------------------- results

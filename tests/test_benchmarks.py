@@ -17,6 +17,7 @@ from PIL import Image
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
 
+from sk_mice import MiCEClustering
 from sk_mice._engine import objective
 from sk_mice.backbones import NAMED, ResNet, SmallResNet
 from sk_mice.metrics import clustering_accuracy_score
@@ -236,23 +237,17 @@ def test_unbalanced_classes(benchmark):
     np.testing.assert_allclose(sizes[1:] / sizes[:-1], 0.1 ** (1 / 9), rtol=0.05)
 
 
-def test_budget_is_what_mice_spent(benchmark):
+@pytest.mark.parametrize("init", ["two-stage", "random"])
+def test_budget_is_what_mice_spent(benchmark, init):
     benchmark("compare")
     from _common import Budget
 
-    def mice(*stages):
-        rows = [{"stage": stage, "seconds": seconds} for stage, seconds in stages]
-        return types.SimpleNamespace(history_=rows)
-
-    budget = Budget(100)
-    budget.measure(mice(*90 * [("moco", 1.0)], *10 * [("em", 4.0)]), 150.0)
-    assert budget.seconds == 150
-    assert budget.epochs_at(1.0) == 90 + 10 * 4
-    assert budget.epochs_at(0.0) == round((90 + 10 * 4) / 4)
-    assert budget.epochs_at(0.9) == 100
-    only_em = Budget(1)
-    only_em.measure(mice(("em", 4.0)), 4.0)
-    assert only_em.epochs_at(0.9) == 2  # one is too few to say anything
+    X = np.random.default_rng(0).random((64, 8, 8))
+    budget = Budget(4)
+    budget.fit(MiCEClustering(2, init=init, random_state=0), X)
+    assert budget.mice.n_iter_ == 4
+    # Of four epochs, three of MoCo at most.
+    assert 0 < 2 * budget.moco_seconds < budget.seconds
 
 
 def test_options_describe_a_backbone(benchmark):
