@@ -61,6 +61,13 @@ STEPS = {
     "train_step_cpu_resnet-small_10_own_heads": 'as the first, `expert_heads="own"`',
     "train_step_cpu_resnet-small_10_student_view": "as the first, no view for the gate",
 }
+ON_A_GPU = "gpu_cifar10_jpeg"
+GPU_STEPS = {
+    "gpu_step_resnet18": "`resnet18`",
+    "gpu_step_resnet18_own_heads": '`resnet18`, `expert_heads="own"`',
+    "gpu_step_resnet34_maxpool": "`ResNet(34, max_pool=True)`",
+    "gpu_step_resnet18_compiled": "`resnet18`, compiled",
+}
 EM_SETS = {"digits_200": "digits", "fashion_mnist_24": "Fashion-MNIST"}
 PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
@@ -99,8 +106,6 @@ CLUSTERERS = {  # methods of benchmarks/features.py, in the order of their table
     "pca-turtle": "64 components, TURTLE",
 }
 NOT_MEASURED = (
-    "Anything on a GPU: `benchmarks/train_step.py --device cuda` and the scale "
-    "`gpu-30min` of benchmarks/paper are ready for it.",
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
     "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
     "learning rate of EM.",
@@ -292,9 +297,10 @@ def after_one_start(kind, *text, least=1):
     return side_by_side(name, files, "Seconds are those of EM.", *text, least=least)
 
 
-def steps():
+def steps(files, text):
+    """A table of steps of training from files with labels, and a line on it."""
     rows = []
-    for name, label in STEPS.items():
+    for name, label in files.items():
         kept = read(name)
         result = kept["results"]
         paper = result["throughput_to_paper"]
@@ -313,10 +319,45 @@ def steps():
     head = ("**A training step**", "time", "time to that of its bare networks")
     head += ("time to a step of MoCo", "throughput to the paper's pseudocode")
     head += ("images a second", "commit")
+    return table(head, *rows), line(text, command(read(next(iter(files)))))
+
+
+def on_cpu():
     text = "One whole step, 2 threads, V = 4,096, K = 10 where no other is named."
     text += " `float32`: on a machine without bfloat16. Rows up to commit c420039 have "
     text += "a head for each expert."
-    return table(head, *rows), line(text, command(read(next(iter(STEPS)))))
+    return steps(STEPS, text)
+
+
+def is_there(name):
+    return (RESULTS / f"{name}.json").is_file()
+
+
+def on_a_gpu():
+    """What benchmarks/gpu.py has measured, if it has."""
+    if not is_there("gpu_environment"):
+        return []
+    kept = read("gpu_environment")
+    found, versions = kept["results"], kept["versions"]
+    said = [found.get("gpu", "no GPU"), kept["machine"]]
+    if "memory_gb" in found:
+        said.append(f"{found['memory_gb']:.0f} GB of GPU memory")
+    said.append(f"CUDA {found['cuda']}, torch {versions['torch']}")
+    if is_there("gpu_tests"):
+        counts = dict(read("gpu_tests")["results"])
+        spent = counts.pop("seconds")
+        said.append(
+            f"tests in {spent:.0f} s: "
+            + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        )
+    parts = ["## On a GPU", line(f"{'; '.join(said)}.", command(kept))]
+    files = {name: label for name, label in GPU_STEPS.items() if is_there(name)}
+    if files:
+        text = "One whole step, 32 x 32 colour, B = 256, V = 16,384, K = 10."
+        parts += steps(files, text)
+    if is_there(ON_A_GPU):
+        parts += compared(ON_A_GPU)
+    return parts
 
 
 def predictions():
@@ -604,7 +645,7 @@ def page():
         "The files also have one seed of each with kappa 0.2.",
         least=2,
     )
-    parts += ["## Speed", *steps(), *predictions(), *spherical_kmeans()]
+    parts += ["## Speed", *on_cpu(), *predictions(), *spherical_kmeans()]
     parts += [
         "## The paper's tables and figures",
         "Everything here is at `cpu-minutes`: 1,797 digits in 1,500 steps, 10,000 "
@@ -615,9 +656,14 @@ def page():
         "clearly in between; the other rows name their rule.",
         *paper_tables(),
         table(("**In the paper**", "holds here", ""), *claims()),
-        "## Not measured",
-        "\n".join(f"- {line}" for line in NOT_MEASURED),
     ]
+    on_gpu, missing = on_a_gpu(), NOT_MEASURED
+    if not on_gpu:
+        missing = (
+            "Anything on a GPU: `python benchmarks/gpu.py` takes half an hour for it.",
+            *NOT_MEASURED,
+        )
+    parts += [*on_gpu, "## Not measured", "\n".join(f"- {said}" for said in missing)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -290,6 +290,97 @@ def test_train_step(benchmark, tmp_path, capsys, monkeypatch):
         module.main([*argv, "--max-ratio", "0.001"])
 
 
+@pytest.fixture
+def gpu(benchmark, tmp_path, monkeypatch):
+    """The command for a GPU, on a few images; the folder of its files is `gpu.OUT`."""
+    compare, train_step, gpu = map(benchmark, ("compare", "train_step", "gpu"))
+    monkeypatch.setattr(compare, "RESTARTS", 2)
+    monkeypatch.setattr(gpu, "RESTARTS", 2)
+    monkeypatch.setitem(train_step.LARGE, "cpu", 256)
+    monkeypatch.setattr(compare, "SECOND_STAGES", dict(compare.SECOND_STAGES))
+    monkeypatch.setattr(gpu, "code", lambda: "this one")
+    monkeypatch.setattr(gpu, "TESTS", ("tests/test_project.py",))
+    monkeypatch.setattr(gpu, "OUT", tmp_path / "results", raising=False)
+    options = ["--device", "cpu", "--tiny", "--out", str(gpu.OUT)]
+    gpu.tiny = lambda *more: gpu.main([*options, *map(str, more)])
+    return gpu
+
+
+@pytest.mark.usefixtures("quick")
+def test_gpu_goes_on_where_it_was_cut_off(gpu, capsys, monkeypatch):
+    run = []
+    monkeypatch.setattr(
+        gpu,
+        "run_apart",
+        lambda stage, options: run.append(stage.name) or gpu.run_here(stage, options),
+    )
+    monkeypatch.setitem(gpu.STEPS, "resnet18_compiled", gpu.STEPS["resnet18"])
+    gpu.tiny("--stage", "environment")  # one alone is run in this process
+    gpu.tiny("--stage", "cifar10_1")
+    assert not run
+    gpu.tiny()
+    names = [stage.name for stage in gpu.STAGES]
+    assert run == [name for name in names if name not in ("environment", "cifar10_1")]
+    assert {path.name for path in gpu.OUT.iterdir()} == {s.file for s in gpu.STAGES}
+    capsys.readouterr()
+    gpu.tiny()
+    assert capsys.readouterr().out.count("done") == len(names)
+    assert len(run) == len(names) - 2
+    kept = json.loads((gpu.OUT / "gpu_tests.json").read_text(encoding="utf-8"))
+    assert kept["results"]["passed"] > 0
+    kept = json.loads((gpu.OUT / "gpu_cifar10_jpeg.json").read_text(encoding="utf-8"))
+    assert [row["seed"] for row in kept["results"]["MiCE"]] == [1, 0]
+    results_page = importlib.import_module("results_page")
+    monkeypatch.setattr(results_page, "RESULTS", gpu.OUT)
+    page = "\n".join(results_page.on_a_gpu())
+    for part in ("On a GPU", "3 passed", "`resnet18`, compiled", "MoCo, MiCE's start"):
+        assert part in page
+    monkeypatch.setattr(gpu, "code", lambda: "another one")
+    gpu.tiny("--list")
+    assert capsys.readouterr().out.count("to run") == len(names)
+
+
+def test_gpu_begins_no_stage_without_time_and_names_what_fails(
+    gpu, capsys, monkeypatch
+):
+    with pytest.raises(SystemExit, match=r"tests: no time is left of 0\.1 minutes"):
+        gpu.tiny("--minutes", "0.1")
+    ran = []
+
+    def process(words, timeout):
+        ran.append(words[-1])
+        return types.SimpleNamespace(returncode=int(words[-1] == "tests"))
+
+    monkeypatch.setattr(gpu.subprocess, "run", process)
+    with pytest.raises(SystemExit, match=r"^not done:\n  tests: exit code 1$"):
+        gpu.tiny("--minutes", 100)
+    assert ran == [stage.name for stage in gpu.STAGES]
+
+
+def test_gpu_needs_one(gpu, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        gpu.main([])
+    assert "got cuda, which torch does not see" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        gpu.main(["--device", "cpu", "--tiny"])
+    assert "--tiny needs --out" in capsys.readouterr().err
+    gpu.main(["--list"])
+    assert capsys.readouterr().out.count("needs --path") == len(gpu.SEEDS)
+
+
+def test_epochs_on_a_gpu_take_the_minutes_they_are_given(gpu, monkeypatch):
+    options = gpu.parse(["--device", "cpu", "--out", str(gpu.OUT)])
+    with pytest.raises(SystemExit, match="must come after the stage step_resnet18"):
+        gpu.n_epochs(options, 60_000)
+    times = {"whole step of MoCo": 0.02, "whole step": 0.04}
+    kept = {"results": {"seconds": times}} | gpu.place()
+    gpu.OUT.mkdir()
+    (gpu.OUT / "gpu_step_resnet18.json").write_text(json.dumps(kept))
+    # 234 steps of 22 ms in the mean: 35 epochs are three minutes.
+    assert gpu.n_epochs(options, 60_000) == 35
+
+
 def test_predict(benchmark, tmp_path, capsys):
     path = tmp_path / "predict.json"
     options = ("--n", "300", "--image-size", "16", "--queue-size", "64")

@@ -65,7 +65,7 @@ IMPORTS = {
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "",
     "model_selection": "_progress_bar _constraints _interruption metrics",
-    "recipes": "augmentation backbones",
+    "recipes": "augmentation",
     "inspection._reading": "_engine.nearest",
     "inspection._report": "_engine.arrays _engine.storage metrics "
     "inspection._reading inspection._thumbnails",

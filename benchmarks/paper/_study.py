@@ -17,7 +17,7 @@ import paper_sets
 
 from sk_mice import SphericalKMeans, recipes
 from sk_mice.ablations import PaperMiCE, PaperMoCo
-from sk_mice.backbones import SmallResNet
+from sk_mice.backbones import ResNet, SmallResNet
 
 # The benchmarks' common module, from whatever folder a script is run.
 sys.path.append(str(Path(__file__).parents[1]))
@@ -54,6 +54,10 @@ TINY |= {"max_epochs": 3, "batch_size": 32}
 SHORT_DIGITS = {"backbone": SmallResNet(8), "batch_size": 128, "max_epochs": 100}
 SHORT = {"backbone": SmallResNet(8, max_pool=True), "queue_size": 2048}
 SHORT |= {"max_epochs": 20}
+# Not measured: an estimate, from the number of operations, for 30 minutes of one H100.
+# Max-pooling makes the network four times as fast. In the appendix it does not lower
+# the accuracy (83.6 instead of 83.4).
+ON_A_GPU = {"backbone": ResNet(34, max_pool=True), "max_epochs": 250}
 
 
 def _common_set(name):
@@ -87,8 +91,8 @@ SCALES = {
         {
             "cifar10-jpeg": Source(
                 _common_set("cifar10-jpeg"),
-                recipes.CIFAR10_GPU,
-                recipes.CIFAR10_GPU_MOCO,
+                ON_A_GPU | {"n_clusters": 10},
+                ON_A_GPU,
             )
         },
         seeds=(0,),
