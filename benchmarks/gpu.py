@@ -50,7 +50,7 @@ SEEDS = (0, 1)
 FIT_MINUTES = 3.0  # of MiCE, and of MoCo after it; the rest of a stage is on the CPU
 MOCO_SHARE = 0.9  # of MiCE's epochs
 RESTARTS = 10  # of k-means; 100 would take longer than the fits
-LIMIT = 600  # seconds of a stage
+LIMIT = 570  # seconds of a stage
 
 
 @dataclass(frozen=True)
