@@ -5,8 +5,10 @@ PYTHON ?= python3
 # More for pytest, as in: make test PYTEST_ARGS="-k queue"
 PYTEST_ARGS ?=
 
+# Where environments have their programs.
+BIN := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 VENV := .venv
-RUN := $(VENV)/bin/python
+RUN := $(VENV)/$(BIN)/python
 STAMP := $(VENV)/installed-for
 # One environment serves the demo and the tests.
 EXTRAS := app,test
@@ -49,7 +51,7 @@ test-slow: venv ## the tests marked slow, by name
 	$(RUN) -m pytest -m slow --verbose $(PYTEST_ARGS)
 
 test-oldest: $(OLDEST)/installed ## the tests, with the oldest versions that are supported
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(WORKERS) $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(OLDEST)/$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
 lint: venv ## ruff (rules and format) and mypy
 	$(RUN) -m ruff check .
@@ -73,10 +75,10 @@ dist: venv ## wheel and sdist in dist/, checked, and imported as installed
 	$(RUN) -m build
 	$(RUN) -m twine check --strict dist/*
 	$(RUN) -m venv build/empty
-	build/empty/bin/python -m pip install --disable-pip-version-check --no-deps dist/*.whl
+	build/empty/$(BIN)/python -m pip install --disable-pip-version-check --no-deps dist/*.whl
 	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-		> "$$(build/empty/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
-	EAGER_IMPORT=1 build/empty/bin/python -I -c 'import sys, sk_mice; \
+		> "$$(build/empty/$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
+	EAGER_IMPORT=1 build/empty/$(BIN)/python -I -c 'import sys, sk_mice; \
 		assert sk_mice.__file__.startswith(sys.prefix); print(sk_mice.__version__)'
 
 clean: ## remove the environments, caches and builds
@@ -103,6 +105,6 @@ $(OLDEST)/installed: pyproject.toml
 	rm -rf $(OLDEST)
 	$(OLDEST_PYTHON) -m venv $(OLDEST)
 	sed -n 's/^ *"\(.*\)>=\([0-9.]*\)".*/\1==\2/p' pyproject.toml > $(OLDEST)/lowest.txt
-	$(OLDEST)/bin/python -m pip install --disable-pip-version-check \
+	$(OLDEST)/$(BIN)/python -m pip install --disable-pip-version-check \
 		-c $(OLDEST)/lowest.txt -e '.[test]'
 	touch $@

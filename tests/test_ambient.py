@@ -1,6 +1,5 @@
 """Memory is kept while a CPU trains, and given back; draws come from generators."""
 
-import resource
 import subprocess
 import sys
 import threading
@@ -144,6 +143,8 @@ def test_a_gpu_does_not_need_it(calls):
 
 def faults() -> int:
     """Page faults of a block's being used twenty times."""
+    import resource  # not on Windows
+
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
         torch.ones(SIZE, dtype=torch.uint8)
@@ -151,6 +152,8 @@ def faults() -> int:
 
 
 def resident() -> int:
+    import resource
+
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 

@@ -38,3 +38,24 @@ def test_on_a_package_index_all_links_are_absolute():
     assert links
     assert all(link.startswith("https://") for link in links)
     assert "The user guide:" in text
+
+
+def test_the_workflow_calls_targets_of_the_makefile():
+    text = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    commands = re.findall(r"- run: (.*)", text)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert len(commands) == 4
+    for command in commands:
+        assert re.fullmatch(r"make ([a-z-]+)( [A-Z_]+=\w+)*", command)[1] in targets
+    # Those of the classifiers, and of the lower bound, are tested.
+    tested = set(re.findall(r'"(3\.\d+)"', text))
+    supported = {
+        words[1].split()[-1]
+        for words in (line.split(" :: Python :: ") for line in classifiers())
+        if len(words) > 1 and "." in words[1]
+    }
+    assert supported <= tested
+
+
+def classifiers():
+    return pyproject()["project"]["classifiers"]

@@ -7,11 +7,11 @@ import math
 import multiprocessing
 import os
 import pickle
-import resource
 import signal
 import socket
 import stat
 import struct
+import sys
 from functools import partial
 
 import numpy as np
@@ -67,7 +67,12 @@ def with_header(content, header):
 
 
 # Later Pythons warn of threads, of which the children here make no use.
-forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def forks(test):
+    test = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")(test)
+    return pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")(test)
+
+
+pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
 
 
 def child(work):
@@ -378,7 +383,10 @@ def test_what_could_not_be_read_is_not_written(path, monkeypatch):
 
 
 def rss():
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    import resource  # not on Windows
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def growth(call):
@@ -449,6 +457,7 @@ def test_only_paths_are_paths():
             call("a\0b")
 
 
+@pipes
 def test_only_regular_files_are_read_and_replaced(tmp_path):
     fifo, name = tmp_path / "fifo", str(tmp_path / "socket")
     os.mkfifo(fifo)
@@ -467,6 +476,7 @@ def test_only_regular_files_are_read_and_replaced(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["fifo", "link", "socket"]
 
 
+@pipes
 def test_a_file_that_becomes_a_fifo_is_not_waited_for(path, content, monkeypatch):
     path.write_bytes(content)
     check = storage._check_regular
@@ -519,6 +529,7 @@ def test_an_interruption_leaves_the_earlier_file_and_nothing_else(path):
 
 
 def test_a_file_that_does_not_fit_is_an_error_with_its_name(path):
+    resource = pytest.importorskip("resource", reason="no limits of files here")
     path.write_bytes(b"earlier")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
