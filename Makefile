@@ -53,9 +53,10 @@ test-slow: venv ## the tests marked slow, by name
 test-oldest: $(OLDEST)/installed ## the tests, with the oldest versions that are supported
 	OMP_NUM_THREADS=1 $(OLDEST)/$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
-lint: venv ## ruff (rules and format) and mypy
+lint: venv ## ruff (rules and format), codespell and mypy
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m codespell_lib
 	$(RUN) -m mypy
 
 docs: venv ## the documentation with its examples, in docs/_build
