@@ -35,10 +35,10 @@ LONGEST_SIDE = 4096
 PIECE = 512  # side of the pieces that are converted one after the other
 # TGA comes last, as it has no signature.
 FORMATS = ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF"]
-FORMATS += ["JPEG2000", "PPM", "TGA"]
+FORMATS += ["HEIF", "JPEG2000", "PPM", "TGA"]
 # Bytes that a decoder takes for a pixel, beside those of the image: planes of 32 bits,
 # frames, strips, copies.
-WORKING = {"AVIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
+WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
 ORIENTATION, TILE_WIDTH, TILE_LENGTH = 0x0112, 322, 323  # tags of TIFF
 
@@ -51,7 +51,7 @@ class Decoder:
     """How files become the rows of X; the parameters are `load_image_folder`'s."""
 
     def __init__(self, image_size, grey, resize, background, white):
-        Image.init()  # all formats, before threads would do it
+        _find_formats()  # before threads would do it
         height, width = _height_and_width(image_size)
         self.size = width, height
         self.mode = "L" if grey else "RGB"
@@ -145,7 +145,7 @@ class Decoder:
 
 def size_of(path):
     """Width and height of an image file as its header has them, or None; and why."""
-    Image.init()
+    _find_formats()
     return _tried(_read_size, path)
 
 
@@ -318,6 +318,16 @@ class _File(io.BufferedReader):
             LARGE_HEADER.release()
 
 
+def _find_formats():
+    """Pillow's own, and HEIF, if pillow-heif is installed."""
+    Image.init()
+    if "HEIF" not in Image.OPEN:
+        with suppress(ImportError):
+            import pillow_heif
+
+            pillow_heif.register_heif_opener()
+
+
 def _opened(file):
     """The first image of a file, with its size and mode, not yet decoded."""
     prefix = file.read(16)
@@ -335,6 +345,8 @@ def _opened(file):
         # What a plugin raises for a file of another format.
         except (SyntaxError, IndexError, TypeError, struct.error):
             continue
+    if prefix[4:11] in (b"ftyphei", b"ftypmif") and "HEIF" not in Image.OPEN:
+        raise ImageError('is a HEIC image, which `pip install "sk-mice[heif]"` reads')
     raise UnidentifiedImageError
 
 

@@ -1,0 +1,74 @@
+"""
+Looking at a fit
+================
+
+The displays of ``sk_mice.inspection`` take a fitted estimator, as scikit-learn's do.
+This example shows what each of them answers, on the images of six digits.
+"""
+
+# %%
+# Six digits in six clusters, and some seconds of training.
+
+from pathlib import Path
+
+from sk_mice import MiCEClustering
+from sk_mice.datasets import load_digits
+from sk_mice.inspection import (
+    ClusterGalleryDisplay,
+    EmbeddingDisplay,
+    MatchedConfusionDisplay,
+    PosteriorDisplay,
+    TrainingDisplay,
+)
+
+X, y, _ = load_digits()
+X, y = X[y < 6], y[y < 6]
+mice = MiCEClustering(6, max_epochs=40, batch_size=64, random_state=0).fit(X)
+
+# %%
+# **Did training go well?** The ELBO rises within a stage, and falls where the next one
+# begins, since it has another meaning there. Few labels change at the end. No cluster
+# becomes empty.
+
+training = TrainingDisplay.from_estimator(mice)
+
+# %%
+# **Has the model decided?** The posterior of all images and clusters, at the beginning
+# and at the end of EM: a decided one has values near 0 and 1.
+
+posterior = PosteriorDisplay.from_estimator(mice)
+
+# %%
+# **What is in the clusters?** Rows are clusters, the surest images first. With classes,
+# frames are around images of other classes than most of the cluster. Without classes,
+# leave out ``y``.
+
+gallery = ClusterGalleryDisplay.from_estimator(mice, X, y, n_images=14, cmap="gray_r")
+
+# %%
+# **Which clusters lie close?** The embeddings in two dimensions, by t-SNE. Neighbours
+# are alike; distances between groups mean little.
+
+embedding = EmbeddingDisplay.from_estimator(mice, X, n_points=800)
+
+# %%
+# **Which classes are confused?** After the best matching of clusters with classes.
+
+confusion = MatchedConfusionDisplay.from_estimator(mice, X, y)
+
+# %%
+# Each display has its axes and its figure, to change and to save.
+
+confusion.ax_.set_title("Six digits")
+folder = Path(globals().get("__file__", "")).parent  # a notebook has no file
+(folder / "output").mkdir(exist_ok=True)
+shown = {
+    "training": training,
+    "posterior": posterior,
+    "gallery": gallery,
+    "embedding": embedding,
+    "confusion": confusion,
+}
+for name, display in shown.items():
+    display.figure_.savefig(folder / "output" / f"displays_{name}.png", dpi=150)
+print(f"The pictures are in {folder / 'output'}")
