@@ -31,6 +31,8 @@ class Count(Interval):
 
     def __init__(self, left, right=None):
         closed = "left" if right is None else "both"
+        if right == left:  # scikit-learn has no interval of one number
+            right, closed = right + 1, "left"
         super().__init__(Integral, left, right, closed=closed)
 
     def is_satisfied_by(self, value):

@@ -226,6 +226,8 @@ def test_posterior_of_a_history_and_of_a_matrix():
     display = PosteriorDisplay.from_estimator(model, epochs=[2])
     assert display.names == ["epoch 2 of EM"]
     assert [bar.get_height() for bar in display.axes_[1].patches] == [5, 3]
+    short = SimpleNamespace(history_=history()[:5])  # one epoch of EM
+    assert PosteriorDisplay.from_estimator(short).names == ["epoch 1 of EM"]
     display = PosteriorDisplay.from_predictions([[0.95, 0.05], [0.75, 0.25]])
     assert display.shares[0, [0, 2, 7, 9]].tolist() == [0.25] * 4
     assert display.sizes.tolist() == [2, 0]

@@ -244,6 +244,11 @@ def test_words_and_plot(blobs):
     assert repr(at_the_edge).endswith("This is the largest candidate: try larger ones.")
 
 
+def test_four_samples_have_one_candidate():
+    choice = choose_n_clusters(KMeans(), np.eye(4), [2], n_repeats=2, random_state=0)
+    assert choice.n_clusters == 2
+
+
 # ------------------------------------------------------------------ refusals
 
 
