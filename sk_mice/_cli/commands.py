@@ -3,6 +3,7 @@
 A command returns what is to be done, so that typer sees none of its errors.
 """
 
+import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -204,6 +205,7 @@ def fit(
     as_json: Json = False,
 ):
     """Cluster the images of a folder."""
+    start = time.monotonic()  # before torch is imported, which takes seconds
     from . import fitting
 
     asked = {
@@ -216,7 +218,8 @@ def fit(
         "device": device,
     }
     task = fitting.Task(
-        photos, out, asked, resume, overwrite, copy_to, link_to, quiet, as_json
+        *(photos, out, asked, resume, overwrite, copy_to, link_to, quiet, as_json),
+        start=start,
     )
     return partial(fitting.fit, task)
 

@@ -53,6 +53,7 @@ class Task:
     link_to: Path | None
     quiet: bool
     as_json: bool
+    start: float  # of the command, by the monotonic clock
 
 
 def fit(task: Task) -> None:
@@ -60,7 +61,6 @@ def fit(task: Task) -> None:
 
     After Ctrl-C the results are those of the epochs so far, and SystemExit is raised.
     """
-    start = time.monotonic()
     result, progress = results.ResultFolder(task.out), Progress(task.quiet)
     run = _check(task, result)
     if run is not None and run["finished"]:
@@ -81,7 +81,7 @@ def fit(task: Task) -> None:
         samples = X
         if network is not None:
             samples = _features(network, task.photos, files, result, progress)
-        clusterer = _train(run, samples, result, start, progress)
+        clusterer = _train(run, samples, result, task.start, progress)
         reading = _write(result, network, clusterer, X, samples, files, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {RESUME}")
@@ -90,7 +90,7 @@ def fit(task: Task) -> None:
             result.remove()
         raise
     run["finished"] = network is not None or clusterer.n_iter_ == run["max_epochs"]
-    seconds = time.monotonic() - start
+    seconds = time.monotonic() - task.start
     run["results"] = _facts(result, reading, clusterer, run, left_out, seconds)
     if run["finished"]:
         _sort(task, files, clusterer.labels_.tolist(), progress)
