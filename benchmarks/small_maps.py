@@ -20,6 +20,7 @@ import numpy as np
 from _common import (
     N_CLASSES,
     RESULTS,
+    EpochSeconds,
     common_parser,
     limit_threads,
     load,
@@ -56,19 +57,19 @@ class FullMapsFrom(Callback):
                 layers[pool] = nn.Identity()
 
 
-def first_stage(X, seed, n_epochs, *, max_pool, n_small=None) -> MoCo:
-    callbacks = None if n_small is None else [FullMapsFrom(n_small)]
+def first_stage(X, seed, n_epochs, *callbacks, max_pool) -> MoCo:
     return MoCo(
         backbone=SmallResNet(max_pool=max_pool),
         max_epochs=n_epochs,
-        callbacks=callbacks,
+        callbacks=list(callbacks),
         random_state=seed,
     ).fit(X)
 
 
 def seconds_of_an_epoch(X, seed, max_pool) -> float:
-    probe = first_stage(X, seed, PROBE, max_pool=max_pool)
-    return statistics.median(row["seconds"] for row in probe.history_)
+    epochs = EpochSeconds()
+    first_stage(X, seed, PROBE, epochs, max_pool=max_pool)
+    return statistics.median(epochs.seconds)
 
 
 def fit(X, seed, share, epochs, ratio) -> MoCo:
@@ -84,9 +85,8 @@ def fit(X, seed, share, epochs, ratio) -> MoCo:
     n_small, n_full = round(share * epochs * ratio), round((1 - share) * epochs)
     if not n_small:
         return first_stage(X, seed, n_full, max_pool=False)
-    return first_stage(
-        X, seed, n_small + n_full, max_pool=True, n_small=n_small if n_full else None
-    )
+    then = [FullMapsFrom(n_small)] if n_full else []
+    return first_stage(X, seed, n_small + n_full, *then, max_pool=True)
 
 
 def judge(model, X, y, seed) -> dict:
