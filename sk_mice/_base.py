@@ -250,8 +250,8 @@ class ContrastiveEstimator(
 
     def _say_stopping(self) -> str:
         return (
-            f"{type(self).__name__} stops and first makes a model of its whole epochs, "
-            "which can take some seconds. Press Ctrl-C again to stop without a model."
+            "Stopping. First, a model is made of the whole epochs, which can take some "
+            "seconds. Press Ctrl-C again to stop without a model."
         )
 
     def _check_size(self, backbone, shape, queue_size, queue_dtype, device) -> None:

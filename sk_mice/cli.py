@@ -72,6 +72,7 @@ def _run(argv) -> int:
         return FAILED
     try:
         # Typer reads the arguments and returns what is to be done, or an exit code.
+        argv = (sys.argv[1:] if argv is None else argv) or ["--help"]
         work = app(argv, prog_name="sk-mice", standalone_mode=False)
         if callable(work):
             work()

@@ -300,6 +300,8 @@ def test_what_fails_names_the_option_and_leaves_nothing(
     line = refused(capsys, 1, "fit", photos, *FIT, "--out", out, "--device", "fax")
     assert "--device" in line
     assert "fax" in line
+    line = refused(capsys, 1, "fit", photos, *FIT[:2], "--out", out, "--features", "no")
+    assert "--features must be" in line
     empty = tmp_path / "empty"
     empty.mkdir()
     assert run("fit", empty, *FIT, "--out", out) == 1
@@ -600,6 +602,35 @@ def test_help_has_examples(capsys):
         assert run(command, "--help") == 0
         assert f"  sk-mice {command} " in capsys.readouterr().out
     assert run("--version") == 0
+
+
+def test_the_command_alone_prints_its_help(capsys):
+    assert run() == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: sk-mice ")
+    assert len(out.splitlines()) > 20
+    assert not err
+
+
+def test_where_nothing_can_be_written_is_said_before_the_work(
+    photos, fitted, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "file").touch()
+    none = tmp_path / "none" / "out"
+    for command in (("predict", fitted, photos), ("choose-k", photos)):
+        line = refused(capsys, 2, *command, "--out", none)
+        assert f"--out: there is no folder {str(none.parent)!r}" in line
+    fit = ["fit", photos, *FIT, "--out", none]
+    line = refused(capsys, 2, *fit[:-1], tmp_path / "file" / "out")
+    assert f"--out: {str(tmp_path / 'file')!r} is not a folder" in line
+    # The system lets root write everywhere.
+    shut = tmp_path / "shut"
+    shut.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(shut))
+    for option in ("--out", "--copy-to", "--link-to"):
+        line = refused(capsys, 2, *fit, option, shut / "new")
+        assert f"{option}: {str(shut)!r} must be writable" in line
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "shut"}
 
 
 def shell(*arguments, **variables):

@@ -77,9 +77,9 @@ IMPORTS = {
     "_cli.choosing": "_cli.fitting _cli.images _cli.results _cli.terminal "
     "_engine.storage model_selection",
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
-    "_cli.fitting": "torch _interruption _cli.images _cli.results _cli.tables "
-    "_cli.terminal _device _engine.storage inspection._reading inspection._report "
-    "inspection._thumbnails",
+    "_cli.fitting": "torch _interruption _pretrained _cli.images _cli.results "
+    "_cli.tables _cli.terminal _device _engine.storage inspection._reading "
+    "inspection._report inspection._thumbnails",
     "_cli.images": "_cli.terminal datasets features",
     "_cli.results": "_engine.storage",
     "_cli.scoring": "_cli.tables _cli.terminal metrics",

@@ -266,7 +266,7 @@ def test_ctrl_c_says_what_is_being_done(capsys):
     with pytest.warns(ConvergenceWarning, match="whole epochs"):
         mice(callbacks=[PressIn(2)]).fit(IMAGES)
     said = capsys.readouterr().err
-    assert "MiCEClustering stops and first makes a model of its whole epochs" in said
+    assert "Stopping. First, a model is made of the whole epochs" in said
 
 
 @pytest.mark.parametrize("moment", ["setup", "train begins"])

@@ -5,7 +5,7 @@ import io
 from .._engine.storage import write_atomically
 from ..model_selection import choose_n_clusters
 from . import results
-from .fitting import check_trains, estimator, with_defaults
+from .fitting import check_asked, estimator, with_defaults
 from .images import features_of, fitted_network, read_images
 from .terminal import Progress, count, end_after_ctrl_c, put, put_json
 
@@ -16,7 +16,7 @@ WEAK = 0.5  # a stability below which a choice says little
 def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_json):
     """Compare numbers of clusters; print a table and a sentence, draw a plot."""
     results.check_new(out, overwrite)
-    check_trains(asked)
+    check_asked(asked)
     import matplotlib
 
     matplotlib.use("agg")

@@ -72,7 +72,6 @@ app = typer.Typer(
     epilog=EXAMPLES,
     rich_markup_mode=None,  # plain text, which pipes and screen readers take
     pretty_exceptions_enable=False,
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -19,6 +19,7 @@ from .. import ClassificationEM, MiCEClustering, __version__, save
 from .._device import resolve_device
 from .._engine.storage import write_atomically
 from .._interruption import ended_by_ctrl_c
+from .._pretrained import find_network
 from ..inspection._reading import read
 from ..inspection._report import draw_page
 from ..inspection._thumbnails import image_format
@@ -117,10 +118,10 @@ def _check(task: Task, result) -> dict | None:
     for option, folder in folders.items():
         if folder is not None:
             results.check_outside(folder, task.photos, option)
-    check_trains(asked)
+            results.check_writable(folder, option)
+    check_asked(asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:
         raise BadParameter("it contradicts --epochs", param_hint="--minutes")
-    resolve_device(asked["device"] or "auto")
     run = result.read_run() if task.resume else None
     if run is not None:
         _check_same(asked, run["parameters"], task.out)
@@ -145,8 +146,11 @@ def _check_same(asked: dict, was: dict, out) -> None:
             )
 
 
-def check_trains(asked: dict) -> None:
-    """Refuse a length of training where nothing trains."""
+def check_asked(asked: dict) -> None:
+    """Refuse a device or a network that there is not, or training beside a network."""
+    resolve_device(asked["device"] or "auto")
+    if asked["features"] is not None:
+        find_network(asked["features"], None)
     for name in ("epochs", "minutes"):
         if asked["features"] is not None and asked[name] is not None:
             raise BadParameter(

@@ -100,11 +100,31 @@ def check_outside(path, photos, option: str) -> None:
 
 
 def check_new(path, overwrite: bool) -> None:
-    """Refuse a file that exists, unless it is to be replaced."""
-    if path is not None and not overwrite and os.path.lexists(path):
+    """Refuse a file that cannot be written, or that exists unless it is replaced."""
+    if path is None:
+        return
+    if not overwrite and os.path.lexists(path):
         raise BadParameter(
             f"{str(path)!r} exists; --overwrite replaces it", param_hint="--out"
         )
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise BadParameter(f"there is no folder {folder!r}", param_hint="--out")
+    check_writable(folder, "--out")
+
+
+def check_writable(folder, option: str) -> None:
+    """Refuse a folder that cannot be made, or in which nothing can be written."""
+    nearest = os.path.abspath(folder)
+    while not os.path.lexists(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest):
+        why = "is not a folder"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        why = "must be writable"
+    else:
+        return
+    raise BadParameter(f"{nearest!r} {why}", param_hint=option)
 
 
 def check_empty(folder, option: str) -> None:
