@@ -710,7 +710,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         This is a confidence that people can read, where the largest posterior of a
         well clustered sample may be less than a half: 1 in its own cluster means that
         all views of a sample agree with each other. It is agreement and not accuracy,
-        as a cluster that the model confuses with another may be stable.
+        as a cluster that the model confuses with another may be stable. Only the best
+        restart counts, as the others are not kept; how far they agree is `stability_`.
 
         Parameters
         ----------
