@@ -26,9 +26,10 @@ from ._callbacks import Follow, Interrupt, check_callbacks
 from ._check_input import check_samples, check_samples_like
 from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
-from ._device import check_size, resolve_device, resolve_precision
+from ._device import check_size, is_worker, resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings, spawn_seed
 from ._engine.data import SampleFormat, Samples, batches_per_epoch, infer_format
+from ._engine.distributed import Group, open_group
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
 from ._engine.nearest import warn_of_recall
@@ -36,7 +37,7 @@ from ._engine.neighbors import Neighbors, find_neighbors
 from ._engine.trainer import Trainer, cosine, teacher_momentum
 from ._engine.views import ImageViews, VectorViews, make_views
 from ._freeze import trained_blocks
-from ._identity import identity
+from ._identity import facts, identity
 from ._progress_bar import WORDS, FitBar, tqdm
 
 # Beyond these limits, results leave the range of float32.
@@ -51,6 +52,7 @@ STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
 class Task:
     """What a fit needs, made from the parameters and X before training."""
 
+    group: Group
     samples: Samples
     views: ImageViews | VectorViews
     neighbors: Neighbors | None
@@ -78,7 +80,7 @@ class Task:
 
     def infer(self, inference: Inference, what: str) -> np.ndarray:
         """A quantity of the training samples (see `Inference`) that must be finite."""
-        (value,) = inference.over(self.samples, self.views, what)
+        (value,) = inference.over(self.samples, self.views, what, group=self.group)
         if not np.isfinite(value).all():
             raise FloatingPointError(
                 "What the model infers is not finite. Try a lower `lr` or higher "
@@ -113,6 +115,7 @@ class ContrastiveEstimator(
         "precision": [StrOptions({"auto", "float32", "bfloat16"})],
         "callbacks": [list, tuple, None],
         "checkpoint": [str, os.PathLike, None],
+        "distributed": ["boolean"],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
         "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
@@ -153,15 +156,40 @@ class ContrastiveEstimator(
 
     @contextmanager
     def _whole_fit(self):
-        """Use our own global settings; restore the estimator if the fit fails."""
+        """Use our own global settings, and the processes that share the fit.
+
+        If the fit fails, the estimator is restored.
+        """
         before = vars(self).copy()
         try:
-            with own_settings():
-                yield
+            with own_settings(), self._open_group() as group:
+                yield group
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
             raise
+
+    @contextmanager
+    def _open_group(self):
+        group, failed = open_group(self.distributed and not is_worker()), True
+        try:
+            yield group
+            failed = False
+        except Exception as error:
+            group.refuse(error)
+            if isinstance(error, RuntimeError):
+                group.explain(error)
+            raise
+        finally:
+            group.close(failed)
+
+    def _validate_params(self):
+        """Validate the parameters; the processes of a fit hear of what is refused."""
+        try:
+            super()._validate_params()
+        except ValueError:
+            with self._open_group():
+                raise
 
     @property
     def _continues(self) -> bool:
@@ -200,13 +228,14 @@ class ContrastiveEstimator(
                     f"{value!r}; got {getattr(self, name)!r}."
                 )
 
-    def _prepare(self, X, n_restarts: int = 1) -> Task:
+    def _prepare(self, X, group: Group, n_restarts: int = 1) -> Task:
         """Data on the device, views, sizes and the checkpoint, as a `Task`."""
-        device = resolve_device(self.device)
+        device = resolve_device(self.device, group.local_rank)
+        autocast_dtype = resolve_precision(self.precision, device, self._format)
+        if group.size > 1:
+            self._check_alike(X, group, device, autocast_dtype)
         samples = Samples(X, self._format, device)
-        self.augmentation_ = augmentation.resolve_augmentation(
-            self.augmentation, samples
-        )
+        self.augmentation_ = self._resolve_augmentation(samples, group)
         views = self._make_views(self.augmentation_)
         if callable(self.augmentation_):
             _try(views, samples)
@@ -214,31 +243,37 @@ class ContrastiveEstimator(
             shape = views.out_shape
             backbone = backbones.resolve_backbone(self.backbone, shape, device)
             self._check_freeze(backbone, shape)
-        autocast_dtype = resolve_precision(self.precision, device, self._format)
         queue_dtype = autocast_dtype or torch.float32
         queue_size = min(self.queue_size, len(X))
+        batch_size = min(self.batch_size, len(X))
+        self._check_rows(len(X), batch_size, group)
         if not self._continues:
             self._check_size(backbone, views.out_shape, queue_size, queue_dtype, device)
-        checkpoint, saved = self._open_checkpoint(X)
-        seeds = saved["seeds"] if saved else self._draw_seeds(n_restarts)
+        checkpoint = None
+        if self.checkpoint is not None:
+            checkpoint = group.from_first(lambda: self._open_checkpoint(X))
+        saved = checkpoint and group.from_first(checkpoint.load)
+        own_seeds = saved["seeds"] if saved else self._draw_seeds(n_restarts)
+        seeds = group.from_first(lambda: own_seeds)
         neighbors = None
         if self.n_neighbors:
             seed = spawn_seed(seeds[0], "neighbors")
-            neighbors = find_neighbors(samples, self.n_neighbors, seed)
+            neighbors = find_neighbors(samples, self.n_neighbors, seed, group)
             warn_of_recall(neighbors.recall, stacklevel=4)  # where `fit` was called
         n_epochs = {stage: n * len(seeds) for stage, n in self._n_epochs().items()}
         task = Task(
+            group=group,
             samples=samples,
             views=views,
             neighbors=neighbors,
             backbone=backbone,
             device=device,
             autocast_dtype=autocast_dtype,
-            batch_size=min(self.batch_size, len(X)),
+            batch_size=batch_size,
             queue_size=queue_size,
             queue_dtype=queue_dtype,
-            bar=FitBar(n_epochs, shown=bool(self.verbose)),
-            interrupt=Interrupt(self._say_stopping),
+            bar=FitBar(n_epochs, shown=bool(self.verbose) and group.first),
+            interrupt=Interrupt(self._say_stopping if group.first else None),
             restarts=Restarts(seeds, checkpoint),
         )
         if saved:
@@ -283,13 +318,35 @@ class ContrastiveEstimator(
         if isinstance(backbone, torch.nn.Module):
             trained_blocks(backbone, self.freeze)
 
-    def _open_checkpoint(self, X):
-        """The checkpoint, and the progress of this fit that it holds; or None."""
-        if self.checkpoint is None:
-            return None, None
+    def _open_checkpoint(self, X) -> Checkpoint:
+        return Checkpoint(self.checkpoint, identity(self, **self._given(X)))
+
+    def _given(self, X) -> dict:
+        """What a fit is a function of, beside the parameters."""
         model = dict(self._model.state_dict()) if self._continues else None
-        checkpoint = Checkpoint(self.checkpoint, identity(self, X=X, model=model))
-        return checkpoint, checkpoint.load()
+        return {"X": X, "model": model}
+
+    def _check_alike(self, X, group: Group, device, autocast_dtype) -> None:
+        """Check that all processes were given the same, and compute alike."""
+        known = facts(self, **self._given(X))
+        own = {"the device": device.type, "the precision": str(autocast_dtype)}
+        group.agree(known | {name: (value, value) for name, value in own.items()})
+
+    def _check_rows(self, n_samples: int, batch_size: int, group: Group) -> None:
+        """Check that batch norm has two samples in every process."""
+        n_rows = n_samples // batches_per_epoch(n_samples, batch_size)
+        if group.size > 1 and n_rows < 2 * group.size:
+            raise ValueError(
+                "`batch_size` and X must give each process of the fit two samples of a "
+                f"batch; {group.size} processes share batches of {n_rows}."
+            )
+
+    def _resolve_augmentation(self, samples, group: Group):
+        def resolve():
+            return augmentation.resolve_augmentation(self.augmentation, samples)
+
+        # The user's own function is the same everywhere, and may not be sent.
+        return resolve() if callable(self.augmentation) else group.from_first(resolve)
 
     def _take_up(self, task: Task, saved: dict) -> None:
         """Restore the progress of a checkpoint in a task."""
@@ -303,7 +360,7 @@ class ContrastiveEstimator(
             for row in run.history:
                 n_epochs[row["stage"]] += 1
             n_of_run = len(run.state["history"])
-        if self.verbose:
+        if self.verbose and task.group.first:
             tqdm.write(
                 f"{type(self).__name__} goes on after "
                 f"{sum(n_epochs.values()) + n_of_run} epochs, from "
@@ -329,7 +386,7 @@ class ContrastiveEstimator(
         try:
             yield
             restarts.done(run, *self._judge(run, task))
-            restarts.save()
+            task.group.from_first(restarts.save)
         except STOPS as error:
             restarts.stopped_by = error
             if task.interrupt.again:
@@ -407,8 +464,8 @@ class ContrastiveEstimator(
         seed = spawn_seed(run.seed, "stage", run.stage)
         views_seed, order_seed = spawn_seed(seed, "views"), spawn_seed(seed, "order")
         callbacks = [Follow(task.bar, task.interrupt, stage), *(self.callbacks or ())]
-        if task.restarts.checkpoint is not None:
-            callbacks.append(SaveProgress(task.restarts, run))
+        if self.checkpoint is not None:
+            callbacks.append(SaveProgress(task.restarts, run, task.group))
         return self._trainer_class(
             model,
             views=task.views,
@@ -422,6 +479,7 @@ class ContrastiveEstimator(
             batch_size=task.batch_size,
             callbacks=callbacks,
             stop_requested=lambda: task.interrupt.came,
+            group=task.group,
             **self._course(len(task.samples)),
             **options,
         )
@@ -454,6 +512,8 @@ class ContrastiveEstimator(
             return
         if not isinstance(error, KeyboardInterrupt):
             raise error
+        if not task.group.first:  # which says it
+            return
         warnings.warn(
             f"`fit` was interrupted: the model is that of {self.n_iter_} whole epochs.",
             ConvergenceWarning,

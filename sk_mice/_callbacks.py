@@ -41,7 +41,7 @@ class Interrupt:
 
     `waits` says whether the first Ctrl-C is delayed: not at the beginning, when it
     raises KeyboardInterrupt, as a second one always does. `announce` is called if it is
-    delayed, and returns a message for the user.
+    delayed, and returns a message for the user; None says nothing.
     """
 
     def __init__(self, announce):
@@ -77,6 +77,8 @@ class Interrupt:
         is_python = self._handler is signal.default_int_handler
         if not (is_python and self.waits and self._count == 1):
             self._handler(number, frame)
+            return
+        if self._announce is None:
             return
         with suppress(RuntimeError):  # the signal came during another print
             print(f"\n{self._announce()}", file=sys.stderr, flush=True)

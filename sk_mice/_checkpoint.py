@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from skorch.callbacks import Callback
 
+from ._engine.distributed import Group
 from ._engine.model import ContrastiveMixture
 from ._engine.storage import UNREADABLE, pack, read, reason, unpack, write
 
@@ -170,12 +171,16 @@ class SaveProgress(Callback):
     The last epoch of a stage, and the one in which Ctrl-C comes, always get one.
     """
 
-    def __init__(self, restarts: Restarts, run: Run):
+    def __init__(self, restarts: Restarts, run: Run, group: Group):
         self.restarts = restarts
         self.run = run
+        self.group = group
         self.next_ = 0.0
 
     def on_epoch_end(self, net, **kwargs):
+        self.group.from_first(lambda: self._save(net))
+
+    def _save(self, net):
         start = time.monotonic()
         last = len(net.history) == net.max_epochs or net.stop_requested()
         if last or start >= self.next_:

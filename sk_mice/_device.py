@@ -11,9 +11,11 @@ import torch
 from ._engine.data import SampleFormat
 
 
-def resolve_device(device) -> torch.device:
+def resolve_device(device, local_rank: int | None = None) -> torch.device:
     """Turn `device` into an available torch.device; "auto" prefers CUDA.
 
+    Of several processes of a fit, each has its rank on this machine, and where `device`
+    names no GPU by number, the GPU of that number.
     Worker processes of joblib use the GPUs in turn, with a warning where several share
     one. Raises ValueError if there is no such device, or one without float64.
     """
@@ -21,7 +23,7 @@ def resolve_device(device) -> torch.device:
     if isinstance(device, str) and device == "auto":
         if not n_gpus:
             return torch.device("cpu")
-        worker = _worker_number()
+        worker = _worker_number() if local_rank is None else local_rank
         if worker is None:
             return torch.device("cuda")
         if worker >= n_gpus:
@@ -48,7 +50,14 @@ def resolve_device(device) -> torch.device:
         raise ValueError(
             f'`device` must be available on this machine ({names}); got "{device}".'
         )
+    if device.type == "cuda" and device.index is None and local_rank is not None:
+        return torch.device("cuda", local_rank % n_gpus)
     return device
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker of joblib, or of a pool."""
+    return _worker_number() is not None
 
 
 def _worker_number() -> int | None:

@@ -7,10 +7,12 @@ kind, a text and the digests of parts, so that no two values run into one anothe
 
 import copyreg
 import hashlib
+import platform
 import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import (
     CodeType,
@@ -26,11 +28,15 @@ import torch
 
 from ._engine.arrays import chunks
 
-__all__ = ["identity"]
+__all__ = ["facts", "identity"]
 
 # What can be changed without changing what a fit arrives at. Callbacks have states of
 # their own, which nobody but they can tell apart or restore.
-_INDIFFERENT = {"callbacks", "checkpoint", "verbose"}
+_INDIFFERENT = {"callbacks", "checkpoint", "distributed", "verbose"}
+# What each process of a fit may have its own of.
+_OF_A_PROCESS = {"callbacks", "device", "verbose"}
+_LIBRARIES = ("torch", "numpy", "scikit-learn", "skorch")
+LONGEST_SHOWN = 60
 _NO_STATE = (
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"),
     *("__annotations__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
@@ -61,6 +67,41 @@ def identity(estimator, **inputs) -> dict[str, str]:
                 "pickled, or fit without `checkpoint`."
             ) from error
     return digests
+
+
+def facts(estimator, **inputs) -> dict[str, tuple[str, str]]:
+    """What the processes of a fit must have in common, by name.
+
+    For each, what is compared, and a few words to show. Of what cannot be told apart,
+    its type is compared.
+    """
+    parts = estimator.get_params(deep=False)
+    found = {}
+    for name in parts.keys() - _OF_A_PROCESS:
+        found[f"`{name}`"] = _digest_or_type(parts[name]), _shown(parts[name])
+    for name, value in inputs.items():
+        found[name] = _digest_or_type(value), _shown(value)
+    versions = {name: version(name) for name in _LIBRARIES}
+    versions |= {"python": platform.python_version()}
+    versions |= {"sk-mice": sys.modules[__package__].__version__}
+    for name, number in versions.items():
+        found[f"the version of {name}"] = number, number
+    return found
+
+
+def _digest_or_type(value) -> str:
+    try:
+        return _Digests()(value).hex()
+    except Exception:  # whatever a user's object raises when it is read
+        return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _shown(value) -> str:
+    """A value in a few words."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} of shape {value.shape}"
+    words = " ".join(repr(value).split())
+    return words if len(words) <= LONGEST_SHOWN else type(value).__name__
 
 
 class _Digests:

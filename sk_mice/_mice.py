@@ -130,6 +130,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         there, with the same result bit for bit, and returns at once if the fit was
         complete. Files are written after epochs, as often as that takes less than 5% of
         the time.
+    distributed : bool, default=True
+        Whether the processes of a job of torchrun share the fit, each with a part of
+        every batch. They end with the same model. No effect in a single process, nor in
+        workers of joblib. With False, each process fits on its own.
     warm_start : bool, default=False
         Whether `fit` continues from the fitted model (student, teacher, heads, queue
         and prototypes) with EM for another `max_epochs`. `n_clusters`, `backbone`,
@@ -266,6 +270,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         precision="auto",
         callbacks=None,
         checkpoint=None,
+        distributed=True,
         warm_start=False,
         verbose=0,
         random_state=None,
@@ -291,6 +296,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.precision = precision
         self.callbacks = callbacks
         self.checkpoint = checkpoint
+        self.distributed = distributed
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -330,15 +336,17 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         fails in another way, or before the end of the first epoch, does not change the
         estimator.
         """
-        with self._whole_fit():
+        with self._whole_fit() as group:
             X = self._check(X, self.n_clusters)
-            with self._prepare(X, 1 if self._continues else self.n_init) as task:
+            n_restarts = 1 if self._continues else self.n_init
+            with self._prepare(X, group, n_restarts) as task:
                 for run in task.restarts:
                     with self._kept(run, task):
                         self._initialise(run, task)
                         self._train(run, task)
             self._finish(task)
-        self._warn_of_empty_clusters(task.restarts.best.n_filled)
+        if group.first:
+            self._warn_of_empty_clusters(task.restarts.best.n_filled)
         self._say_what_stopped(task)
         return self
 
@@ -434,7 +442,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         n_epochs = self._n_epochs()["moco"]
         if not isinstance(self.init, str) and run.state is None:
             # A clusterer that fails does so before training.
-            self._partition(run, task.infer(Inference(run.model), "features"))
+            self._partition(run, task, task.infer(Inference(run.model), "features"))
         try:
             if n_epochs:
                 self._run_stage(run, moco, task, n_epochs, "moco", fill_queue=True)
@@ -461,10 +469,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         task.bar.say("clustering of the features")
         inference = Inference(run.model)
         features = task.infer(inference, "features")
-        run.labels = self._partition(run, features)
+        run.labels = self._partition(run, task, features)
         self._start_at(run, task, inference, features)
 
-    def _partition(self, run, features) -> np.ndarray:
+    def _partition(self, run, task, features) -> np.ndarray:
         """Labels of samples with these features, from the clusterer."""
         seed = spawn_seed(run.seed, "partition", run.stage)
         by_default = isinstance(self.init, str)
@@ -475,7 +483,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             del known["n_components"]
         names = known.keys() & clusterer.get_params().keys()
         clusterer.set_params(**{name: known[name] for name in names})
-        labels = clusterer.fit_predict(features)
+        labels = task.group.from_first(lambda: clusterer.fit_predict(features))
         return self._checked_labels(labels, len(features), "The labels of `init`")
 
     @torch.no_grad()
@@ -494,13 +502,18 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _start_at(self, run, task, inference, features):
         """Set prototypes and gate to a partition of samples with these features."""
         labels = torch.from_numpy(run.labels).to(task.device)
-        sums = 0
-        n = inference.batch_size(task.views.out_shape)
-        batches = task.samples.in_order(n)
-        for batch, own in zip(batches, labels.split(n), strict=True):
+        size = self.n_clusters, run.model.embedding_dim
+        sums = torch.zeros(size, dtype=torch.float32, device=task.device)
+        n, rows = (
+            inference.batch_size(task.views.out_shape),
+            task.group.rows(len(labels)),
+        )
+        batches = task.samples.in_order(n, rows)
+        for batch, own in zip(batches, labels[rows].split(n), strict=True):
             (v,) = inference(task.views.plain(batch), "teacher")
             # All v at a time would be N x H x D.
-            sums = sums + objective.class_sums(v, own, self.n_clusters)
+            sums += objective.class_sums(v, own, self.n_clusters)
+        task.group.sum(sums)
         features = torch.from_numpy(features).to(task.device)
         run.model.set_partition(labels, features, sums)
 
@@ -552,6 +565,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                     break
                 best, fewest, kept = joint, n_empty, mu.clone()
             mu.copy_(kept)
+            task.group.broadcast(mu)
         return _mean_log_evidence(best), best.argmax(axis=1)
 
     def _n_empty(self, joint) -> int:

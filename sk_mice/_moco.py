@@ -34,6 +34,7 @@ class MoCo(ContrastiveEstimator):
     precision : {"auto", "float32", "bfloat16"}, default="auto"
     callbacks : list of skorch callbacks, default=None
     checkpoint : str or path-like, default=None
+    distributed : bool, default=True
     warm_start : bool, default=False
     verbose : int, default=0
     random_state : int, RandomState instance or None, default=None
@@ -98,6 +99,7 @@ class MoCo(ContrastiveEstimator):
         precision="auto",
         callbacks=None,
         checkpoint=None,
+        distributed=True,
         warm_start=False,
         verbose=0,
         random_state=None,
@@ -118,6 +120,7 @@ class MoCo(ContrastiveEstimator):
         self.precision = precision
         self.callbacks = callbacks
         self.checkpoint = checkpoint
+        self.distributed = distributed
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -142,9 +145,9 @@ class MoCo(ContrastiveEstimator):
         ValueError, TypeError, FloatingPointError, OSError
             As :meth:`MiCEClustering.fit`.
         """
-        with self._whole_fit():
+        with self._whole_fit() as group:
             X = self._check(X, n_experts=1)
-            with self._prepare(X) as task:
+            with self._prepare(X, group) as task:
                 for run in task.restarts:
                     with self._kept(run, task):
                         run.model = self._first_model(task, run.seed)

@@ -83,11 +83,14 @@ class AblationTrainer(Trainer):
         previous, n_passes, settled = math.inf, 0, False
         while n_passes < MAX_PASSES and not settled:
             before, losses = _directions(mu), []
-            for x, indices in self.get_iterator(samples, training=True):
-                loss = self._loss(x, indices)
-                (mu.grad,) = torch.autograd.grad(loss, [mu])
+            for batch in self.get_iterator(samples, training=True):
+                loss = self._loss(batch)
+                (grad,) = torch.autograd.grad(loss, [mu])
+                loss = loss.detach()
+                self.group.sum(grad, loss)
+                mu.grad = grad
                 optimizer.step()
-                losses.append(loss.detach())
+                losses.append(loss)
             mean = torch.stack(losses).mean().item()
             moved = (_directions(mu) - before).norm(dim=1).max().item()
             settled = moved < SETTLED_ROWS or abs(mean - previous) < SETTLED_LOSS
@@ -96,11 +99,13 @@ class AblationTrainer(Trainer):
         mu.grad = None
         return n_passes
 
-    def _loss(self, x, indices):
+    def _loss(self, batch):
+        """The share in the mean loss that this process's rows have."""
         with torch.no_grad():
-            f, v, g = self.embed(x, self.module_.embed)
+            f, v, g = self.embed(batch, self.module_.embed)
         joint = self.module_.log_joint(f, v, g)
-        return self.criterion_(joint, self.responsibilities(joint, indices))
+        loss = self.criterion_(joint, self.responsibilities(joint, batch.indices))
+        return self._weight(batch) / self.group.size * loss
 
 
 def _directions(parameter):

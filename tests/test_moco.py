@@ -53,10 +53,10 @@ def test_its_loss_is_info_nce(monkeypatch):
     losses = []
     embed = Trainer.embed
 
-    def remember(net, x, network=None):
+    def remember(net, batch, network):
         model = net.module_
         state = net.generator.get_state()
-        views = net.views(x, 2, net.generator)
+        views = net.views(batch.x, 2, net.generator)
         net.generator.set_state(state)
         buffers = {k: v.clone() for k, v in model.named_buffers()}
         with torch.no_grad():
@@ -65,7 +65,7 @@ def test_its_loss_is_info_nce(monkeypatch):
             value = objective.info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers[name])
-        joint, v = embed(net, x, network)
+        joint, v = embed(net, batch, network)
         losses.append((joint.mean().item(), value.mean().item()))
         return joint, v
 

@@ -292,9 +292,10 @@ class Samples(Dataset):
                 return values
         return self.format.as_batch(values)
 
-    def in_order(self, batch_size: int):
-        """All samples, batch by batch, in the order of X."""
-        for indices in torch.arange(len(self), device=self.place).split(batch_size):
+    def in_order(self, batch_size: int, rows: slice = slice(None)):
+        """All samples, or those of some rows, batch by batch, in the order of X."""
+        numbers = torch.arange(len(self), device=self.place)[rows]
+        for indices in numbers.split(batch_size):
             yield self[indices]
 
     def shuffled(self, batch_size: int, generator: torch.Generator):

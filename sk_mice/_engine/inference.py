@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from .attention import LARGEST_LOGIT
+from .distributed import Group
 from .model import ContrastiveMixture
 
 __all__ = ["Inference", "in_pieces", "log_partition_bounds", "queue_moments"]
@@ -40,7 +41,7 @@ class Inference:
         if model.backbone is not None:  # a network of ours, which can be folded
             self.student, self.teacher = folded(self.student), folded(self.teacher)
 
-    def over(self, samples, views, *wanted: str) -> list[np.ndarray]:
+    def over(self, samples, views, *wanted: str, group=None) -> list[np.ndarray]:
         """Infer quantities of all samples.
 
         Parameters
@@ -50,6 +51,8 @@ class Inference:
             Makes the plain views.
         *wanted : str
             See :meth:`__call__`.
+        group : Group, optional
+            The processes that share the samples.
 
         Returns
         -------
@@ -57,14 +60,18 @@ class Inference:
             The quantities for all samples, in order; float32, except labels.
         """
         model, moments = self.model, None
+        group = Group() if group is None else group
         long = len(samples) > model.embedding_dim  # the moments cost as much
         if "label" in wanted and long and not self._is_one_product:
             moments = queue_moments(model.queue)
         parts = []
-        for batch in samples.in_order(self.batch_size(views.out_shape)):
+        own = group.rows(len(samples))
+        for batch in samples.in_order(self.batch_size(views.out_shape), own):
             known = self(views.plain(batch), *wanted, moments=moments)
             parts.append([value.cpu() for value in known])
-        return [torch.cat(columns).numpy() for columns in zip(*parts, strict=True)]
+        found = [torch.cat(columns) for columns in zip(*parts, strict=True)]
+        n = len(samples)
+        return [group.gather(own, n, between_steps=True).numpy() for own in found]
 
     @property
     def _is_one_product(self) -> bool:

@@ -15,6 +15,7 @@ from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from .data import Samples, to_device
+from .distributed import Group
 from .nearest import nearest_neighbors
 
 __all__ = ["Neighbors", "comparable_rows", "find_neighbors", "mutual_neighbors"]
@@ -39,7 +40,13 @@ class Neighbors:
     table: Tensor
     recall: float = 1.0
 
-    def draw(self, indices: Tensor, n_views: int, generator: torch.Generator) -> Tensor:
+    def draw(
+        self,
+        indices: Tensor,
+        n_views: int,
+        generator: torch.Generator,
+        rows: slice = slice(None),
+    ) -> Tensor:
         """Draw a replacement for each view.
 
         Parameters
@@ -49,6 +56,8 @@ class Neighbors:
         n_views : int
         generator : torch.Generator
             On the CPU.
+        rows : slice, default=slice(None)
+            The samples of the batch for which it is done, with the same draws.
 
         Returns
         -------
@@ -57,11 +66,13 @@ class Neighbors:
         """
         size = (n_views, len(indices))
         columns = torch.randint(self.table.shape[1], size, generator=generator)
-        columns = to_device(columns, self.table.device)
-        return self.samples[self.table[indices, columns].flatten()]
+        columns = to_device(columns[:, rows], self.table.device)
+        return self.samples[self.table[indices[rows], columns].flatten()]
 
 
-def find_neighbors(samples: Samples, n_neighbors: int, seed: int = 0) -> Neighbors:
+def find_neighbors(
+    samples: Samples, n_neighbors: int, seed: int = 0, group: Group | None = None
+) -> Neighbors:
     """Find each sample's mutual neighbours, by cosine of centred values.
 
     Values are compared at the scale of X, images pixel by pixel. This needs a copy of
@@ -74,12 +85,18 @@ def find_neighbors(samples: Samples, n_neighbors: int, seed: int = 0) -> Neighbo
         See :func:`mutual_neighbors`; at most N - 1 are used.
     seed : int, default=0
         Of a search that is not exact.
+    group : Group, optional
+        The processes that need them; the first one searches.
 
     Returns
     -------
     Neighbors
     """
-    table, recall = mutual_neighbors(comparable_rows(samples), n_neighbors, seed)
+
+    def find():
+        return mutual_neighbors(comparable_rows(samples), n_neighbors, seed)
+
+    table, recall = (group or Group()).from_first(find)
     return Neighbors(samples, torch.from_numpy(table).to(samples.place), recall)
 
 

@@ -5,6 +5,7 @@ import math
 import time
 from contextlib import contextmanager, nullcontext
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 from skorch import NeuralNet
@@ -12,8 +13,9 @@ from skorch.utils import TeeGenerator
 from torch import Tensor, nn
 
 from . import objective
-from .ambient import OwnDraws
+from .ambient import OwnDraws, spawn_seed
 from .data import batches_per_epoch, to_device
+from .distributed import Group, Part
 
 __all__ = ["Trainer", "cosine", "teacher_momentum"]
 
@@ -66,6 +68,17 @@ class NegativeELBO(nn.Module):
         return -objective.elbo(joint, q).mean()
 
 
+class Batch(NamedTuple):
+    """Samples of a step: x (of all rows, if the views mix them) and their numbers.
+
+    Of a fit in several processes, `indices` and `part` are of this process's rows.
+    """
+
+    x: Tensor
+    indices: Tensor
+    part: Part | None = None
+
+
 class EpochStatistics:
     """Sums over an epoch, kept on the device and read once at the end of the epoch.
 
@@ -83,6 +96,7 @@ class EpochStatistics:
 
     def reset(self) -> None:
         self._previous.copy_(self.labels)
+        self.labels.fill_(-1)
         for total in (self._sums, self._totals, self._bins):
             total.zero_()
 
@@ -95,6 +109,11 @@ class EpochStatistics:
         bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
         self._bins.index_add_(0, bins, torch.ones_like(bins))
         self._sums += objective.class_sums(v, labels, len(self._sums))
+
+    def combine(self, group: Group) -> None:
+        """Add what the other processes have seen."""
+        group.sum(self._sums, self._totals, self._bins)
+        group.maximum(self.labels)
 
     @property
     def class_sums(self) -> Tensor:
@@ -153,6 +172,8 @@ class Trainer(NeuralNet):
     stop_requested : callable, optional
         Called before every batch. If it returns True, training ends as by a
         KeyboardInterrupt.
+    group : Group, optional
+        The processes that share each batch.
     """
 
     may_draw_: bool  # whether views or networks have drawn from the global generator
@@ -177,7 +198,9 @@ class Trainer(NeuralNet):
         autocast_dtype=None,
         callbacks=(),
         stop_requested=bool,
+        group=None,
     ):
+        self.group = Group() if group is None else group
         self.views = views
         self.generator = generator
         self.order_generator = order_generator
@@ -202,6 +225,8 @@ class Trainer(NeuralNet):
             iterator_train__generator=order_generator,
             iterator_train__neighbors=neighbors,
             iterator_train__n_views=module.n_views,
+            iterator_train__views=views,
+            iterator_train__group=self.group,
             callbacks=list(callbacks),
             train_split=None,
             device=None,  # the module is on its device
@@ -254,9 +279,10 @@ class Trainer(NeuralNet):
             self.fit_loop(self.samples_, epochs=n_left)
         except KeyboardInterrupt:
             # EarlyStopping ends a run by raising this at an epoch's end.
-            if not self.between_epochs_ or self.stop_requested():
+            if not self.between_epochs_ or self.group.any(self.stop_requested()):
                 raise
         finally:
+            self.networks_ = None  # nothing holds the gradients of a later stage up
             self.notify("on_train_end", X=self.samples_, y=None)
         return self
 
@@ -266,7 +292,7 @@ class Trainer(NeuralNet):
         if iterator is None:
             return
         for batch in iterator:
-            if self.stop_requested():
+            if self.group.any_at_last_step(self.stop_requested()):
                 raise KeyboardInterrupt
             self.notify("on_batch_begin", batch=batch, training=training)
             step = step_fn(batch, **fit_params)
@@ -284,30 +310,42 @@ class Trainer(NeuralNet):
 
     def train_step(self, batch, **fit_params):
         """One E-step and one M-step; skorch calls it for every batch."""
-        x, indices = batch
         self.is_whole_ = False
         self._set_learning_rate()
-        joint, v = self.embed(x)
-        loss = self.criterion_(joint, self.responsibilities(joint, indices))
+        joint, v = self.embed(batch, self.networks_)
+        loss = self.criterion_(joint, self.responsibilities(joint, batch.indices))
         self.optimizer_.zero_grad()
-        loss.backward()
+        (self._weight(batch) * loss).backward()
         named = TeeGenerator(self.module_.named_parameters())
         self.notify("on_grad_computed", named_parameters=named, batch=batch)
         self.optimizer_.step()
-        self.after_step(v)
+        self.after_step(self._of_all(v, batch))
         loss = loss.detach()
-        self.statistics_.add(indices, joint.detach(), -loss, v)
+        self.statistics_.add(batch.indices, joint.detach(), -loss, v)
         self.step_ += 1
         return {"loss": loss, "y_pred": (joint, v)}
 
-    def embed(self, x, network=None) -> tuple[Tensor, Tensor]:
-        """Outputs of the model, or of `network`, for random views of a batch."""
+    def embed(self, batch: Batch, network) -> tuple:
+        """Outputs of the model, or of a part of it, for random views of a batch."""
         with self._own_draws() as draws:
-            views = self._make_views(x)
-            with self._autocast(x.device):
-                found = (network or self.module_)(views)
+            views = self._make_views(batch.x, batch.part)
+            with self._autocast(views.device), self._draws_of_rank():
+                found = network(views)
         self.may_draw_ = self.may_draw_ and draws.used
         return found
+
+    def _weight(self, batch: Batch) -> float:
+        """What the mean of this process's rows counts in the mean over processes."""
+        if batch.part is None:
+            return 1.0
+        return len(batch.indices) * self.group.size / batch.part.n_samples
+
+    def _of_all(self, v: Tensor, batch: Batch) -> Tensor:
+        """The teacher's embeddings of the whole batch, as the queue keeps them."""
+        if batch.part is None:
+            return v
+        v = v.to(self.module_.queue.dtype)
+        return self.group.gather(v, batch.part.n_samples)
 
     def responsibilities(self, joint: Tensor, indices: Tensor) -> Tensor | None:
         """Responsibilities q of a batch (B, K); None is the exact posterior."""
@@ -330,11 +368,23 @@ class Trainer(NeuralNet):
             return OwnDraws(0, self.order_generator, self.generator)
         return nullcontext()
 
-    def _make_views(self, x):
+    def _draws_of_rank(self):
+        """Where there are ranks, their networks do not draw alike.
+
+        Nor from the generators of the views and the order, as ranks may draw more or
+        less than others, and these must stay the same.
+        """
+        if not (self.may_draw_ and self.group.size > 1):
+            return nullcontext()
+        numbers = len(self.history), self.step_, self.group.rank
+        seed = self.order_generator.initial_seed()
+        return OwnDraws(spawn_seed(seed, "networks", *numbers))
+
+    def _make_views(self, x, part=None):
         n_views = self.module_.n_views
         if self.neighbors is None:
-            return self.views(x, n_views, self.generator)
-        views = self.views(x, 1, self.generator)[0]  # x holds a sample for each
+            return self.views(x, n_views, self.generator, part)
+        views = self.views(x, 1, self.generator, part)[0]  # x holds a sample for each
         return views.unflatten(0, (n_views, -1))
 
     @contextmanager
@@ -356,6 +406,7 @@ class Trainer(NeuralNet):
     def on_train_begin(self, net, X=None, y=None, **kwargs):
         super().on_train_begin(net, X, y, **kwargs)
         module = self.module_
+        self.networks_ = self.group.parallel(module)
         size = (len(X), module.n_experts, module.embedding_dim)
         self.statistics_ = EpochStatistics(*size, module.queue.device)
         if self.held_labels is not None:  # the first epoch may change these
@@ -367,6 +418,7 @@ class Trainer(NeuralNet):
 
     def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
+        self.group.any(False)  # what callbacks do between epochs may take its time
         self.between_epochs_ = False
         self.module_.train()
         self.statistics_.reset()
@@ -375,6 +427,8 @@ class Trainer(NeuralNet):
 
     def on_epoch_end(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_end(net, dataset_train, dataset_valid, **kwargs)
+        self.statistics_.combine(self.group)
+        self.group.average_buffers(self.module_, but=("queue", "queue_index"))
         figures = self.statistics_.summary()
         figures |= self.update_prototypes(dataset_train)
         if not (math.isfinite(figures["elbo"]) and self._is_finite()):
@@ -385,7 +439,7 @@ class Trainer(NeuralNet):
             )
         figures["lr"] = self.optimizer_.param_groups[0]["lr"]
         figures["seconds"] = time.perf_counter() - self.started_
-        self._record(figures)
+        self._record(self.group.from_first(lambda: figures))
         self._mark_epoch()
 
     def choose_parameters(self) -> None:
@@ -414,12 +468,17 @@ class Trainer(NeuralNet):
         # model does not recover from this.
         self.module_.train()
         n_missing = len(self.module_.queue)
-        for batch, _ in samples.shuffled(self.batch_size, self.order_generator):
+        self.step_ = 0
+        options = self.batch_size, self.order_generator, self.views, self.group
+        for batch in _Epochs(samples, *options):
             with self._own_draws():
-                views = self.views(batch, 1, self.generator)
-                with self._autocast(batch.device):
-                    self.module_.enqueue(self.module_.teach(views[0]))
-            n_missing -= len(batch)
+                views = self.views(batch.x, 1, self.generator, batch.part)
+                with self._autocast(views.device), self._draws_of_rank():
+                    v = self.module_.teach(views[0])
+            v = self._of_all(v, batch)
+            self.module_.enqueue(v)
+            self.step_ += 1
+            n_missing -= len(v)
             if n_missing <= 0:
                 return
 
@@ -511,17 +570,40 @@ class _Epochs:
     device of the batches.
     """
 
-    def __init__(self, samples, batch_size, generator, neighbors, n_views):
+    def __init__(
+        self,
+        samples,
+        batch_size,
+        generator,
+        views,
+        group=None,
+        neighbors=None,
+        n_views=1,
+    ):
         self.samples = samples
         self.batch_size = batch_size
         self.generator = generator
+        self.views = views
+        self.group = Group() if group is None else group
         self.neighbors = neighbors
         self.n_views = n_views
 
     def __iter__(self):
         for indices in self.samples.shuffled_indices(self.batch_size, self.generator):
+            own = self.group.rows(len(indices))
+            read = slice(None) if self.views.mixes else own
             if self.neighbors is None:
-                x = self.samples[indices]
+                x = self.samples[indices[read]]
             else:
-                x = self.neighbors.draw(indices, self.n_views, self.generator)
-            yield x, to_device(indices, self.samples.device)
+                drawn = indices, self.n_views, self.generator
+                x = self.neighbors.draw(*drawn, read)
+            part = self._part(own, len(indices))
+            yield Batch(x, to_device(indices[own], self.samples.device), part)
+
+    def _part(self, own: slice, n: int) -> Part | None:
+        if self.group.size == 1:
+            return None
+        # With neighbors, x holds a row for each view of each sample.
+        n_copies = 1 if self.neighbors is None else self.n_views
+        rows = torch.arange(n_copies * n).view(n_copies, n)[:, own].flatten()
+        return Part(to_device(rows, self.samples.device), n_copies * n, n)

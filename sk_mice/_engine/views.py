@@ -80,7 +80,7 @@ class _Views:
         return {**vars(self), "_constants": {}}
 
     @torch.no_grad()
-    def __call__(self, batch, n_views, generator):
+    def __call__(self, batch, n_views, generator, part=None):
         """Make independent random views of every sample.
 
         Parameters
@@ -90,6 +90,9 @@ class _Views:
         n_views : int
         generator : torch.Generator
             On the batch's device; the only source of randomness.
+        part : Part, default=None
+            The rows of a larger batch whose views are made, with the same draws as for
+            all of it. `batch` has all rows if `mixes`, else those of the part.
 
         Returns
         -------
@@ -103,8 +106,17 @@ class _Views:
         if callable(self.augmentation):
             stack = batch.repeat(n_views, *[1] * len(self.shape))  # may be written on
             stack = _called(self.augmentation, stack, generator)
-            return self.plain(stack).unflatten(0, (n_views, -1))
-        return self._random(batch, n_views, generator)
+            views = self.plain(stack).unflatten(0, (n_views, -1))
+        else:
+            views = self._random(batch, n_views, generator, part)
+        return views[:, part.rows] if part is not None and self.mixes else views
+
+    @property
+    def mixes(self) -> bool:
+        """Whether views of a sample depend on the other samples of the batch."""
+        return callable(self.augmentation) or not (
+            self.augmentation is None or len(self.shape) == 3
+        )
 
     def _on(self, device):
         """Constants on a device, kept there so that no step copies from the host."""
@@ -143,7 +155,7 @@ class VectorViews(_Views):
     def _make_constants(self):
         return self.mean, self.std
 
-    def _random(self, batch, n_views, generator):
+    def _random(self, batch, n_views, generator, part):
         noise, share = self.augmentation.noise, self.augmentation.replacement
         views = corrupt(self.plain(batch), n_views, share, generator)
         draws = torch.empty_like(views).normal_(0.0, noise, generator=generator)
@@ -221,26 +233,31 @@ class ImageViews(_Views):
         basis = colour_basis(n_channels).float()
         return self.mean[:, None, None], self.std[:, None, None], basis, luma
 
-    def _random(self, batch, n_views, generator):
+    def _random(self, batch, n_views, generator, part):
         # Under a caller's autocast the products would run in bfloat16.
         with torch.autocast(batch.device.type, enabled=False):
-            images = self._augmented(batch, n_views, generator)
+            images = self._augmented(batch, n_views, generator, part)
         mean, std = self._on(batch.device)[:2]
         images = images.sub_(mean).div_(std).unflatten(0, (len(batch), n_views))
         images = images.permute(1, 0, 3, 4, 2).contiguous()  # (V, B, H', W', C)
         return images.permute(0, 1, 4, 2, 3)
 
-    def _augmented(self, batch, n_views, generator):
+    def _augmented(self, batch, n_views, generator, part):
         """(B, C, H, W) -> (B * V, C, H', W') in [0, 1], views of a sample together."""
         recipe = RECIPES[self.augmentation.colours]
         *_, basis, luma = self._on(batch.device)
-        n_images = len(batch) * n_views
-        draws = _uniform((13, n_images), generator, batch.device)
+
+        def draw(n_rows):
+            n = len(batch) if part is None else part.n
+            draws = _uniform((n_rows, n, n_views), generator, batch.device)
+            return (draws if part is None else draws[:, part.rows]).flatten(1)
+
+        draws = draw(13)
         factors = recipe.factors(draws[5:11])
         stack = map_colours(batch, colour_map(basis, *factors))
         tilt = None
         if any(self.augmentation.affine):  # else nothing is drawn for it
-            swings = 2 * _uniform((2, n_images), generator, batch.device) - 1
+            swings = 2 * draw(2) - 1
             angles = map(math.radians, self.augmentation.affine)
             tilt = [angle * swing for angle, swing in zip(angles, swings, strict=True)]
         grid = self._grid(draws[:5], tilt)
