@@ -329,9 +329,9 @@ class Trainer(NeuralNet):
         """Outputs of the model, or of a part of it, for random views of a batch."""
         with self._own_draws() as draws:
             views = self._make_views(batch.x, batch.part)
-            with self._autocast(views.device), self._draws_of_rank():
+            with self._autocast(views.device), self._draws_of_rank() as own:
                 found = network(views)
-        self.may_draw_ = self.may_draw_ and draws.used
+        self.may_draw_ = any(mode.used for mode in (draws, own) if mode is not None)
         return found
 
     def _weight(self, batch: Batch) -> float:
