@@ -5,7 +5,9 @@
 Each process writes what a case returns into a file of the folder.
 """
 
+import contextlib
 import hashlib
+import io
 import os
 import pickle
 import signal
@@ -260,6 +262,20 @@ def refused():
         "invalid lr": said_of(mice(lr=-1 if other else 0.1)),
         "small batches": said_of(mice(batch_size=3)),
     }
+
+
+def command():
+    """`sk-mice fit`, with a stand-in for the page."""
+    from sk_mice._cli import fitting
+    from sk_mice.cli import main
+
+    fitting.draw_page = lambda reading, model, X, fmt, path, **more: path.touch()
+    photos, out = Path(sys.argv[1], "photos"), Path(sys.argv[1], "result")
+    options = "--clusters", "2", "--epochs", "3", "--image-size", "8"
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main(["fit", str(photos), "--out", str(out), *options])
+    return code, said.getvalue()
 
 
 def alone():

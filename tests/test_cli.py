@@ -16,6 +16,7 @@ from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, load
 from sk_mice._cli import fitting, tables
+from sk_mice._engine.distributed import Group
 from sk_mice._engine.inference import Inference
 from sk_mice.cli import main
 from sk_mice.inspection._reading import Reading
@@ -406,8 +407,8 @@ def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys):
 def test_the_probe_grows_with_the_time():
     X = np.random.default_rng(0).normal(size=(60, 4))
     mice = MiCEClustering(2, random_state=0)
-    assert fitting.epochs_within(mice, X, 0) == 1
-    assert fitting.epochs_within(mice, X, 600) > 100
+    assert fitting.epochs_within(mice, X, 0, Group()) == 1
+    assert fitting.epochs_within(mice, X, 600, Group()) > 100
     assert not hasattr(mice, "labels_")
 
 

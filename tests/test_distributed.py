@@ -1,5 +1,6 @@
 """A fit in several processes: the same as in one, whatever happens."""
 
+import fcntl
 import os
 import pickle
 import signal
@@ -13,6 +14,7 @@ import distributed_job as job
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sk_mice._engine.distributed import Group, open_group
 
@@ -42,11 +44,29 @@ def torchrun(folder, *cases, n=2, options=()):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """What two processes found, in one job for all tests."""
-    alike = [case.__name__ for case in job.ALIKE]
-    folder = tmp_path_factory.mktemp("two")
-    cases = *alike, *SAME_IN_RANKS, "refused", "alone", "stopped"
-    return torchrun(folder, *cases) | {"folder": folder}
+    """What two processes found, in one job for all tests, also of several workers."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder = folder / "two"
+    folder.mkdir(exist_ok=True)
+    kept = folder / "found"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            write_photos(folder / "photos")
+            alike = [case.__name__ for case in job.ALIKE]
+            cases = *alike, *SAME_IN_RANKS, "refused", "alone", "stopped", "command"
+            kept.write_bytes(pickle.dumps(torchrun(folder, *cases)))
+    return pickle.loads(kept.read_bytes()) | {"folder": folder}
+
+
+def write_photos(folder):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(20):
+        pixels = rng.integers(0, 256, (8, 8, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
 
 
 def assert_alike(found, expected, atol=1e-5):
@@ -128,6 +148,15 @@ def test_a_fit_can_be_kept_to_each_process(two):
     expected = job.result(job.mice(init="random").fit(job.IMAGES))
     assert first["digest"] == expected["digest"]
     assert second["digest"] != first["digest"]
+
+
+def test_the_command_writes_and_prints_once(two):
+    (code, said), other = two["command"]
+    assert code == 0
+    assert "20 images in 2 clusters (3 epochs" in said
+    assert other == (0, "")
+    names = {path.name for path in (two["folder"] / "result").iterdir()}
+    assert names == {"clusters.csv", "model.safetensors", "report.html", "run.json"}
 
 
 @pytest.mark.slow

@@ -78,13 +78,14 @@ IMPORTS = {
     "_engine.storage model_selection",
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
     "_cli.fitting": "torch _interruption _pretrained _cli.images _cli.results "
-    "_cli.tables _cli.terminal _device _engine.storage inspection._reading "
-    "inspection._report inspection._thumbnails",
+    "_cli.tables _cli.terminal _cli.together _device _engine.storage "
+    "inspection._reading inspection._report inspection._thumbnails",
     "_cli.images": "_cli.terminal datasets features",
     "_cli.results": "_engine.storage",
     "_cli.scoring": "_cli.tables _cli.terminal metrics",
     "_cli.tables": "",
     "_cli.terminal": "",
+    "_cli.together": "_engine.distributed",
     "_cli.using": "_cli.fitting _cli.images _cli.results _cli.tables _cli.terminal "
     "_engine.storage",
     # the engine

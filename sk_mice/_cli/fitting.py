@@ -33,6 +33,7 @@ from .terminal import (
     put,
     put_json,
 )
+from .together import fit_together, run_together
 
 # What an option is if it is not given, and there is no run to go on with.
 DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
@@ -61,7 +62,12 @@ def fit(task: Task) -> None:
     """Cluster the images of a folder and write the results.
 
     After Ctrl-C the results are those of the epochs so far, and SystemExit is raised.
+    The processes of torchrun share the training.
     """
+    run_together(lambda group: _fit(task, group))
+
+
+def _fit(task: Task, group) -> None:
     result, progress = results.ResultFolder(task.out), Progress(task.quiet)
     run = _check(task, result)
     if run is not None and run["finished"]:
@@ -82,7 +88,7 @@ def fit(task: Task) -> None:
         samples = X
         if network is not None:
             samples = _features(network, task.photos, files, result, progress)
-        clusterer = _train(run, samples, result, task.start, progress)
+        clusterer = _train(run, samples, result, task.start, progress, group)
         reading = _write(result, network, clusterer, X, samples, files, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {RESUME}")
@@ -227,7 +233,7 @@ def estimator(parameters: dict, progress: Progress):
     )
 
 
-def _train(run: dict, samples, result, start: float, progress: Progress):
+def _train(run: dict, samples, result, start: float, progress: Progress, group):
     """The fitted clusterer; the number of its epochs is kept before it trains."""
     parameters = run["parameters"]
     clusterer = estimator(parameters, progress)
@@ -237,17 +243,18 @@ def _train(run: dict, samples, result, start: float, progress: Progress):
     mice = clusterer.set_params(checkpoint=result.checkpoint)
     if run["max_epochs"] is None:
         left = 60 * parameters["minutes"] - (time.monotonic() - start)
-        n_epochs = run["max_epochs"] = epochs_within(mice, samples, left)
+        n_epochs = run["max_epochs"] = epochs_within(mice, samples, left, group)
         result.write_run(run)
         fit_into = "fits" if n_epochs == 1 else "fit"
         progress.say(
             f"{count(n_epochs, 'epoch')} {fit_into} into {parameters['minutes']:g} min"
         )
     progress.say("Learning features, then clustering (Ctrl-C stops)")
-    return mice.set_params(max_epochs=run["max_epochs"]).fit(samples)
+    mice.set_params(max_epochs=run["max_epochs"])
+    return fit_together(group, mice, samples)
 
 
-def epochs_within(mice: MiCEClustering, X, seconds: float) -> int:
+def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
     """How many epochs fit into a time, by a short fit to some of the samples.
 
     Its own time counts, and what a fit does beside its epochs.
@@ -258,7 +265,7 @@ def epochs_within(mice: MiCEClustering, X, seconds: float) -> int:
     probe = clone(mice).set_params(max_epochs=PROBE_EPOCHS, checkpoint=None, verbose=0)
     start = time.monotonic()
     with ended_by_ctrl_c():
-        probe.fit(part)
+        fit_together(group, probe, part)
         probe.agreement(part)
     took = time.monotonic() - start
     # The last epoch of each stage: the first one also warms up.
