@@ -40,6 +40,7 @@ from sk_mice import MoCo
 from sk_mice._checkpoint import Run
 from sk_mice._engine import objective
 from sk_mice._engine.ambient import kept_memory
+from sk_mice._engine.distributed import Group
 from sk_mice.ablations import PaperMiCE
 
 LARGE = {"cuda": 8192, "cpu": 2048}  # rows of a large matrix
@@ -53,9 +54,11 @@ class Step:
     options : argparse.Namespace
     moco : bool, default=False
         Whether it is a step of MoCo.
+    group : Group, optional
+        The processes that share it.
     """
 
-    def __init__(self, options, moco=False):
+    def __init__(self, options, moco=False, group=None):
         side, n_batches = options.image_size, 8
         shape = (options.batch_size * n_batches, side, side, options.channels)
         self.X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
@@ -76,7 +79,8 @@ class Step:
             )
         X = estimator._check(self.X, 1 if moco else options.n_clusters)
         # A queue as long as asked for, however few images there are.
-        task = dataclasses.replace(estimator._prepare(X), queue_size=options.queue_size)
+        task = estimator._prepare(X, group or Group())
+        task = dataclasses.replace(task, queue_size=options.queue_size)
         self.model = estimator._first_model(task, seed=0)
         if options.compile:
             self.model.student.backbone.compile()
@@ -93,7 +97,7 @@ class Step:
         self.trainer.on_epoch_begin(self.trainer)
         self.batches = self._endless(task.samples)
         self.batch = next(self.batches)
-        self.views = self.trainer._make_views(self.batch[0])
+        self.views = self.trainer._make_views(self.batch.x, self.batch.part)
         with torch.no_grad():  # inputs of the objective
             self.f, self.v, self.g = self.model.embed(self.views)
 

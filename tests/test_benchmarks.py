@@ -270,6 +270,49 @@ def test_options_describe_a_backbone(benchmark):
         described("--backbone", "resnet18", "--width", "4")
 
 
+DISTRIBUTED = ("--width", "4", "--batch-size", "16", "--image-size", "16")
+
+
+def distributed(module, path, *options):
+    module.main([*DISTRIBUTED, "--steps", "1", "--json", str(path), *options])
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert found["stated"]["link"] > found["stated"]["network"]
+    return found["results"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_distributed(benchmark, tmp_path, capsys):
+    module, path = benchmark("distributed"), tmp_path / "one.json"
+    results = distributed(module, path, "--processes", "1", "--repeats", "2")
+    assert results["efficiency"]["clock"].keys() == {
+        *("step", "networks", "step to networks")
+    }
+    for row in results["seconds"].values():
+        assert min(row.values()) > 0
+    # The queue has 16 bits for each of 128 values, or 32.
+    assert results["bytes"]["embeddings"] in (16 * 128 * 2, 16 * 128 * 4)
+    each = [
+        row["efficiency"]
+        for row in results["expected"]
+        if row["fixed"] == "batch of each GPU"
+    ]
+    assert each == sorted(each, reverse=True)
+    assert each[0] == 1
+    assert results["ends"]["batch of all"] <= 8  # two images in each part
+    assert "efficiency, step" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_distributed_in_two_processes(benchmark, tmp_path):
+    path = tmp_path / "two.json"
+    results = distributed(benchmark("distributed"), path, "--repeats", "2")
+    # Each process has half of the work, and no more than all of it.
+    shared, whole = (
+        results["seconds"][f"networks, {n}"]["cores"] for n in ("shared", "one process")
+    )
+    assert whole < 2 * shared < 4 * whole
+
+
 def test_train_step(benchmark, tmp_path, capsys, monkeypatch):
     path = tmp_path / "step.json"
     options = ("--batch-size", "16", "--image-size", "16", "--queue-size", "64")
