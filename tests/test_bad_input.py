@@ -502,6 +502,7 @@ OF_MICE = [
     ),
     out_of_range("callbacks", 5, "an instance of 'list'"),
     out_of_range("checkpoint", 3, "an instance of 'str'"),
+    out_of_range("distributed", "auto", "an instance of 'bool'"),
     out_of_range("warm_start", "yes", "an instance of 'bool'"),
     out_of_range("verbose", -1, "an int in the range [0, inf)"),
     out_of_range("random_state", -1, "an int in the range [0, 4294967295]"),

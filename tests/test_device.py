@@ -47,6 +47,17 @@ def test_workers_take_the_gpus_in_turn(machine):
         assert resolve_device("auto") == torch.device("cuda", 1)
 
 
+def test_processes_of_a_fit_take_the_gpus_of_their_ranks(machine):
+    machine(2)
+    for rank in 0, 1:
+        assert resolve_device("auto", rank) == torch.device("cuda", rank)
+        assert resolve_device("cuda", rank) == torch.device("cuda", rank)
+        assert resolve_device("cuda:0", rank) == torch.device("cuda", 0)
+        assert resolve_device("cpu", rank) == CPU
+    machine(0)
+    assert resolve_device("auto", 1) == CPU
+
+
 def test_devices_that_are_not_there_are_refused(machine):
     machine(1)
     for device, message in (
