@@ -207,6 +207,7 @@ def train(trainer, samples, mode):
         {"neighbors": True},
         {"moco": True, "kind": "colour"},
         {"precision": torch.bfloat16, "shared_head": True},
+        {"precision": torch.bfloat16, "embedding_dim": 264},  # by no kernel of torch
     ],
     ids=str,
 )
