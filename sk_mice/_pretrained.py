@@ -36,6 +36,11 @@ class Network:
     def input(self, images: Tensor):
         """What the module takes for images (B, C, H, W) in [0, 1], C of 1, 3 or 4."""
         rgb = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images[:, :3]
+        shorter = min(rgb.shape[-2:])
+        if self.image_size is not None and shorter < self.decoded_size:
+            # Smoothly, where bicubic sharpens noise and the blocks of JPEG.
+            sides = [round(n * self.decoded_size / shorter) for n in rgb.shape[-2:]]
+            rgb = nn.functional.interpolate(rgb, sides, mode="bilinear")
         ready = self.transforms(rgb)
         if isinstance(ready, Tensor) and ready.ndim == 4:
             ready = ready.contiguous(memory_format=torch.channels_last)

@@ -68,9 +68,9 @@ class PretrainedFeatures(
     image_size : int or "auto", default="auto"
         Side of the network's input in pixels. Images are scaled along their shorter
         side and cropped to a square, as in the preprocessing that belongs to the
-        weights. "auto" is the size that belongs to the weights; but 160 if the shorter
-        side of the images (the median of those of files) is less than half of that, if
-        the network takes such images.
+        weights; those that are smaller are enlarged bilinearly. "auto" is the size that
+        belongs to the weights; but 160 if the shorter side of the images (the median of
+        those of files) is less than half of that, if the network takes such images.
 
         For a module, "auto" leaves sizes to its `transforms`, and an integer is the
         side of the squares that these are given.
@@ -363,7 +363,8 @@ class PretrainedFeatures(
     def _decoded(self, paths, network):
         """Batches of files as images, decoded while the network runs."""
         side = network.decoded_size
-        decoder = Decoder(side, False, "crop", "white", 65535)
+        # Small images are enlarged as `Network.input` enlarges arrays.
+        decoder = Decoder(side, False, "crop", "white", 65535, smooth=True)
         fmt = _format_of_files(side)
         starts = range(0, len(paths), self.batch_size_)
         problems = []

@@ -48,9 +48,12 @@ class ImageError(Exception):
 
 
 class Decoder:
-    """How files become the rows of X; the parameters are `load_image_folder`'s."""
+    """How files become the rows of X; the parameters are `load_image_folder`'s.
 
-    def __init__(self, image_size, grey, resize, background, white):
+    But for `smooth`: small images are enlarged bilinearly.
+    """
+
+    def __init__(self, image_size, grey, resize, background, white, smooth=False):
         _find_formats()  # before threads would do it
         height, width = _height_and_width(image_size)
         self.size = width, height
@@ -58,6 +61,7 @@ class Decoder:
         self.crop = resize == "crop"
         self.background = _colour(background)
         self.white = white
+        self.smooth = smooth
 
     def empty(self, n_images):
         """An array for the images, if this machine has the memory."""
@@ -119,7 +123,13 @@ class Decoder:
         turn = _orientation(image)
         image = self._converted(image)
         size = self.size[::-1] if 5 <= turn <= 8 else self.size  # on its side
-        image = ImageOps.fit(image, size) if self.crop else image.resize(size)
+        is_small = any(a < b for a, b in zip(image.size, size, strict=True))
+        smoothly = self.smooth and is_small
+        method = Image.Resampling.BILINEAR if smoothly else Image.Resampling.BICUBIC
+        if self.crop:
+            image = ImageOps.fit(image, size, method)
+        else:
+            image = image.resize(size, method)
         image.info.clear()  # so that Pillow reads no EXIF data but these
         image.getexif()[ORIENTATION] = turn
         return ImageOps.exif_transpose(image)
