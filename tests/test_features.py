@@ -36,6 +36,13 @@ class Means(nn.Module):
         return self.scale * nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
 
 
+class Middle(Means):
+    """Nine pixels in the middle."""
+
+    def forward(self, x):
+        return self.scale * x[..., 40:43, 40:43].flatten(1)
+
+
 def small(**options):
     return PretrainedFeatures(**{"image_size": 32, "batch_size": 5, **options})
 
@@ -161,6 +168,18 @@ def test_files_give_the_features_of_their_images(folder):
     for paths in (folder, np.array(folder), list(map(Path, folder))):
         found = small(precision="float32").fit_transform(paths)
         np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-3)
+
+
+def test_small_images_and_files_are_enlarged_bilinearly(folder):
+    square = torch.from_numpy(X[:, :, 4:36]).movedim(3, 1) / 255
+    for mode, is_right in (("bilinear", True), ("bicubic", False)):
+        enlarged = nn.functional.interpolate(square, (80, 80), mode=mode)
+        want = enlarged[..., 40:43, 40:43].flatten(1)
+        seen = {"arrays": X[:, :, 4:36], "files": folder}
+        for kind, images in seen.items():
+            fitted = PretrainedFeatures(Middle(), image_size=80).fit(images)
+            off = np.abs(fitted.transform(images) - want.numpy()).max()
+            assert (off < 0.006) == is_right, (kind, mode, off)
 
 
 def test_size_of_files_follows_their_images(folder):
