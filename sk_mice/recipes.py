@@ -15,6 +15,11 @@ The paper's
     "MiCE pre-training + MiCE". It has no ``_MOCO``.
 
 Ours
+    ``PHOTOS_QUICK``: for the features of hundreds to some thousands of photographs, by
+    `sk_mice.features.PretrainedFeatures`. ``SMALL_SET_CPU``: for as many images from
+    scratch. Both count in steps: their batches are small, as an epoch of a small set
+    has few. They leave `n_clusters` to you, and have no ``_MOCO``.
+
     ``DIGITS_CPU``, ``FASHION_MNIST_CPU``: the defaults, with a number of epochs for
     minutes on a CPU.
 
@@ -42,7 +47,17 @@ Examples
 >>> PaperMoCo(**recipes.CIFAR10_MOCO).max_epochs
 1000
 
+Photographs, as a pipeline of pretrained features and MiCE:
+
+>>> from sklearn.pipeline import make_pipeline
+>>> from sk_mice import MiCEClustering
+>>> from sk_mice.features import PretrainedFeatures
+>>> mice = MiCEClustering(10, **recipes.PHOTOS_QUICK)
+>>> pipeline = make_pipeline(PretrainedFeatures("efficientnet-lite0"), mice)
+
 Pre-training, then MiCE from its networks with stronger views:
+
+>>> mice = PaperMiCE(**recipes.CIFAR10, random_state=0)
 
 >>> mice.fit(X)  # doctest: +SKIP
 >>> mice.set_params(**recipes.FINETUNE, augmentation="simclr")  # doctest: +SKIP
@@ -65,6 +80,8 @@ __all__ = [
     "FINETUNE",
     "IMAGENET_DOG",
     "IMAGENET_DOG_MOCO",
+    "PHOTOS_QUICK",
+    "SMALL_SET_CPU",
     "STL10",
     "STL10_MOCO",
 ]
@@ -141,6 +158,12 @@ FINETUNE = _recipe(lr=0.1, warm_start=True)
 DIGITS_CPU = _recipe(n_clusters=10, backbone="resnet-small", max_epochs=200)
 # Extrapolated from 24 epochs of 10,000 images: about ten minutes, and 25 without.
 FASHION_MNIST_CPU = _recipe(n_clusters=10, backbone="resnet-small", max_epochs=50)
+
+# Measured on 1,503 photographs of three classes, see the guide's page on training. More
+# epochs gave worse clusters of the same features.
+PHOTOS_QUICK = _recipe(n_neighbors=10, augmentation=None, batch_size=64, max_epochs=20)
+# 1,500 images make 24 steps an epoch, 2,880 in all.
+SMALL_SET_CPU = _recipe(backbone="resnet-small", batch_size=64, max_epochs=120)
 
 DIGITS_CPU_MOCO = _for_moco(DIGITS_CPU)
 FASHION_MNIST_CPU_MOCO = _for_moco(FASHION_MNIST_CPU)
