@@ -59,6 +59,7 @@ IMPORTS = {
     "inspection._report inspection._training",
     "inspection._confusion": "_engine.arrays inspection._drawing metrics",
     "inspection._drawing": "metrics",
+    "inspection._duplicates": "inspection._thumbnails",
     "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
     "inspection._gallery": "torch _constraints _engine.arrays _engine.data "
     "inspection._drawing metrics",
@@ -68,7 +69,7 @@ IMPORTS = {
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest",
     "inspection._report": "_engine.arrays _engine.storage metrics "
-    "inspection._reading inspection._thumbnails",
+    "inspection._duplicates inspection._reading inspection._thumbnails",
     "inspection._thumbnails": "torch _engine.data",
     # the command line, which nothing imports
     "__main__": "cli",

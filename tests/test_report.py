@@ -227,7 +227,7 @@ def test_sheets_keep_to_their_budget(monkeypatch):
 def test_transparent_images_stand_on_white():
     X = np.zeros((2, 5, 5, 4), np.uint8)
     X[1, ..., 3] = 255
-    pixels = _thumbnails._pixels(X, _thumbnails.image_format(KMeans(), X), (5, 5))
+    pixels = _thumbnails.shrunk(X, _thumbnails.image_format(KMeans(), X), (5, 5))
     assert (pixels[0] == 255).all()
     assert (pixels[1] == 0).all()
 

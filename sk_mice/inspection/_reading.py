@@ -17,6 +17,7 @@ STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
 PURE = 0.8  # share of the most frequent class, where classes are known
 SMALL_SHARE, LARGE_SHARE = 0.25, 3.0  # times an even share of the samples
 SHARED = 0.2  # least share of the views in a second cluster
+MOST_PAIRS = 100  # of images that are nearly the same, with their names
 SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
 
 # What the confidence of a sample is.
@@ -262,6 +263,18 @@ def _doubts_of_pairs(reading, noun):
         f"{noun}, at least {SHARED:.0%} of the {unit} are in the other cluster.",
         [(f"and {b}: {both[a, b]:,} {noun}", a, f"{a}/between/{b}") for a, b in pairs],
     )
+
+
+def doubt_of_duplicates(reading, noun, pairs, names) -> list[Doubt]:
+    """Of pairs (P, 2) of samples that are nearly the same."""
+    if not len(pairs):
+        return []
+    n = len(np.unique(pairs))
+    chips = [
+        (f"{names[a]}, {names[b]}", int(reading.labels[a]), int(reading.labels[a]))
+        for a, b in pairs[:MOST_PAIRS]
+    ]
+    return [Doubt(f"{n:,} {noun} are nearly the same as another one.", chips)]
 
 
 def _sorted(mask, by) -> list[int]:

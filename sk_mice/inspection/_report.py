@@ -25,11 +25,13 @@ from .. import __version__
 from .._engine.arrays import as_array, plain_array
 from .._engine.storage import as_path, write_atomically
 from ..metrics import clustering_accuracy_score
+from ._duplicates import near_duplicates
 from ._reading import (
     GIVEN,
     STEADY,
     UNSURE,
     check_model,
+    doubt_of_duplicates,
     doubts,
     fair_sample,
     nearest_neighbors,
@@ -161,6 +163,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
     noun = "samples" if fmt is None else "images"
     shown = fair_sample(reading.labels, MOST_SHOWN, rng)
     data = _samples(reading, names, y, shown)
+    doubted = doubts(reading, noun, None if y is None else y.astype(str))
     measure = "confidence" if reading.meaning == GIVEN else "agreement"
     data |= {"noun": noun, "measure": measure, "map": _map(reading, rng)}
     sheets = None
@@ -173,6 +176,9 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
             "members": [rows.tolist() for rows in sheets.members],
             "type": f"image/{sheets.kind}",
         }
+        pairs = near_duplicates(np.asarray(X), fmt, shown, np.array(data["nearest"]))
+        called = range(len(reading.labels)) if names is None else names
+        doubted += doubt_of_duplicates(reading, noun, pairs, called)
     data["history"] = _history(check_model(model)[1])
     data["limits"] = {"steady": STEADY, "unsure": UNSURE}
     identity = repr((names, data["order"], data["labels"])).encode(errors="replace")
@@ -184,7 +190,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
         reading=reading,
         measure=data["measure"],
         mean=float(reading.confidence.mean()),
-        doubts=doubts(reading, noun, None if y is None else y.astype(str)),
+        doubts=doubted,
         scores=_scores(reading, y),
         duration=_duration(sum(row["seconds"] for row in data["history"])),
         n_epochs=len(data["history"]),

@@ -79,7 +79,7 @@ def _options(X, fmt, groups, size, kind, rng) -> dict:
 def _sheet(samples, fmt, size) -> Image.Image:
     pixels = np.concatenate(
         [
-            _pixels(samples[start : start + RESIZED_AT_ONCE], fmt, size)
+            shrunk(samples[start : start + RESIZED_AT_ONCE], fmt, size)
             for start in range(0, len(samples), RESIZED_AT_ONCE)
         ]
     )
@@ -92,7 +92,7 @@ def _sheet(samples, fmt, size) -> Image.Image:
     return Image.fromarray(sheet[..., 0] if n_channels == 1 else sheet)
 
 
-def _pixels(samples, fmt, size) -> np.ndarray:
+def shrunk(samples, fmt, size) -> np.ndarray:
     """Samples as thumbnails (B, H, W, 1 or 3), on white where they are transparent."""
     batch = fmt.as_batch(torch.from_numpy(np.array(samples))).clip(0, 1)
     if batch.shape[1] == 4:

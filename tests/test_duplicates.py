@@ -1,0 +1,55 @@
+"""Images that are nearly the same."""
+
+import numpy as np
+import pytest
+
+from sk_mice import MiCEClustering
+from sk_mice._engine.data import infer_format
+from sk_mice.backbones import SmallResNet
+from sk_mice.inspection import write_report
+from sk_mice.inspection._duplicates import near_duplicates
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(0).integers(0, 256, (30, 20, 24, 3), np.uint8)
+
+
+def everyone(n):
+    """Each sample's others, in any order."""
+    return np.array([np.delete(np.arange(n), i) for i in range(n)])
+
+
+def test_pairs_of_nearly_the_same_pixels(images):
+    images[7] = images[3]
+    images[20] = np.clip(images[5].astype(int) + 2, 0, 255)  # a little brighter
+    images[9] = 255 - images[8]
+    fmt = infer_format(images, None)
+    pairs = near_duplicates(images, fmt, np.arange(30), everyone(30))
+    assert pairs.tolist() == [[3, 7], [5, 20]]
+
+
+def test_only_nearest_neighbours_that_are_shown_are_compared(images):
+    images[7] = images[3]
+    fmt = infer_format(images, None)
+    rows = np.array([3, 7, 9])
+    found = near_duplicates(images, fmt, rows, np.array([[9], [3], [3]]))
+    assert found.tolist() == [[3, 7]]
+    assert near_duplicates(images, fmt, rows, np.array([[9], [9], [3]])).shape == (0, 2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_report_names_them(tmp_path, images):
+    images[7] = images[3]
+    model = MiCEClustering(
+        2, backbone=SmallResNet(4, blocks=(1, 1)), max_epochs=2, random_state=0
+    ).fit(images)
+    names = [f"{number}.png" for number in range(30)]
+    path = tmp_path / "report.html"
+    write_report(model, images, path, names=names)
+    text = path.read_text(encoding="utf-8")
+    assert "2 images are nearly the same as another one." in text
+    assert "3.png, 7.png" in text
+    images[7] = 255 - images[3]
+    write_report(model, images, path, names=names)
+    assert "nearly the same" not in path.read_text(encoding="utf-8")
