@@ -19,11 +19,17 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
 from ._callbacks import Follow, Interrupt, check_callbacks
-from ._check_input import check_samples, check_samples_like
+from ._check_input import (
+    check_samples,
+    check_samples_like,
+    check_shape_like,
+    check_values_like,
+)
 from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
 from ._device import check_size, is_worker, resolve_device, resolve_precision
@@ -38,6 +44,7 @@ from ._engine.trainer import Trainer, cosine, teacher_momentum
 from ._engine.views import ImageViews, VectorViews, make_views
 from ._freeze import trained_blocks
 from ._identity import facts, identity
+from ._output import check_output, opened
 from ._progress_bar import WORDS, FitBar, tqdm
 
 # Beyond these limits, results leave the range of float32.
@@ -122,6 +129,10 @@ class ContrastiveEstimator(
     }
     # Parameters that determine the model and how X is read: a warm start keeps them.
     _of_the_model: tuple[str, ...] = ("backbone", "queue_size", "image_shape")
+    # `out` is where predictions go, and nothing for a meta-estimator to pass on.
+    __metadata_request__predict = {"out": UNUSED}
+    __metadata_request__predict_proba = {"out": UNUSED}
+    __metadata_request__transform = {"out": UNUSED}
     _format: SampleFormat  # once `fit` has read X
     # The objects for which the short names of a parameter stand.
     _NAMED = {
@@ -528,9 +539,36 @@ class ContrastiveEstimator(
         with own_settings():
             samples = self._checked_samples(X)
             found = self._inference.over(samples, self._make_views(), *wanted)
+        self._check_inferred(*found)
+        return found
+
+    def _infer_into(self, out, X, wanted, columns=(), *, then=None) -> np.ndarray:
+        """A quantity of the samples X, batch by batch, or what `then` makes of it.
+
+        `columns` is the shape of what a sample has. Returns `out`, or a new array.
+        """
+        check_is_fitted(self)
+        dtype = np.int64 if wanted == "label" else np.float32
+        with own_settings():
+            X = check_shape_like(self, X, self._format)
+            shape = (len(X), *columns)
+            check_output(out, shape, dtype)
+            check_values_like(X, self._format)
+            samples = Samples(X, self._format, self.device_)
+            with opened(out, shape, dtype) as array:
+                batches = self._inference.batches(samples, self._make_views(), wanted)
+                start = 0
+                for (value,) in batches:
+                    value = value.cpu()
+                    self._check_inferred(value.numpy())
+                    value = value if then is None else then(value)
+                    array[start : start + len(value)] = value.numpy()
+                    start += len(value)
+        return array
+
+    def _check_inferred(self, *found) -> None:
         if not all(np.isfinite(values).all() for values in found):
             raise ValueError("X must hold values that the `backbone` can compute with.")
-        return found
 
     def _checked_samples(self, X) -> Samples:
         """X as the samples of a prediction."""

@@ -44,6 +44,13 @@ def check_samples_like(estimator, X, fmt: SampleFormat):
     or values that are too large to compute with. Warns if X is at another scale than
     that of the fit.
     """
+    X = check_shape_like(estimator, X, fmt)
+    check_values_like(X, fmt)
+    return X
+
+
+def check_shape_like(estimator, X, fmt: SampleFormat):
+    """X as `check_samples_like` returns it; its values are not read."""
     X = as_array(X)
     shape = getattr(X, "shape", ())
     fits = _shapes_like(fmt)
@@ -58,9 +65,7 @@ def check_samples_like(estimator, X, fmt: SampleFormat):
                 f"X must hold samples of shape {fmt.input_shape}, as in `fit`; got "
                 f"{shape[1:]}."
             )
-    X = _checked(estimator, X, reset=False)
-    _check_scale(X, fmt)
-    return X
+    return _checked(estimator, X, reset=False)
 
 
 def _shapes_like(fmt) -> set:
@@ -108,7 +113,7 @@ def _sentences_of_ours(X, what_to_do):
 # ------------------------------------------------------------------------------- scale
 
 
-def _check_scale(X, fmt) -> None:
+def check_values_like(X, fmt: SampleFormat) -> None:
     """Refuse values that are too far from the fit's, warn of another scale."""
     low, high = map(np.atleast_1d, extremes(X, axis=None if fmt.is_image else 0))
     _check_distance(low, high, fmt)

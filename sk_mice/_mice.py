@@ -638,55 +638,62 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     # ------------------------------------------------------------------- prediction
 
-    def predict(self, X):
+    def predict(self, X, out=None):
         """Most probable expert of each sample.
 
         Parameters
         ----------
-        X : array-like
+        X : array-like or torch.utils.data.Dataset
             Samples of the shape seen in `fit`.
+        out : ndarray of shape (N,), int64, or path-like, default=None
+            Where to write the result, in pieces: an array, which may be a memory map,
+            or the path of a new .npy file.
 
         Returns
         -------
         ndarray of shape (N,), int
             Cluster labels from 0 to K - 1; equal to `labels_` on the training samples.
+            `out`, or the memory map of its file.
 
         Raises
         ------
         NotFittedError
             Before `fit`.
-        ValueError, TypeError
+        ValueError, TypeError, OSError
             If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with.
+            or too large to compute with, or if the result cannot be written to `out`.
 
         Warns
         -----
         UserWarning
             If X is at another scale than in `fit`; see the user guide.
         """
-        (labels,) = self._infer(X, "label")
-        return labels
+        return self._infer_into(out, X, "label")
 
-    def predict_proba(self, X):
+    def predict_proba(self, X, out=None):
         """Posterior q(z | x, y) over the experts (equation 10).
 
         Parameters
         ----------
-        X : array-like
+        X : array-like or torch.utils.data.Dataset
             Samples of the shape seen in `fit`.
+        out : ndarray of shape (N, K), float32, or path-like, default=None
+            Where to write the result, in pieces: an array, which may be a memory map,
+            or the path of a new .npy file.
 
         Returns
         -------
         ndarray of shape (N, K), float32
-            Rows sum to 1.
+            Rows sum to 1. `out`, or the memory map of its file.
 
         Raises
         ------
-        NotFittedError, ValueError, TypeError
+        NotFittedError, ValueError, TypeError, OSError
             As in `predict`, and with the same warning.
         """
-        (joint,) = self._infer(X, "joint")
-        return objective.posterior(torch.from_numpy(joint)).numpy()
+        check_is_fitted(self)
+        columns = (self._model.n_experts,)
+        return self._infer_into(out, X, "joint", columns, then=objective.posterior)
 
     def _predict_all(self, X):
         """What `predict`, `predict_proba` and `transform` return, by one pass."""
@@ -788,26 +795,30 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         warn_of_recall(recall, stacklevel=4)  # where `agreement` was called
         return labels[nearest].T
 
-    def transform(self, X):
+    def transform(self, X, out=None):
         """Gating embeddings g (equation 4).
 
         Parameters
         ----------
-        X : array-like
+        X : array-like or torch.utils.data.Dataset
             Samples of the shape seen in `fit`.
+        out : ndarray of shape (N, D), float32, or path-like, default=None
+            Where to write the result, in pieces: an array, which may be a memory map,
+            or the path of a new .npy file.
 
         Returns
         -------
         ndarray of shape (N, D), float32
-            Unit vectors.
+            Unit vectors. `out`, or the memory map of its file.
 
         Raises
         ------
-        NotFittedError, ValueError, TypeError
+        NotFittedError, ValueError, TypeError, OSError
             As in `predict`, and with the same warning.
         """
-        (g,) = self._infer(X, "gating")
-        return g
+        check_is_fitted(self)
+        columns = (self._n_features_out,)
+        return self._infer_into(out, X, "gating", columns)
 
     def score_samples(self, X):
         """ELBO of each sample at the exact posterior: log p(y | x), in nats.

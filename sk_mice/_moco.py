@@ -2,6 +2,7 @@
 
 import numpy as np
 from sklearn.base import _fit_context
+from sklearn.utils.validation import check_is_fitted
 
 from ._base import ContrastiveEstimator, moco_options
 
@@ -172,34 +173,38 @@ class MoCo(ContrastiveEstimator):
     def _judge(self, run, task):
         return 0.0, None  # there is one run only
 
-    def transform(self, X):
+    def transform(self, X, out=None):
         """Embed samples with the teacher.
 
         Parameters
         ----------
-        X : array-like
+        X : array-like or torch.utils.data.Dataset
             Samples of the shape seen in `fit`.
+        out : ndarray of shape (N, D), float32, or path-like, default=None
+            Where to write the result, in pieces: an array, which may be a memory map,
+            or the path of a new .npy file.
 
         Returns
         -------
         ndarray of shape (N, D), float32
-            Unit vectors.
+            Unit vectors. `out`, or the memory map of its file.
 
         Raises
         ------
         NotFittedError
             Before `fit`.
-        ValueError, TypeError
+        ValueError, TypeError, OSError
             If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with.
+            or too large to compute with, or if the result cannot be written to `out`.
 
         Warns
         -----
         UserWarning
             If X is at another scale than in `fit`; see the user guide.
         """
-        (v,) = self._infer(X, "teacher")
-        return v[:, 0]
+        check_is_fitted(self)
+        columns = (self._n_features_out,)
+        return self._infer_into(out, X, "teacher", columns, then=lambda v: v[:, 0])
 
     def score(self, X, y=None):
         """Mean log p(y | x) of the samples: the negative InfoNCE loss on the queue.

@@ -28,7 +28,7 @@ IMPORTS = {
     "_mice": "torch _base _classification_em _constraints _engine",
     "_moco": "_base",
     "_base": "torch _check_input _checkpoint _constraints _device _engine _identity "
-    "_callbacks _freeze _progress_bar augmentation backbones",
+    "_callbacks _freeze _output _progress_bar augmentation backbones",
     "_classification_em": "_constraints _cosine_kmeans",
     "_spherical_kmeans": "_constraints _cosine_kmeans _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
@@ -44,6 +44,7 @@ IMPORTS = {
     "_freeze": "torch",
     "_identity": "torch _engine.arrays",
     "_pretrained": "torch torchvision safetensors",
+    "_output": "_engine.maps",
     "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
     "_spherical_kmeans augmentation backbones datasets._decoding features",
     "_progress_bar": "",
@@ -99,6 +100,7 @@ IMPORTS = {
     "_engine.geometry": "torch",
     "_engine.inference": "torch _engine.attention _engine.distributed _engine.model",
     "_engine.invariances": "torch _engine.data _engine.geometry",
+    "_engine.maps": "",
     "_engine.model": "torch _engine.objective",
     "_engine.nearest": "",
     "_engine.neighbors": "torch _engine.data _engine.distributed _engine.nearest",

@@ -59,19 +59,23 @@ class Inference:
         list of ndarray
             The quantities for all samples, in order; float32, except labels.
         """
-        model, moments = self.model, None
         group = Group() if group is None else group
+        own, n = group.rows(len(samples)), len(samples)
+        parts = [
+            [value.cpu() for value in known]
+            for known in self.batches(samples, views, *wanted, rows=own)
+        ]
+        found = [torch.cat(columns) for columns in zip(*parts, strict=True)]
+        return [group.gather(own, n, between_steps=True).numpy() for own in found]
+
+    def batches(self, samples, views, *wanted: str, rows=slice(None)):
+        """Yield quantities of all samples, or of some rows, batch by batch."""
+        model, moments = self.model, None
         long = len(samples) > model.embedding_dim  # the moments cost as much
         if "label" in wanted and long and not self._is_one_product:
             moments = queue_moments(model.queue)
-        parts = []
-        own = group.rows(len(samples))
-        for batch in samples.in_order(self.batch_size(views.out_shape), own):
-            known = self(views.plain(batch), *wanted, moments=moments)
-            parts.append([value.cpu() for value in known])
-        found = [torch.cat(columns) for columns in zip(*parts, strict=True)]
-        n = len(samples)
-        return [group.gather(own, n, between_steps=True).numpy() for own in found]
+        for batch in samples.in_order(self.batch_size(views.out_shape), rows):
+            yield self(views.plain(batch), *wanted, moments=moments)
 
     @property
     def _is_one_product(self) -> bool:

@@ -1,0 +1,104 @@
+"""`out` of predictions: same values as without it, and errors before the work."""
+
+import os
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from sk_mice import MiCEClustering, MoCo
+from sk_mice._engine import inference, maps
+
+METHODS = ["predict", "predict_proba", "transform"]
+
+
+@pytest.fixture(scope="module")
+def X():
+    return load_digits().images[:100]
+
+
+@pytest.fixture(scope="module")
+def mice(X):
+    options = {"init": np.arange(100) % 3, "max_epochs": 1, "lr": 1e-3}
+    return MiCEClustering(3, **options, random_state=0).fit(X)
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(inference, "LARGEST_BATCH", 32)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_array_is_filled_and_returned(mice, X, name, small_batches):
+    expected = getattr(mice, name)(X)
+    out = np.zeros_like(expected)
+    assert getattr(mice, name)(X, out=out) is out
+    assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_path_becomes_a_file(mice, X, name, tmp_path, small_batches):
+    path = tmp_path / "out.npy"
+    found = getattr(mice, name)(X, out=path)
+    assert isinstance(found, np.memmap)
+    assert np.array_equal(found, getattr(mice, name)(X))
+    assert np.array_equal(np.load(path), found)
+    assert os.listdir(tmp_path) == ["out.npy"]
+
+
+def test_moco_writes_too(X, tmp_path):
+    moco = MoCo(max_epochs=1, random_state=0).fit(X)
+    found = moco.transform(X, out=str(tmp_path / "out.npy"))
+    assert np.array_equal(found, moco.transform(X))
+
+
+def test_file_of_the_samples_may_be_replaced(mice, X, tmp_path):
+    path = tmp_path / "X.npy"
+    np.save(path, X)
+    mice.transform(np.load(path, mmap_mode="r"), out=path)
+    assert np.array_equal(np.load(path), mice.transform(X))
+
+
+read_only = np.empty(100, np.int64)
+read_only.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        (np.empty(99, np.int64), ValueError, r"`out` .* \(100,\) .* got \(99,\)"),
+        (np.empty(100), ValueError, "type int64; got .* float64"),
+        (read_only, ValueError, "`out` must be writeable"),
+        ([0] * 100, TypeError, "got list"),
+        ("out.txt", ValueError, '`out` must end in ".npy"; got'),
+        ("nowhere/out.npy", FileNotFoundError, "`out` must be in a folder"),
+    ],
+)
+def test_what_cannot_be_written_to_is_refused(mice, X, monkeypatch, out, error, words):
+    monkeypatch.setattr(mice, "_inference", None)  # it is not reached
+    with pytest.raises(error, match=words):
+        mice.predict(X, out=out)
+
+
+def test_failure_leaves_no_file(mice, X, tmp_path, monkeypatch):
+    def fails(*args):
+        yield from ()
+        raise MemoryError
+
+    monkeypatch.setattr(mice._inference, "batches", fails, raising=True)
+    with pytest.raises(MemoryError):
+        mice.predict(X, out=tmp_path / "out.npy")
+    assert not os.listdir(tmp_path)
+
+
+def test_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(maps.os, "posix_fallocate", full)
+    with (
+        pytest.raises(OSError, match=r"No space.*out\.npy"),
+        maps.new_map(tmp_path / "out.npy", (3,), "float32"),
+    ):
+        raise AssertionError
+    assert not os.listdir(tmp_path)
