@@ -88,12 +88,16 @@ class Task:
     def infer(self, inference: Inference, what: str) -> np.ndarray:
         """A quantity of the training samples (see `Inference`) that must be finite."""
         (value,) = inference.over(self.samples, self.views, what, group=self.group)
-        if not np.isfinite(value).all():
-            raise FloatingPointError(
-                "What the model infers is not finite. Try a lower `lr` or higher "
-                "temperatures."
-            )
+        _check_finite(value)
         return value
+
+    def inferred(self, inference: Inference, *what: str, rows=slice(None)):
+        """The same of some samples, batch by batch, as tensors on the device."""
+        n = inference.batch_size(self.views.out_shape)
+        for batch in self.samples.in_order(n, rows):
+            values = inference(self.views.plain(batch), *what)
+            _check_finite(*(value.cpu().numpy() for value in values))
+            yield values
 
 
 class ContrastiveEstimator(
@@ -615,6 +619,14 @@ class ContrastiveEstimator(
         if "_model" in state:
             with own_settings():
                 self._inference = Inference(self._model)
+
+
+def _check_finite(*values) -> None:
+    if not all(np.isfinite(value).all() for value in values):
+        raise FloatingPointError(
+            "What the model infers is not finite. Try a lower `lr` or higher "
+            "temperatures."
+        )
 
 
 def _is_same(value, was) -> bool:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from ._engine.arrays import as_array, chunks, extremes
 from ._engine.data import SampleFormat
+from ._engine.dataset import DatasetRows, from_dataset
 
 # Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12
@@ -34,7 +35,7 @@ def check_samples(estimator, X, least=2):
     Raises TypeError or ValueError if X is anything else. Whether its values are finite
     is left to `infer_format`, which has to read them anyway.
     """
-    return _checked(estimator, as_array(X), reset=True, least=least)
+    return _checked(estimator, as_array(from_dataset(X)), reset=True, least=least)
 
 
 def check_samples_like(estimator, X, fmt: SampleFormat):
@@ -51,7 +52,7 @@ def check_samples_like(estimator, X, fmt: SampleFormat):
 
 def check_shape_like(estimator, X, fmt: SampleFormat):
     """X as `check_samples_like` returns it; its values are not read."""
-    X = as_array(X)
+    X = as_array(from_dataset(X))
     shape = getattr(X, "shape", ())
     fits = _shapes_like(fmt)
     if len(shape) > 1 and shape[1:] not in fits:
@@ -81,6 +82,8 @@ def _shapes_like(fmt) -> set:
 
 
 def _checked(estimator, X, *, reset: bool, least=1):
+    if isinstance(X, DatasetRows):
+        return _checked_dataset(estimator, X, reset, least)
     options: dict = {
         "ensure_min_samples": least,
         "ensure_all_finite": False,  # `extremes` says which samples are not
@@ -93,6 +96,21 @@ def _checked(estimator, X, *, reset: bool, least=1):
     if reset:
         estimator.n_features_in_ = math.prod(X.shape[1:])
         vars(estimator).pop("feature_names_in_", None)  # of an earlier fit
+    return X
+
+
+def _checked_dataset(estimator, X, reset, least):
+    n_features = math.prod(X.shape[1:])
+    if len(X) < least:
+        raise ValueError(f"X must hold at least {least} samples; got {len(X)}.")
+    if reset:
+        estimator.n_features_in_ = n_features
+        vars(estimator).pop("feature_names_in_", None)
+    elif n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X must hold samples of {estimator.n_features_in_} values, as in `fit`; "
+            f"got {n_features}."
+        )
     return X
 
 

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from ._engine.arrays import chunks
+from ._engine.dataset import DatasetRows
 
 __all__ = ["facts", "identity"]
 
@@ -131,6 +132,8 @@ class _Digests:
     def _of_parts(self, value) -> bytes:
         if isinstance(value, np.ndarray) and value.dtype != object:
             return _of_array(value)
+        if isinstance(value, DatasetRows):
+            return _of_array(value)
         if isinstance(value, torch.Tensor) and value.layout == torch.strided:
             return _of_tensor(value)
         if isinstance(value, torch.device | torch.dtype | ModuleType):
@@ -191,9 +194,9 @@ def _joined(kind: str, text: str, *parts: bytes) -> bytes:
     return sha.digest()
 
 
-def _of_array(array: np.ndarray) -> bytes:
+def _of_array(array: np.ndarray | DatasetRows) -> bytes:
     sha = hashlib.sha256()
-    for some in chunks(np.atleast_1d(array)):
+    for some in chunks(array if array.ndim else array[None]):
         if some.dtype.kind == "f" and some.dtype.itemsize > 8:
             some = some.astype(np.float64)  # of 16 bytes, some have no meaning
         sha.update(np.ascontiguousarray(some).data)

@@ -32,6 +32,7 @@ from ._engine.views import OneRandomView
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
+LARGEST_PART = 2**25  # features that are clustered of an X larger than memory
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
@@ -442,7 +443,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         n_epochs = self._n_epochs()["moco"]
         if not isinstance(self.init, str) and run.state is None:
             # A clusterer that fails does so before training.
-            self._partition(run, task, task.infer(Inference(run.model), "features"))
+            inference = Inference(run.model)
+            if self._clusters_a_part(run, task):
+                features = self._features_of_part(run, task, inference)
+            else:
+                features = task.infer(inference, "features")
+            self._partition(run, task, features)
         try:
             if n_epochs:
                 self._run_stage(run, moco, task, n_epochs, "moco", fill_queue=True)
@@ -468,12 +474,58 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """
         task.bar.say("clustering of the features")
         inference = Inference(run.model)
+        if self._clusters_a_part(run, task):
+            self._start_at_part(run, task, inference)
+            return
         features = task.infer(inference, "features")
         run.labels = self._partition(run, task, features)
         self._start_at(run, task, inference, features)
 
+    def _clusters_a_part(self, run, task) -> bool:
+        return task.samples.is_large and hasattr(self._clusterer(run), "predict")
+
+    def _start_at_part(self, run, task, inference):
+        """The same for an X larger than memory: a part of the samples is clustered.
+
+        The others are assigned to its clusters, batch by batch.
+        """
+        features = self._features_of_part(run, task, inference)
+        fitted = self._clusterer(run)
+        labels, fitted = task.group.from_first(
+            lambda: (fitted.fit_predict(features), fitted)
+        )
+        labels = self._checked(labels, features)
+        size = self.n_clusters, run.model.embedding_dim
+        sums = torch.zeros(size, dtype=torch.float32, device=task.device)
+        n, found = len(task.samples), []
+        own = task.group.rows(n)
+        for f, v in task.inferred(inference, "features", "teacher", rows=own):
+            f = f.cpu().numpy()
+            found.append(torch.from_numpy(self._checked(fitted.predict(f), f)))
+            sums += objective.class_sums(v, found[-1].to(v.device), self.n_clusters)
+        task.group.sum(sums)
+        run.labels = task.group.gather(torch.cat(found), n, between_steps=True).numpy()
+        tensors = (torch.from_numpy(a).to(task.device) for a in (labels, features))
+        run.model.set_partition(*tensors, sums)
+
+    def _features_of_part(self, run, task, inference) -> np.ndarray:
+        n = LARGEST_PART // run.model.student.experts.in_features
+        generator = torch.Generator().manual_seed(spawn_seed(run.seed, "part"))
+        rows = torch.randperm(len(task.samples), generator=generator)[:n].sort().values
+        parts = task.inferred(inference, "features", rows=rows)
+        return torch.cat([features.cpu() for (features,) in parts]).numpy()
+
     def _partition(self, run, task, features) -> np.ndarray:
         """Labels of samples with these features, from the clusterer."""
+        clusterer = self._clusterer(run)
+        labels = task.group.from_first(lambda: clusterer.fit_predict(features))
+        return self._checked(labels, features)
+
+    def _checked(self, labels, features) -> np.ndarray:
+        return self._checked_labels(labels, len(features), "The labels of `init`")
+
+    def _clusterer(self, run):
+        """The clusterer of features, with what it has to know."""
         seed = spawn_seed(run.seed, "partition", run.stage)
         by_default = isinstance(self.init, str)
         clusterer = ClassificationEM() if by_default else clone(self.init)
@@ -482,9 +534,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         if "n_clusters" in clusterer.get_params():
             del known["n_components"]
         names = known.keys() & clusterer.get_params().keys()
-        clusterer.set_params(**{name: known[name] for name in names})
-        labels = task.group.from_first(lambda: clusterer.fit_predict(features))
-        return self._checked_labels(labels, len(features), "The labels of `init`")
+        return clusterer.set_params(**{name: known[name] for name in names})
 
     @torch.no_grad()
     def _settle(self, run, task):

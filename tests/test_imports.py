@@ -36,13 +36,13 @@ IMPORTS = {
     "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints _pretrained",
     "_callbacks": "skorch _progress_bar",
-    "_check_input": "_engine.arrays _engine.data",
+    "_check_input": "_engine.arrays _engine.data _engine.dataset",
     "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage",
     "_constraints": "",
     "_cosine_kmeans": "_engine.arrays",
     "_device": "torch _engine.data",
     "_freeze": "torch",
-    "_identity": "torch _engine.arrays",
+    "_identity": "torch _engine.arrays _engine.dataset",
     "_pretrained": "torch torchvision safetensors",
     "_output": "_engine.maps",
     "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
@@ -51,8 +51,9 @@ IMPORTS = {
     "_show_versions": "torch _device",
     "_interruption": "",
     # beside them
-    "datasets": "torchvision _progress_bar datasets._decoding",
+    "datasets": "torchvision _progress_bar datasets._decoding datasets._file",
     "datasets._decoding": "",
+    "datasets._file": "_engine.maps",
     "features": "torch _check_input _constraints _device _engine.ambient _engine.data "
     "_engine.storage _pretrained _progress_bar datasets._decoding",
     # what people look at
@@ -105,7 +106,9 @@ IMPORTS = {
     "_engine.nearest": "",
     "_engine.neighbors": "torch _engine.data _engine.distributed _engine.nearest",
     "_engine.objective": "torch _engine.attention",
-    "_engine.data": "torch _engine.arrays",
+    "_engine.data": "torch _engine.arrays _engine.maps _engine.order",
+    "_engine.dataset": "_engine.arrays",
+    "_engine.order": "torch",
     "_engine.storage": "torch safetensors",
     "_engine.trainer": "torch skorch _engine.ambient _engine.objective _engine.data "
     "_engine.distributed",

@@ -168,7 +168,7 @@ def make_trainer(
             lr=0.1,
             n_epochs=2,
             batch_size=B,
-            neighbors=Neighbors(samples, table) if neighbors else None,
+            neighbors=Neighbors(table) if neighbors else None,
             held_labels=torch.zeros(N, dtype=torch.long) if held else None,
             held_epochs=int(held),
             autocast_dtype=None if precision == torch.float32 else precision,

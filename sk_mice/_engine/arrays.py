@@ -118,9 +118,9 @@ def _from_tensor(tensor, name):
 # ------------------------------------------------------------------- values of arrays
 
 
-def chunks(X):
+def chunks(X, n_values=_CHUNK_VALUES):
     """Parts of X, sample by sample, that are small enough to be copied."""
-    rows = max(1, _CHUNK_VALUES // max(1, int(np.prod(X.shape[1:]))))
+    rows = max(1, n_values // max(1, int(np.prod(X.shape[1:]))))
     for start in range(0, len(X), rows):
         yield np.asarray(X[start : start + rows])
 

@@ -1,6 +1,8 @@
 """X as it is stored: layout, range of values, statistics, batches."""
 
 import math
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 
@@ -10,6 +12,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from .arrays import chunks, extremes
+from .maps import mapped_file, will_need
+from .order import blocks_of, windows
 
 __all__ = [
     "SampleFormat",
@@ -22,6 +26,10 @@ __all__ = [
 CHANNELS = (1, 3, 4)
 RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
 LARGEST = 1e140
+# Bytes that are read from a file in one go, and among which its rows are shuffled.
+BLOCK, WINDOW = 2**20, 2**30
+FEW_VALUES = 2**20  # of which the statistics of a large X are sums at a time
+BATCHES_AHEAD = 2  # that a thread gathers for a GPU
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,12 @@ class SampleFormat:
         # Eight bits are exact in float32; other values may be of any size.
         values = values.float() if values.dtype == torch.uint8 else values.double()
         return ((values - self.low) / (self.high - self.low)).float()
+
+
+def is_large(X) -> bool:
+    """Whether X may be larger than memory: what grows with it has to be small."""
+    stored = mapped_file(X) is not None or not isinstance(X, np.ndarray)
+    return stored and X.nbytes > WINDOW
 
 
 def infer_format(X, image_shape=None) -> SampleFormat:
@@ -194,12 +208,13 @@ def _value_range(dtype, minimum, maximum):
 
 def _statistics(X, fmt):
     """Mean and standard deviation per channel of [0, 1] images, or per feature."""
+    pieces = chunks(X, FEW_VALUES) if is_large(X) else chunks(X)
     if fmt.is_image:
         axes = (0, 2, 3)
-        parts = (fmt.as_batch(_tensor(part)).double().numpy() for part in chunks(X))
+        parts = (fmt.as_batch(_tensor(part)).double().numpy() for part in pieces)
     else:
         axes = (0,)
-        parts = (part.astype(np.float64) for part in chunks(X))
+        parts = (part.astype(np.float64) for part in pieces)
     count, mean, squares = 0, 0.0, 0.0
     for part in parts:  # merged as in Chan, Golub and LeVeque (1983): no cancellation
         n = part.size // part.shape[1]
@@ -232,11 +247,11 @@ class Samples(Dataset):
     On a CPU, and if X is larger than half of the free memory of a GPU, X stays where it
     is (also on disk, as a memory map), and each batch is gathered from it. Otherwise X
     moves to the device once, images of 8 bits as they are, and all else as batches need
-    it.
+    it. An X in a file of more than 1 GiB is shuffled in windows of that size.
 
     Parameters
     ----------
-    X : ndarray
+    X : ndarray or DatasetRows
     fmt : SampleFormat
     device : torch.device
 
@@ -268,7 +283,7 @@ class Samples(Dataset):
 
     def _moved(self) -> Tensor:
         if self._has_eight_bits:
-            return _tensor(np.asarray(self.X)).to(self.device)
+            return _tensor(self.X[:]).to(self.device)
         size = (len(self), *self.format.shape)
         resident = torch.empty(size, dtype=torch.float32, device=self.device)
         start = 0
@@ -284,19 +299,40 @@ class Samples(Dataset):
     def __getitem__(self, indices: Tensor) -> Tensor:
         """Samples (B, C, H, W) in [0, 1] or standardised (B, F), on the device."""
         if self.resident is None:
-            # The gather makes a fresh array, so a read-only X is never shared.
-            values = _tensor(self.X[indices.numpy()]).to(self.device)
-        else:
-            values = self.resident[indices]
-            if not self._has_eight_bits:
-                return values
-        return self.format.as_batch(values)
+            return self._moved_batch(self._gathered(indices))
+        values = self.resident[indices]
+        return self.format.as_batch(values) if self._has_eight_bits else values
 
-    def in_order(self, batch_size: int, rows: slice = slice(None)):
+    def _gathered(self, indices: Tensor) -> Tensor:
+        """Stored values that are not resident, in memory a GPU can read from."""
+        # The gather makes a fresh array, so a read-only X is never shared.
+        values = _tensor(self.X[indices.numpy()])
+        return values.pin_memory() if self.device.type == "cuda" else values
+
+    def _moved_batch(self, values: Tensor) -> Tensor:
+        return self.format.as_batch(values.to(self.device, non_blocking=True))
+
+    def read(self, batches):
+        """Yield the samples of each batch of indices.
+
+        What is not resident on a GPU is gathered ahead by a thread.
+        """
+        if self.resident is not None or self.device.type == "cpu":
+            yield from map(self.__getitem__, batches)
+            return
+        ahead: deque = deque()
+        with ThreadPoolExecutor(1) as reader:
+            for indices in batches:
+                ahead.append(reader.submit(self._gathered, indices))
+                if len(ahead) > BATCHES_AHEAD:
+                    yield self._moved_batch(ahead.popleft().result())
+            while ahead:
+                yield self._moved_batch(ahead.popleft().result())
+
+    def in_order(self, batch_size: int, rows=slice(None)):
         """All samples, or those of some rows, batch by batch, in the order of X."""
-        numbers = torch.arange(len(self), device=self.place)[rows]
-        for indices in numbers.split(batch_size):
-            yield self[indices]
+        order = torch.arange(len(self), device=self.place)[rows]
+        yield from self.read(order.split(batch_size))
 
     def shuffled(self, batch_size: int, generator: torch.Generator):
         """One epoch: every sample once, as pairs of batch and indices."""
@@ -305,9 +341,32 @@ class Samples(Dataset):
 
     def shuffled_indices(self, batch_size: int, generator: torch.Generator):
         """The batches of one epoch as the indices of their samples, where X is."""
+        n = batches_per_epoch(len(self), batch_size)
+        large = self.resident is None and self.is_large
+        if large and mapped_file(self.X) is not None:
+            return self._shuffled_in_windows(n, generator)
         order = torch.randperm(len(self), generator=generator)
         order = to_device(order, self.place)  # once, as each time takes as long
-        return order.tensor_split(batches_per_epoch(len(self), batch_size))
+        return order.tensor_split(n)
+
+    @property
+    def is_large(self) -> bool:
+        return is_large(self.X)
+
+    def _shuffled_in_windows(self, n_batches: int, generator):
+        """Yield batches; the system reads one window ahead."""
+        n_bytes = self.X.nbytes / len(self)
+        sizes = (max(1, round(size / n_bytes)) for size in (BLOCK, WINDOW))
+        parts = windows(len(self), *sizes, generator)
+        done, ahead, needed = 0, list(parts), 0
+        for batch in torch.cat(parts).tensor_split(n_batches):
+            # Not before the second batch, as some take but one.
+            while done and ahead and done + len(parts[0]) > needed:
+                for start, stop in blocks_of(ahead[0]):
+                    will_need(self.X, start, stop)
+                needed += len(ahead.pop(0))
+            yield batch
+            done += len(batch)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -53,6 +53,7 @@ def create(path, shape, dtype) -> np.memmap:
             try:
                 os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
             except OSError as error:
+                os.unlink(path)
                 raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     return X
 

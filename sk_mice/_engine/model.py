@@ -354,9 +354,10 @@ def _ridge(x: Tensor, y: Tensor, penalty: float = 1e-2) -> tuple[Tensor, Tensor]
 
     The penalty is relative to the mean variance of the features.
     """
-    x, y = x.double(), y.double()
-    x_mean, y_mean = x.mean(dim=0), y.mean(dim=0)
-    centred = x - x_mean
+    centred, y = x.double(), y.double()
+    x_mean, y_mean = centred.mean(dim=0), y.mean(dim=0)
+    # In place, if this is a copy, as it is large.
+    centred = centred - x_mean if centred is x else centred.sub_(x_mean)
     covariance = centred.T @ centred / len(x)
     ridge = penalty * covariance.diagonal().mean() + 1e-12
     covariance.diagonal().add_(ridge)

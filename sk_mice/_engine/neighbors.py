@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 from torch import Tensor
 
@@ -21,22 +22,22 @@ from .nearest import nearest_neighbors
 __all__ = ["Neighbors", "comparable_rows", "find_neighbors", "mutual_neighbors"]
 
 _BATCH = 1024  # samples read at a time
+# Of X that may be larger than memory, and the samples from which they are computed.
+N_COMPONENTS, N_OF_COMPONENTS = 64, 2000
 
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Samples, and for each the samples that can replace it.
+    """For each sample the samples that can replace it.
 
     Parameters
     ----------
-    samples : Samples
     table : int64 Tensor of shape (N, M)
         Indices of samples, where the samples are.
     recall : float
         Share of the nearest neighbours that the search found.
     """
 
-    samples: Samples
     table: Tensor
     recall: float = 1.0
 
@@ -47,7 +48,7 @@ class Neighbors:
         generator: torch.Generator,
         rows: slice = slice(None),
     ) -> Tensor:
-        """Draw a replacement for each view.
+        """Draw a replacement for each view, as the index of its sample.
 
         Parameters
         ----------
@@ -61,13 +62,13 @@ class Neighbors:
 
         Returns
         -------
-        Tensor of shape (n_views * B, ...)
-            As `Samples` delivers them, view by view.
+        int64 Tensor of shape (n_views * B,)
+            View by view, where the samples are.
         """
         size = (n_views, len(indices))
         columns = torch.randint(self.table.shape[1], size, generator=generator)
         columns = to_device(columns[:, rows], self.table.device)
-        return self.samples[self.table[indices[rows], columns].flatten()]
+        return self.table[indices[rows], columns].flatten()
 
 
 def find_neighbors(
@@ -97,11 +98,16 @@ def find_neighbors(
         return mutual_neighbors(comparable_rows(samples), n_neighbors, seed)
 
     table, recall = (group or Group()).from_first(find)
-    return Neighbors(samples, torch.from_numpy(table).to(samples.place), recall)
+    return Neighbors(torch.from_numpy(table).to(samples.place), recall)
 
 
 def comparable_rows(samples: Samples) -> np.ndarray:
-    """Unit rows (N, F) of the samples' centred values, at the scale of X."""
+    """Unit rows (N, F) of the samples' centred values, at the scale of X.
+
+    If X may be larger than memory, they are of 64 principal components.
+    """
+    if samples.is_large and math.prod(samples.format.shape) > N_COMPONENTS:
+        return _principal_rows(samples)
     rows = np.empty((len(samples), math.prod(samples.format.shape)), np.float32)
     batches = samples.in_order(_BATCH)
     for start, batch in zip(range(0, len(rows), _BATCH), batches, strict=True):
@@ -112,6 +118,24 @@ def comparable_rows(samples: Samples) -> np.ndarray:
         std = np.asarray(samples.format.std)
         rows *= (std / std.max()).astype(rows.dtype)
     return normalize(rows, copy=False)
+
+
+def _principal_rows(samples: Samples) -> np.ndarray:
+    generator = torch.Generator().manual_seed(0)
+    some = torch.randperm(len(samples), generator=generator)[:N_OF_COMPONENTS].sort()
+    scale = None if samples.format.is_image else np.asarray(samples.format.std)
+
+    def values(rows):
+        for batch in samples.in_order(_BATCH, rows):
+            found = batch.flatten(1).cpu().numpy()
+            yield found if scale is None else found * (scale / scale.max())
+
+    known = np.concatenate([*values(some.values)]).astype(np.float32)
+    pca = PCA(N_COMPONENTS, svd_solver="randomized", random_state=0, copy=False)
+    pca.fit(known)
+    del known
+    parts = [pca.transform(part) for part in values(slice(None))]
+    return normalize(np.concatenate(parts).astype(np.float32), copy=False)
 
 
 def mutual_neighbors(

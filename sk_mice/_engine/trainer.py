@@ -4,7 +4,7 @@ import inspect
 import math
 import time
 from contextlib import contextmanager, nullcontext
-from itertools import chain
+from itertools import chain, tee
 from typing import NamedTuple
 
 import torch
@@ -589,16 +589,21 @@ class _Epochs:
         self.n_views = n_views
 
     def __iter__(self):
-        for indices in self.samples.shuffled_indices(self.batch_size, self.generator):
+        batches = self.samples.shuffled_indices(self.batch_size, self.generator)
+        batches, read = tee(batches)
+        read = self.samples.read(map(self._read, read))
+        for x, indices in zip(read, batches, strict=True):
             own = self.group.rows(len(indices))
-            read = slice(None) if self.views.mixes else own
-            if self.neighbors is None:
-                x = self.samples[indices[read]]
-            else:
-                drawn = indices, self.n_views, self.generator
-                x = self.neighbors.draw(*drawn, read)
             part = self._part(own, len(indices))
             yield Batch(x, to_device(indices[own], self.samples.device), part)
+
+    def _read(self, indices: Tensor) -> Tensor:
+        """The samples from which this process makes the views of a batch."""
+        own = self.group.rows(len(indices))
+        read = slice(None) if self.views.mixes else own
+        if self.neighbors is None:
+            return indices[read]
+        return self.neighbors.draw(indices, self.n_views, self.generator, read)
 
     def _part(self, own: slice, n: int) -> Part | None:
         if self.group.size == 1:

@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from .._progress_bar import tqdm
 from ._decoding import LONGEST_SIDE, Decoder
+from ._file import decode_to_file
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
@@ -51,6 +52,7 @@ FASHION_MNIST_CLASSES = (
         "background": [str],
         "white": [Interval(Integral, 1, None, closed="left")],
         "on_error": [StrOptions({"raise", "warn"})],
+        "out": [str, os.PathLike, None],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     },
@@ -65,6 +67,7 @@ def load_image_folder(
     background="white",
     white=WHITE_OF_16_BITS,
     on_error="raise",
+    out=None,
     n_jobs=-1,
     verbose=0,
 ):
@@ -103,6 +106,11 @@ def load_image_folder(
         Whether files that are no images, or cannot be read as a whole, raise an error
         or are left out with one warning that lists them. Both come after all files have
         been tried.
+    out : str or path-like, default=None
+        A .npy file for the images, which then need not fit into memory. The same call
+        goes on where it was interrupted, and returns at once if the file is complete
+        and no image was changed. What it knows of the images is in a second file, whose
+        name ends in ".files".
     n_jobs : int, default=-1
         Number of threads, as in joblib; -1 uses all cores.
     verbose : int, default=0
@@ -111,7 +119,7 @@ def load_image_folder(
     Returns
     -------
     X : ndarray of shape (N, H, W, 3), or (N, H, W) if `grey`, uint8
-        In the order of `files`.
+        In the order of `files`. With `out`, a read-only memory map.
     y : ndarray of shape (N,), int64
         The class of each image: the index in `names` of the subfolder of `path` in
         which it is, at any depth; -1 for images in `path` itself.
@@ -128,6 +136,8 @@ def load_image_folder(
     ValueError
         If a parameter is invalid, if there is no image, or, with ``on_error="raise"``,
         if a file cannot be read.
+    OSError
+        If `out` cannot be written, for example as the disk has no room for all images.
 
     Warns
     -----
@@ -153,18 +163,28 @@ def load_image_folder(
     decoder = Decoder(image_size, grey, resize, background, white)
     root = os.fspath(path)
     found, problems = find_files(root)
-    X = decoder.empty(len(found))
 
-    def load(row):
-        return decoder.into(X[row], os.path.join(root, *found[row]))
+    def decode(X, rows):
+        """Fill rows of X; yields for each why that is impossible, or None."""
 
-    # Threads can write into one X, and Pillow decodes without the GIL.
-    tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
-        delayed(load)(row) for row in range(len(found))
-    )
-    reasons = list(
-        tqdm(tasks, "reading images", len(found), unit="", disable=not verbose)
-    )
+        def load(row):
+            return decoder.into(X[row], os.path.join(root, *found[row]))
+
+        # Threads can write into one X, and Pillow decodes without the GIL.
+        tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
+            delayed(load)(row) for row in rows
+        )
+        bar = {"initial": len(found) - len(rows), "disable": not verbose}
+        yield from tqdm(tasks, "reading images", len(found), unit="", **bar)
+
+    if out is None or not found:
+        X = decoder.empty(len(found))
+        reasons = list(decode(X, range(len(found))))
+    else:
+        leave_out = on_error == "warn"
+        X, reasons = decode_to_file(
+            out, decoder, root, found, decode, leave_out=leave_out
+        )
 
     good = [row for row, reason in enumerate(reasons) if reason is None]
     tried = zip(found, reasons, strict=True)
@@ -176,7 +196,7 @@ def load_image_folder(
     names = sorted({parts[0] for parts in files if len(parts) > 1})
     number = {name: k for k, name in enumerate(names)}
     y = np.array([number.get(parts[0], -1) for parts in files], dtype=np.int64)
-    X = X if len(good) == len(X) else X[good]
+    X = X if len(good) == len(X) else X[good]  # a file has only the good ones
     return X, y, names, np.array(["/".join(parts) for parts in files], dtype=object)
 
 

@@ -63,16 +63,31 @@ class Decoder:
         self.white = white
         self.smooth = smooth
 
+    def shape(self, n_images):
+        """The shape of X."""
+        width, height = self.size
+        return (n_images, height, width, *(() if self.mode == "L" else (3,)))
+
     def empty(self, n_images):
         """An array for the images, if this machine has the memory."""
-        width, height = self.size
-        shape = (n_images, height, width, *(() if self.mode == "L" else (3,)))
+        shape = self.shape(n_images)
         if math.prod(shape) > _physical_memory():
             raise ValueError(
-                f"`image_size`={(height, width)} and {n_images:,} files need "
-                f"{math.prod(shape):,} bytes, more than this machine has."
+                f"`image_size`={shape[1:3]} and {n_images:,} files need "
+                f"{math.prod(shape):,} bytes, more than this machine has. With `out`, "
+                "the images are in a file."
             )
         return np.empty(shape, np.uint8)
+
+    def settings(self):
+        """What decides the values of X, beside the files."""
+        return {
+            "size": list(self.size),
+            "mode": self.mode,
+            "crop": self.crop,
+            "background": list(self.background),
+            "white": int(self.white),
+        }
 
     def into(self, row, path):
         """Decode a file into a row; returns why that is impossible, or None."""

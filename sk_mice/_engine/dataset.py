@@ -1,0 +1,76 @@
+"""A dataset of torch as an array of samples that is read in pieces."""
+
+import math
+import sys
+from numbers import Integral
+
+import numpy as np
+
+from .arrays import plain_array
+
+__all__ = ["DatasetRows", "from_dataset"]
+
+
+def from_dataset(X):
+    """A `torch.utils.data.Dataset` as `DatasetRows`; anything else as it is."""
+    module = sys.modules.get("torch.utils.data")
+    if module is None or not isinstance(X, module.Dataset):
+        return X
+    if isinstance(X, module.IterableDataset) or not hasattr(X, "__len__"):
+        raise TypeError(
+            "X must be a dataset with a length and samples by index; got "
+            f"{type(X).__name__}."
+        )
+    return DatasetRows(X)
+
+
+class DatasetRows:
+    """The samples of a dataset, as rows of an array that is not in memory.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+        ``dataset[i]`` is an array, a tensor or an image, or a tuple that begins with
+        one. All have the shape and the type of the first.
+    """
+
+    def __init__(self, dataset):
+        if not len(dataset):
+            raise ValueError("X must hold samples; got a dataset of length 0.")
+        self.dataset = dataset
+        first = self._item(0)
+        if not first.ndim or first.dtype.kind not in "buif":
+            raise ValueError(
+                "X must hold images or vectors of numbers; got "
+                f"{first.dtype} of shape {first.shape} in sample 0."
+            )
+        self.shape, self.dtype = (len(dataset), *first.shape), first.dtype
+        self.ndim, self.size = len(self.shape), math.prod(self.shape)
+        self.nbytes = self.size * self.dtype.itemsize
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, rows) -> np.ndarray:
+        if isinstance(rows, Integral):
+            return self[[int(rows)]][0]
+        indices = np.arange(len(self))[rows]
+        values = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        for row, i in zip(values, indices.tolist(), strict=True):
+            item = self._item(i)
+            if (item.shape, item.dtype) != (row.shape, row.dtype):
+                raise ValueError(
+                    "X must hold samples of one shape and type; got "
+                    f"{row.shape} and {row.dtype} in sample 0, {item.shape} and "
+                    f"{item.dtype} in sample {i}."
+                )
+            row[...] = item
+        return values
+
+    def _item(self, i: int) -> np.ndarray:
+        item = self.dataset[i]
+        if isinstance(item, list | tuple):
+            if not len(item):
+                raise ValueError(f"Sample {i} of X must begin with its values; got ().")
+            item = item[0]
+        return np.asarray(plain_array(item, f"Sample {i} of X"))

@@ -1,0 +1,49 @@
+"""The order of an epoch for X in a file: random, and kind to disks.
+
+Rows that lie beside one another form blocks. Blocks in a random order fill a window
+after the other, and the rows of a window are shuffled. So a disk reads whole blocks,
+and each of them once.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = ["blocks_of", "windows"]
+
+
+def windows(n: int, block: int, window: int, generator: torch.Generator):
+    """The windows of one epoch, as the indices of their rows in the order of training.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    block, window : int
+        Rows of a block and of a window.
+    generator : torch.Generator
+
+    Returns
+    -------
+    tuple of int64 Tensor
+        Every row once.
+    """
+    # Blocks begin elsewhere in each epoch, so that none of their rows stay together.
+    shift = int(torch.randint(block, (), generator=generator))
+    starts = torch.randperm(-(-(n + shift) // block), generator=generator) * block
+    rows = (starts[:, None] - shift + torch.arange(block)).flatten()
+    rows = rows[(rows >= 0) & (rows < n)]
+    return tuple(
+        part[torch.randperm(len(part), generator=generator)]
+        for part in rows.split(window)
+    )
+
+
+def blocks_of(rows: Tensor) -> list[tuple[int, int]]:
+    """Where the runs of adjacent rows begin and end, in ascending order."""
+    rows = rows.sort().values
+    ends = (rows.diff() > 1).nonzero().flatten().tolist()
+    firsts, lasts = [0, *(end + 1 for end in ends)], [*ends, len(rows) - 1]
+    return [
+        (int(rows[first]), int(rows[last]) + 1)
+        for first, last in zip(firsts, lasts, strict=True)
+    ]

@@ -1,0 +1,147 @@
+"""A folder of images as one .npy file, which goes on where it was interrupted.
+
+While images are decoded, their values are in `images.npy.part`. `images.npy.files` says
+which files they are of, by size and time of change, and stays beside the result, so
+that the same call finds that there is nothing to do.
+"""
+
+import hashlib
+import json
+import os
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+import numpy as np
+
+from .._engine.maps import check_path, create, new_map
+
+__all__ = ["decode_to_file"]
+
+ROWS_OF_ENTRY = 512  # decoded between two entries of the journal
+
+
+def decode_to_file(out, decoder, root, found, decode, *, leave_out):
+    """Decode files into the rows of a .npy file.
+
+    Parameters
+    ----------
+    out : path-like
+    decoder : Decoder
+    root : str
+    found : list of tuple
+        The files, as parts of their paths below `root`.
+    decode : callable
+        ``decode(X, rows)`` fills rows of X and yields why that was impossible, or None,
+        for each of them.
+    leave_out : bool
+        Whether to do without files that cannot be read. If not, there is no result, but
+        the others need not be decoded again.
+
+    Returns
+    -------
+    X : memmap or None
+        Read-only; without the rows that could not be filled.
+    reasons : list of str or None
+        For each file.
+    """
+    out = check_path(out, "`out`")
+    part, journal = (out.with_name(out.name + end) for end in (".part", ".files"))
+    stamps = [_stamp(os.path.join(root, *parts)) for parts in found]
+    names = hashlib.sha256(repr(found).encode("utf-8", "surrogatepass")).hexdigest()
+    header = {"files": names, **decoder.settings()}
+    with _locked(journal) as file:
+        known, done = _read(file, header, stamps)
+        if done != _stamp(out) or len(known) < len(found):
+            _decode_rest(file, header, part, decoder, stamps, known, decode)
+            good = [row for row in range(len(found)) if known[row] is None]
+            if not good or (len(good) < len(found) and not leave_out):
+                return None, [known[row] for row in range(len(found))]
+            _finish(part, out, good, len(found))
+            _write(file, {"done": _stamp(out)})
+    return np.load(out, mmap_mode="r"), [known[row] for row in range(len(found))]
+
+
+def _stamp(path):
+    """What changes if a file does; None if there is none."""
+    with suppress(OSError):
+        status = os.stat(path)
+        return [status.st_size, status.st_mtime_ns]
+    return None
+
+
+@contextmanager
+def _locked(path):
+    """The open journal; another process that writes the same file is waited for."""
+    with open(path, "a+", encoding="utf-8") as file:
+        with suppress(ImportError):  # no POSIX
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def _read(file, header, stamps):
+    """Rows that are decoded, each with its reason or None; the stamp of the result."""
+    file.seek(0)
+    known, done = {}, False
+    try:
+        if json.loads(file.readline()) != header:
+            return {}, False
+        for line in file:
+            entry = json.loads(line)
+            done = entry.get("done", False)
+            for row, stamp, reason in entry.get("rows", ()):
+                if stamps[row] == stamp:
+                    known[row] = reason
+    except ValueError:  # empty, or cut off as the machine stopped
+        pass
+    return known, done
+
+
+def _write(file, entry):
+    file.write(json.dumps(entry) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _decode_rest(file, header, part, decoder, stamps, known, decode):
+    """Decode what is not known, and what could not be decoded."""
+    shape = decoder.shape(len(stamps))
+    try:
+        X = np.load(part, mmap_mode="r+")
+        whole = X.shape == shape and X.dtype == np.uint8
+    except (OSError, ValueError):
+        whole = False
+    if not whole:
+        known.clear()
+        X = create(part, shape, np.uint8)
+    for row in [row for row, reason in known.items() if reason is not None]:
+        del known[row]
+    file.truncate(0)
+    _write(file, header)
+    _note(file, stamps, known)
+    rest = [row for row in range(len(stamps)) if row not in known]
+    reasons = decode(X, rest)
+    for start in range(0, len(rest), ROWS_OF_ENTRY):
+        rows = rest[start : start + ROWS_OF_ENTRY]
+        found = dict(zip(rows, islice(reasons, len(rows)), strict=True))
+        X.flush()
+        _note(file, stamps, found)
+        known |= found
+
+
+def _note(file, stamps, known):
+    rows = [(row, stamps[row], reason) for row, reason in known.items()]
+    _write(file, {"rows": rows})
+
+
+def _finish(part, out, good, n):
+    """Name the result, without the rows that could not be filled."""
+    if len(good) == n:
+        os.replace(part, out)
+        return
+    X = np.load(part, mmap_mode="r")
+    with new_map(out, (len(good), *X.shape[1:]), X.dtype) as whole:
+        for row, kept in zip(whole, good, strict=True):
+            row[...] = X[kept]
+    part.unlink()

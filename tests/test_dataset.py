@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from sk_mice import MiCEClustering, MoCo
+from sk_mice._engine.dataset import DatasetRows, from_dataset
+
+
+class Items(Dataset):
+    """A dataset of what is in a list."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+X = np.random.default_rng(0).random((40, 8, 8), np.float32)
+OPTIONS = {"max_epochs": 1, "batch_size": 16, "lr": 1e-3, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def mice():
+    return MiCEClustering(2, init=np.arange(40) % 2, **OPTIONS).fit(X)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        list(X),
+        list(torch.from_numpy(X)),
+        [(x, 3) for x in X],
+        [[torch.from_numpy(x), "label"] for x in X],
+        X,
+    ],
+    ids=["arrays", "tensors", "tuples", "lists", "one array"],
+)
+def test_rows_are_the_samples(items):
+    rows = DatasetRows(Items(items))
+    assert (rows.shape, rows.dtype, rows.ndim) == (X.shape, X.dtype, 3)
+    assert (rows.size, rows.nbytes, len(rows)) == (X.size, X.nbytes, 40)
+    for some in (slice(3, 9), np.array([5, 0, 39]), [1], 7, slice(None)):
+        assert np.array_equal(rows[some], X[some])
+
+
+def test_images_of_pillow_are_samples():
+    images = [Image.new("RGB", (5, 4), colour) for colour in ("red", "blue")]
+    rows = DatasetRows(Items(images))
+    assert rows.shape == (2, 4, 5, 3)
+    assert rows[0][0, 0].tolist() == [255, 0, 0]
+
+
+def test_fit_is_that_of_the_array(mice):
+    dataset = TensorDataset(torch.from_numpy(X), torch.arange(40))
+    other = MiCEClustering(2, init=np.arange(40) % 2, **OPTIONS).fit(dataset)
+    assert other.n_features_in_ == 64
+    for name in ("predict", "predict_proba", "transform", "score_samples"):
+        expected = getattr(mice, name)(X)
+        assert np.array_equal(getattr(mice, name)(dataset), expected)
+        assert np.array_equal(getattr(other, name)(X), expected)
+
+
+def test_moco_and_vectors():
+    rows = X.reshape(40, 64)
+    moco = MoCo(**OPTIONS).fit(Items(rows))
+    assert np.array_equal(moco.transform(Items(rows)), moco.transform(rows))
+    with pytest.raises(ValueError, match=r"samples of 64 values.*got 63"):
+        moco.transform(Items(rows[:, 1:]))
+
+
+def test_checkpoint_tells_datasets_apart_by_their_values(tmp_path):
+    moco = MoCo(checkpoint=tmp_path, **OPTIONS)
+    n_files = []
+    for values in (X, X + 1, X.copy()):
+        moco.fit(Items(values))
+        n_files.append(len(list(tmp_path.iterdir())))
+    assert n_files[0] < n_files[1] == n_files[2]
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([X[0], X[1], X[2, :4]], r"\(8, 8\) and float32 in sample 0, \(4, 8\)"),
+        ([X[0], X[1], X[2, :4]], r"in sample 2\."),
+        ([X[0], X[1].astype(float)], "float64 in sample 1"),
+        ([(), X[1]], "Sample 0 of X must begin with its values"),
+        ([3.0, 4.0], r"of shape \(\) in sample 0"),
+        ([np.array(["a"])] * 3, "images or vectors of numbers"),
+        ([X[0]], "at least 2 samples; got 1"),
+        ([], "length 0"),
+        ([X[0], np.full((8, 8), np.nan, np.float32)], "NaN in sample 1"),
+    ],
+)
+def test_other_samples_are_refused_by_their_index(items, words):
+    with pytest.raises(ValueError, match=words):
+        MoCo(max_epochs=1).fit(Items(items))
+
+
+def test_a_stream_has_no_samples_by_index():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(X)
+
+    with pytest.raises(TypeError, match="by index; got Stream"):
+        MoCo(max_epochs=1).fit(Stream())
+
+
+def test_other_shapes_are_refused_at_prediction(mice):
+    with pytest.raises(ValueError, match=r"samples of shape \(8, 8\).*got \(6, 6\)"):
+        mice.predict(Items(X[:, :6, :6]))
+
+
+def test_arrays_are_no_datasets():
+    assert from_dataset(X) is X

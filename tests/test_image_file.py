@@ -1,0 +1,211 @@
+"""`load_image_folder(..., out=...)`: images in a file, decoded once."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sk_mice._engine import maps
+from sk_mice.datasets import _decoding, _file, load_image_folder
+
+N = 7
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(_file, "ROWS_OF_ENTRY", 2)
+    folder = tmp_path / "photos"
+    for i in range(N):
+        write(folder / f"{'ab'[i % 2]}/{i}.png")
+    return folder
+
+
+def write(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = RNG.integers(0, 256, (9, 9, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """The names of the files that are decoded, one after the other."""
+    names, into = [], _decoding.Decoder.into
+
+    def watched(self, row, path):
+        names.append(os.path.basename(path))
+        return into(self, row, path)
+
+    monkeypatch.setattr(_decoding.Decoder, "into", watched)
+    return names
+
+
+def load(folder, **options):
+    out = folder.parent / "images.npy"
+    return load_image_folder(folder, 9, out=out, n_jobs=1, **options)
+
+
+def listing(folder):
+    return sorted(os.listdir(folder.parent))
+
+
+def test_file_holds_what_an_array_would(folder):
+    expected = load_image_folder(folder, 9)
+    found = load(folder)
+    assert isinstance(found[0], np.memmap)
+    assert not found[0].flags.writeable
+    for one, other in zip(expected, found, strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(np.load(folder.parent / "images.npy"), expected[0])
+    assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
+
+
+def test_second_call_decodes_nothing(folder, decoded):
+    load(folder)
+    assert len(decoded) == N
+    X, *_ = load(folder)
+    assert len(decoded) == N
+    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "n"),
+    [
+        (lambda folder: write(folder / "a/0.png"), N),
+        (lambda folder: write(folder / "a/new.png"), N + 1),
+        (lambda folder: (folder / "a/0.png").unlink(), N - 1),
+        (lambda folder: (folder / "a/0.png").rename(folder / "b/0.png"), N),
+        (lambda folder: (folder.parent / "images.npy").write_bytes(b""), N),
+        (lambda folder: (folder.parent / "images.npy").unlink(), N),
+        (lambda folder: (folder.parent / "images.npy.files").write_text("{"), N),
+    ],
+    ids=["changed", "added", "removed", "moved", "emptied", "lost", "journal"],
+)
+def test_changes_are_noticed(folder, decoded, change, n):
+    load(folder)
+    decoded.clear()
+    change(folder)
+    found = load(folder)
+    assert len(decoded) == n
+    assert np.array_equal(found[0], load_image_folder(folder, 9)[0])
+
+
+def test_other_settings_are_other_images(folder, decoded):
+    load(folder)
+    X, *_ = load(folder, grey=True)
+    assert len(decoded) == 2 * N
+    assert X.shape == (N, 9, 9)
+
+
+def interrupt(folder, monkeypatch, after):
+    into, n = _decoding.Decoder.into, iter(range(N))
+
+    def stops(self, row, path):
+        if next(n) == after:
+            raise KeyboardInterrupt
+        return into(self, row, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_decoding.Decoder, "into", stops)
+        with pytest.raises(KeyboardInterrupt):
+            load(folder)
+
+
+def test_interruption_loses_little(folder, decoded, monkeypatch):
+    interrupt(folder, monkeypatch, after=5)
+    assert listing(folder) == ["images.npy.files", "images.npy.part", "photos"]
+    decoded.clear()
+    X, *_ = load(folder)
+    assert len(decoded) == N - 4  # two entries of two rows
+    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+
+
+def test_what_changed_meanwhile_is_decoded_again(folder, decoded, monkeypatch):
+    interrupt(folder, monkeypatch, after=5)
+    write(folder / "a/0.png")
+    decoded.clear()
+    X, *_ = load(folder)
+    assert len(decoded) == N - 4 + 1
+    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+
+
+def test_entry_that_was_cut_off_is_not_believed(folder, decoded, monkeypatch):
+    interrupt(folder, monkeypatch, after=5)
+    journal = folder.parent / "images.npy.files"
+    journal.write_text(journal.read_text()[:-5])
+    decoded.clear()
+    X, *_ = load(folder)
+    assert len(decoded) == N - 2
+    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+
+
+def test_bad_file_is_left_out_and_stays_so(folder, decoded):
+    (folder / "a/2.png").write_bytes(b"no image")
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"(?s)1 of what.*a/2\.png"):
+            X, y, _, files = load(folder, on_error="warn")
+        assert len(X) == len(y) == len(files) == N - 1
+        assert len(decoded) == N
+    with pytest.warns(UserWarning, match="left out"):
+        assert np.array_equal(X, load_image_folder(folder, 9, on_error="warn")[0])
+    assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
+
+
+def test_mended_file_is_the_only_one_decoded_again(folder, decoded):
+    (folder / "a/2.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"a/2\.png"):
+        load(folder)
+    write(folder / "a/2.png")
+    decoded.clear()
+    X, *_ = load(folder)
+    assert decoded == ["2.png"]
+    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+
+
+def test_no_image_is_an_error_and_no_file(folder):
+    for path in folder.glob("*/*"):
+        path.write_bytes(b"no image")
+    with (
+        pytest.raises(ValueError, match="there are none"),
+        pytest.warns(UserWarning, match="left out"),
+    ):
+        load(folder, on_error="warn")
+    assert "images.npy" not in listing(folder)
+
+
+def test_full_disk_is_found_before_the_work(folder, decoded, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(maps.os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"No space.*images\.npy\.part"):
+        load(folder)
+    assert not decoded
+    assert "images.npy.part" not in listing(folder)
+
+
+def test_two_at_a_time_decode_once(folder, decoded):
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(load(folder)[0])) for _ in "ab"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(decoded) == N
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("out", "error", "words"),
+    [
+        ("images.txt", ValueError, '`out` must end in ".npy"'),
+        ("nowhere/images.npy", FileNotFoundError, "`out` must be in a folder"),
+    ],
+)
+def test_other_names_are_refused(folder, out, error, words):
+    with pytest.raises(error, match=words):
+        load_image_folder(folder, 9, out=folder.parent / out)
