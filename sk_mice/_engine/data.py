@@ -320,7 +320,7 @@ class Samples(Dataset):
         if self.resident is not None or self.device.type == "cpu":
             yield from map(self.__getitem__, batches)
             return
-        ahead: deque = deque()
+        ahead = deque()
         with ThreadPoolExecutor(1) as reader:
             for indices in batches:
                 ahead.append(reader.submit(self._gathered, indices))
@@ -356,15 +356,15 @@ class Samples(Dataset):
     def _shuffled_in_windows(self, n_batches: int, generator):
         """Yield batches; the system reads one window ahead."""
         n_bytes = self.X.nbytes / len(self)
-        sizes = (max(1, round(size / n_bytes)) for size in (BLOCK, WINDOW))
-        parts = windows(len(self), *sizes, generator)
-        done, ahead, needed = 0, list(parts), 0
+        block, window = (max(1, round(size / n_bytes)) for size in (BLOCK, WINDOW))
+        parts = windows(len(self), block, window, generator)
+        done, hinted, ahead = 0, 0, list(parts)
         for batch in torch.cat(parts).tensor_split(n_batches):
             # Not before the second batch, as some take but one.
-            while done and ahead and done + len(parts[0]) > needed:
+            while done and ahead and hinted < done + window:
                 for start, stop in blocks_of(ahead[0]):
                     will_need(self.X, start, stop)
-                needed += len(ahead.pop(0))
+                hinted += len(ahead.pop(0))
             yield batch
             done += len(batch)
 
