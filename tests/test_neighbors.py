@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits, make_blobs
 
 from sk_mice import MiCEClustering, MoCo
+from sk_mice._engine import data, neighbors
 from sk_mice._engine.data import Samples, infer_format
-from sk_mice._engine.neighbors import Neighbors, find_neighbors, mutual_neighbors
+from sk_mice._engine.neighbors import (
+    Neighbors,
+    comparable_rows,
+    find_neighbors,
+    mutual_neighbors,
+)
 from sk_mice.metrics import clustering_accuracy_score
 
 CPU = torch.device("cpu")
@@ -79,6 +85,23 @@ def test_neighbors_of_images_are_found_by_their_pixels():
 def test_constant_samples_have_neighbors():
     table = find_neighbors(samples(np.ones((6, 3))), 2).table
     assert table.shape == (6, 2)
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_neighbors_of_what_is_larger_than_memory(image, tmp_path, monkeypatch):
+    # 20 independent features, in 100 values of different scale.
+    mixing = np.random.RandomState(1).normal(size=(20, 100)) * np.geomspace(0.1, 1, 100)
+    X = np.random.RandomState(0).normal(size=(300, 20)) @ mixing
+    if image:
+        X = X.reshape(-1, 10, 10)
+    np.save(tmp_path / "X.npy", X)
+    monkeypatch.setattr(data, "WINDOW", 1000)
+    monkeypatch.setattr(neighbors, "N_COMPONENTS", 20)
+    monkeypatch.setattr(neighbors, "N_OF_COMPONENTS", 100)
+    file = samples(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    assert comparable_rows(file).shape == (300, 20)
+    found, plain = (find_neighbors(each, 5).table for each in (file, samples(X)))
+    assert (found == plain).float().mean() > 0.97
 
 
 def test_draws_are_neighbors_view_by_view():

@@ -106,36 +106,42 @@ def comparable_rows(samples: Samples) -> np.ndarray:
 
     If X may be larger than memory, they are of 64 principal components.
     """
-    if samples.is_large and math.prod(samples.format.shape) > N_COMPONENTS:
-        return _principal_rows(samples)
-    rows = np.empty((len(samples), math.prod(samples.format.shape)), np.float32)
-    batches = samples.in_order(_BATCH)
-    for start, batch in zip(range(0, len(rows), _BATCH), batches, strict=True):
-        rows[start : start + _BATCH] = batch.flatten(1).cpu().numpy()
+    n_values = math.prod(samples.format.shape)
+    components = None
+    if samples.is_large and n_values > N_COMPONENTS:
+        components = _principal_components(samples)
+        n_values = N_COMPONENTS
+    rows = np.empty((len(samples), n_values), np.float32)
+    start = 0
+    for part in _scaled(samples):
+        rows[start : start + len(part)] = (
+            part if components is None else part @ components
+        )
+        start += len(part)
     if samples.format.is_image:
         rows -= rows.mean(axis=0)
-    else:  # undo the standardisation, which enlarges features that hardly vary
-        std = np.asarray(samples.format.std)
-        rows *= (std / std.max()).astype(rows.dtype)
     return normalize(rows, copy=False)
 
 
-def _principal_rows(samples: Samples) -> np.ndarray:
+def _scaled(samples: Samples, some=slice(None)):
+    """The values (B, F) of samples, batch by batch."""
+    std = None
+    if not samples.format.is_image:
+        # Undo the standardisation, which enlarges features that hardly vary.
+        std = np.asarray(samples.format.std)
+        std = (std / std.max()).astype(np.float32)
+    for batch in samples.in_order(_BATCH, some):
+        part = batch.flatten(1).cpu().numpy()
+        yield part if std is None else part * std
+
+
+def _principal_components(samples: Samples) -> np.ndarray:
+    """Principal components (F, 64) of a random choice of the samples."""
     generator = torch.Generator().manual_seed(0)
-    some = torch.randperm(len(samples), generator=generator)[:N_OF_COMPONENTS].sort()
-    scale = None if samples.format.is_image else np.asarray(samples.format.std)
-
-    def values(rows):
-        for batch in samples.in_order(_BATCH, rows):
-            found = batch.flatten(1).cpu().numpy()
-            yield found if scale is None else found * (scale / scale.max())
-
-    known = np.concatenate([*values(some.values)]).astype(np.float32)
+    some = torch.randperm(len(samples), generator=generator)[:N_OF_COMPONENTS]
+    known = np.concatenate([*_scaled(samples, some.sort().values)])
     pca = PCA(N_COMPONENTS, svd_solver="randomized", random_state=0, copy=False)
-    pca.fit(known)
-    del known
-    parts = [pca.transform(part) for part in values(slice(None))]
-    return normalize(np.concatenate(parts).astype(np.float32), copy=False)
+    return pca.fit(known).components_.T
 
 
 def mutual_neighbors(
