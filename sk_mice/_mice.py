@@ -211,6 +211,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from sklearn.datasets import load_digits
     >>> from sk_mice import MiCEClustering
     >>> X = load_digits(n_class=3).images[:200]
@@ -218,6 +219,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     >>> mice.predict_proba(X[:5]).shape
     (5, 3)
     >>> bool((mice.labels_ == mice.predict(X)).all())
+    True
+    >>> out = np.empty((200, 3), np.float32)
+    >>> mice.predict_proba(X, out=out) is out
     True
     """
 
@@ -310,10 +314,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
         Parameters
         ----------
-        X : array-like
+        X : array-like or torch.utils.data.Dataset
             Images of shape (N, H, W), (N, H, W, C) or (N, C, H, W) with C of 1, 3 or
             4, or vectors (N, features), or flattened images if `image_shape` is set;
-            finite numbers of any type. N >= 2. A memory map is not copied.
+            finite numbers of any type. N >= 2. A memory map is not copied. The samples
+            of a dataset are arrays, tensors or images of one size, or tuples that begin
+            with one.
         y : Ignored
             Present for API consistency by convention.
 

@@ -132,7 +132,7 @@ class MoCo(ContrastiveEstimator):
 
         Parameters
         ----------
-        X : array-like
+        X : array-like or torch.utils.data.Dataset
             Images or vectors, see :meth:`MiCEClustering.fit`.
         y : Ignored
             Present for API consistency by convention.

@@ -601,3 +601,13 @@ def test_neighbor_votes(benchmark, tmp_path):
     assert votes.information(labels, table) < votes.information(
         votes.vote(labels, table, 1), table
     )
+
+
+def test_memory_map(benchmark, tmp_path, capsys):
+    path = tmp_path / "memory_map.json"
+    options = ["--n", "40", "--image-size", "16", "--repeats", "1"]
+    benchmark("memory_map").main([*options, "--json", str(path)])
+    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert set(kept["seconds"]) == {"memory", "file"}
+    assert set(kept["throughput_to_memory"]) == {"fit", "predict"}
+    assert "throughput_to_memory" in capsys.readouterr().out

@@ -199,6 +199,16 @@ def test_two_at_a_time_decode_once(folder, decoded):
     assert np.array_equal(*found)
 
 
+def test_file_may_be_in_the_folder(folder, decoded):
+    expected = load_image_folder(folder, 9)
+    decoded.clear()
+    for _ in range(2):
+        found = load_image_folder(folder, 9, out=folder / "a" / "images.npy")
+        assert np.array_equal(found[0], expected[0])
+        assert found[3].tolist() == expected[3].tolist()
+    assert len(decoded) == N
+
+
 @pytest.mark.parametrize(
     ("out", "error", "words"),
     [

@@ -20,7 +20,7 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 
 from .._progress_bar import tqdm
 from ._decoding import LONGEST_SIDE, Decoder
-from ._file import decode_to_file
+from ._file import decode_to_file, files_of
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
@@ -157,12 +157,18 @@ def load_image_folder(
     ...         file.parent.mkdir(exist_ok=True)
     ...         Image.new("RGB", (40, 30), "red").save(file)
     ...     X, y, names, files = load_image_folder(folder, 16)
+    ...     file, *_ = load_image_folder(folder, 16, out=Path(folder, "images.npy"))
     >>> X.shape, y, names, files[0]
     ((3, 16, 16, 3), array([0, 0, 1]), ['cat', 'dog'], 'cat/1.png')
+    >>> type(file).__name__, bool((X == file).all())
+    ('memmap', True)
     """
     decoder = Decoder(image_size, grey, resize, background, white)
     root = os.fspath(path)
     found, problems = find_files(root)
+    if out is not None:  # which may be in the folder
+        own = files_of(out, root)
+        found = [parts for parts in found if parts not in own]
 
     def decode(X, rows):
         """Fill rows of X; yields for each why that is impossible, or None."""

@@ -15,9 +15,15 @@ import numpy as np
 
 from .._engine.maps import check_path, create, new_map
 
-__all__ = ["decode_to_file"]
+__all__ = ["decode_to_file", "files_of"]
 
 ROWS_OF_ENTRY = 512  # decoded between two entries of the journal
+
+
+def files_of(out, root) -> set[tuple[str, ...]]:
+    """The files that are written, as parts of their paths below a folder."""
+    path = os.path.relpath(os.path.realpath(out), os.path.realpath(root))
+    return {tuple(f"{path}{end}".split(os.sep)) for end in ("", ".part", ".files")}
 
 
 def decode_to_file(out, decoder, root, found, decode, *, leave_out):
