@@ -24,7 +24,7 @@ def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
     small = small.reshape(len(rows), -1)
     place = np.zeros(len(X), np.intp)
     place[rows] = np.arange(len(rows))
-    pairs = set()
+    pairs: set = set()
     for column in nearest.T:
         for start in range(0, len(rows), AT_ONCE):
             own = rows[start : start + AT_ONCE]

@@ -270,7 +270,7 @@ def doubt_of_duplicates(reading, noun, pairs, names) -> list[Doubt]:
     if not len(pairs):
         return []
     n = len(np.unique(pairs))
-    chips = [
+    chips: list[tuple[str, int, int | str]] = [
         (f"{names[a]}, {names[b]}", int(reading.labels[a]), int(reading.labels[a]))
         for a, b in pairs[:MOST_PAIRS]
     ]
