@@ -67,6 +67,20 @@ def test_defaults_that_depart_from_the_paper_are_the_defaults():
         assert parameters[name].default == ast.literal_eval(value), name
 
 
+def test_figures_of_other_tools_are_those_of_the_results():
+    results = (ROOT / "benchmarks/results/README.md").read_text(encoding="utf-8")
+    digits = results.split("| **Digits, 1,797 images, 200 epochs** |")[1]
+    measured = {}
+    for line in digits.split("\n\n")[0].split("\n")[2:]:
+        name, acc, nmi, _, seconds, seeds, *_ = [c.strip() for c in line[1:].split("|")]
+        name = name.removesuffix(" (the paper's baseline)")
+        measured[name] = acc.split()[0], nmi.split()[0], seconds, seeds
+    rows = list(table_rows("user_guide/comparison.md", "How they do"))
+    assert len(rows) > 4
+    for name, *cells in rows:
+        assert tuple(cells) == measured[name], name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_files_that_are_named_exist(page):
     text = page.read_text(encoding="utf-8")
