@@ -134,6 +134,12 @@ ROWS = (
         f"--data fashion-mnist --epochs 24 {THREE} --what e-steps --heads shared",
         90,
     ),
+    features(
+        "cifar10_jpeg_10000",
+        f"--data cifar10-jpeg {CIFAR} {THREE} "
+        "--methods partition partition-center pca32-partition pca64-partition",
+        10,
+    ),
     features("wine_178", f"--data wine {TABLE}", 1),
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),
     Row("predict_cpu.json", "benchmarks/predict.py", 10),
