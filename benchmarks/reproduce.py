@@ -137,7 +137,7 @@ ROWS = (
     features(
         "cifar10_jpeg_10000",
         f"--data cifar10-jpeg {CIFAR} {THREE} "
-        "--methods partition partition-center pca32-partition pca64-partition",
+        "--methods partition partition-center pca32-partition pca64-partition k-means",
         10,
     ),
     features("wine_178", f"--data wine {TABLE}", 1),
