@@ -625,7 +625,7 @@ def page():
         "virtual 2-core AMD EPYC with bfloat16, unless the line below a table says "
         "otherwise. Other processes ran at the same time, so compare seconds only "
         "within a table. Clusterings of the features of pretrained networks have "
-        "a page of their own, `features.md`.",
+        "[a page of their own](features.md).",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
         "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
@@ -685,8 +685,8 @@ def of_features(name):
 def features_page():
     parts = [
         "# Clusterings of features",
-        "Written by `python benchmarks/results_page.py`, as the other results, "
-        "with cells of the same kind: mean ± standard deviation (worst) "
+        "Written by `python benchmarks/results_page.py`, as [the other results]"
+        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
         "over the seeds. Each method has its own stopping rule. Seconds (s) are those "
         "of one core for a fit, without the features.",
         "Images are clustered by 1,280 features of EfficientNet-lite0, trained on "
