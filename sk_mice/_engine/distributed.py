@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 __all__ = ["Group", "Part", "open_group"]
 
-STEP_TIMEOUT = timedelta(seconds=50)
+STEP_TIMEOUT = timedelta(seconds=40)
 JOIN_TIMEOUT = timedelta(minutes=30)  # until all have called `fit`
 PATIENCE = timedelta(days=1)
 # What torchrun sets for each process, as other launchers do.
