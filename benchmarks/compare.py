@@ -279,6 +279,7 @@ def main(argv=None):
         for key, method in METHODS.items():
             if key != "mice" and key not in options.cases:
                 continue
+            limit_threads(options.threads)  # UMAP changes those of torch
             for name, labels, seconds, figures in method(task, budget):
                 row = {"seed": seed, **scores(y, labels), "seconds": seconds, **figures}
                 results.setdefault(name, []).append(row)

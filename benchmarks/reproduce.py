@@ -69,15 +69,18 @@ def paper(script, data, minutes, options="", tag=""):
 
 THREE = "--seeds 0 1 2"
 MOCO = f"{THREE} --cases moco"
+WITH_UMAP = "--cases moco umap k-means"
 CIFAR = f"--path {ARCHIVE}"
 TABLE = "--methods k-means pca-gaussians partition partition-center mice mice-neighbors"
 ROWS = (
     compare("digits", "--data digits", 36),
-    compare("digits_710_unbalanced", f"--data digits --unbalanced {MOCO}", 5),
+    compare("digits_710_unbalanced", f"--data digits --unbalanced {WITH_UMAP}", 10),
+    compare("digits_1797_vectors", f"--data digits --vectors {THREE} {WITH_UMAP}", 3),
     compare(
-        "fashion_mnist_10000_24_epochs", f"--data fashion-mnist --epochs 24 {MOCO}", 18
+        "fashion_mnist_10000_24_epochs",
+        f"--data fashion-mnist --epochs 24 {THREE} {WITH_UMAP}",
+        28,
     ),
-    compare("fashion_mnist_10000", f"--data fashion-mnist --epochs 60 {MOCO}", 42),
     compare(
         "fashion_mnist_70000",
         f"--data fashion-mnist --n 70000 --epochs 16 {MOCO}",
@@ -85,7 +88,7 @@ ROWS = (
     ),
     compare(
         "fashion_mnist_3850_unbalanced",
-        f"--data fashion-mnist --epochs 24 --unbalanced {MOCO}",
+        f"--data fashion-mnist --epochs 24 --unbalanced {THREE} {WITH_UMAP}",
         10,
     ),
     compare(

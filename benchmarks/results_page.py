@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = RESULTS / "README.md"
 FEATURES_PAGE = RESULTS / "features.md"
+PAPER_PAGE = RESULTS / "paper.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- benchmarks/results_page.py -->", "<!-- end -->")
 
@@ -38,8 +39,8 @@ WHERE_FILES_GO = ("--json", "--out", "--checkpoint", "--folder")  # and a value
 COMPARED = (
     "compare_digits",
     "compare_digits_710_unbalanced",
+    "compare_digits_1797_vectors",
     "compare_fashion_mnist_10000_24_epochs",
-    "compare_fashion_mnist_10000",
     "compare_fashion_mnist_70000",
     "compare_fashion_mnist_3850_unbalanced",
     "compare_cifar10_jpeg_10000",
@@ -206,6 +207,8 @@ def title(kept):
     parts.append(f"{kept['n']:,} images")
     if "--unbalanced" in kept["command"]:
         parts.append("the smallest class a tenth of the largest")
+    if "--vectors" in kept["command"]:
+        parts.append("as vectors")
     return f"**{', '.join(parts)}, {kept['results'][MICE][0]['epochs']} epochs**"
 
 
@@ -624,13 +627,15 @@ def page():
         "for scores alone. Seconds (s) are the median of a fit on one thread of a "
         "virtual 2-core AMD EPYC with bfloat16, unless the line below a table says "
         "otherwise. Other processes ran at the same time, so compare seconds only "
-        "within a table. Clusterings of the features of pretrained networks have "
-        "[a page of their own](features.md).",
+        "within a table. Clusterings of [the features of pretrained networks]"
+        "(features.md) and [the paper's tables and figures](paper.md) have pages of "
+        "their own.",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
         "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
         "trains for as many epochs as fit into the same time, and its features are "
-        "clustered in four ways. The last of them is the start of MiCE.",
+        "clustered in several ways. One of them is the start of MiCE. UMAP has 20 "
+        "neighbours and K components, and a mixture of Gaussians on top.",
     ]
     for name in COMPARED:
         parts += compared(name)
@@ -646,8 +651,22 @@ def page():
         least=2,
     )
     parts += ["## Speed", *on_cpu(), *predictions(), *spherical_kmeans()]
-    parts += [
-        "## The paper's tables and figures",
+    on_gpu, missing = on_a_gpu(), NOT_MEASURED
+    if not on_gpu:
+        missing = (
+            "Anything on a GPU: `python benchmarks/gpu.py` takes half an hour for it.",
+            *NOT_MEASURED,
+        )
+    parts += [*on_gpu, "## Not measured", "\n".join(f"- {said}" for said in missing)]
+    return "\n\n".join(parts) + "\n"
+
+
+def paper_page():
+    parts = [
+        "# The paper's tables and figures",
+        "Written by `python benchmarks/results_page.py`, as [the other results]"
+        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
+        "over the seeds.",
         "Everything here is at `cpu-minutes`: 1,797 digits in 1,500 steps, 10,000 "
         "images of the other sets in 800, small networks, random starts. The paper "
         "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says "
@@ -657,13 +676,6 @@ def page():
         *paper_tables(),
         table(("**In the paper**", "holds here", ""), *claims()),
     ]
-    on_gpu, missing = on_a_gpu(), NOT_MEASURED
-    if not on_gpu:
-        missing = (
-            "Anything on a GPU: `python benchmarks/gpu.py` takes half an hour for it.",
-            *NOT_MEASURED,
-        )
-    parts += [*on_gpu, "## Not measured", "\n".join(f"- {said}" for said in missing)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -750,7 +762,12 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(argv).check
-    pages = ((PAGE, page()), (FEATURES_PAGE, features_page()), (README, readme()))
+    pages = (
+        (PAGE, page()),
+        (FEATURES_PAGE, features_page()),
+        (PAPER_PAGE, paper_page()),
+        (README, readme()),
+    )
     for path, text in pages:
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue

@@ -28,18 +28,20 @@ def copied(module, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PAGE", tmp_path / "results" / "README.md")
     features = tmp_path / "results" / "features.md"
     monkeypatch.setattr(module, "FEATURES_PAGE", features)
+    monkeypatch.setattr(module, "PAPER_PAGE", tmp_path / "results" / "paper.md")
     monkeypatch.setattr(module, "README", tmp_path / "README.md")
     return tmp_path
 
 
 def test_pages_are_those_of_the_files(module):
     module.main(["--check"])
-    for page in (module.page(), module.features_page()):
+    for page in (module.page(), module.features_page(), module.paper_page()):
         assert len(page.splitlines()) <= 200
 
 
 def test_check_tells_of_other_pages_and_writes_none(module, copied):
-    for path in (module.PAGE, module.FEATURES_PAGE, module.README):
+    pages = module.PAGE, module.FEATURES_PAGE, module.PAPER_PAGE, module.README
+    for path in pages:
         text = path.read_text(encoding="utf-8")
         changed = text.replace("0.9", "0.8", 1)
         assert changed != text
@@ -62,7 +64,7 @@ def others(value, rng):
 
 def test_the_page_shows_every_file(module, copied):
     def pages():
-        return module.page() + module.features_page()
+        return module.page() + module.features_page() + module.paper_page()
 
     rng = random.Random(0)
     before = pages()
