@@ -310,7 +310,12 @@ class Samples(Dataset):
         return values.pin_memory() if self.device.type == "cuda" else values
 
     def _moved_batch(self, values: Tensor) -> Tensor:
-        return self.format.as_batch(values.to(self.device, non_blocking=True))
+        values = values.to(self.device, non_blocking=True)
+        if not self.is_large or self.device.type != "cpu":
+            return self.format.as_batch(values)
+        # In float64, a whole batch takes six times the memory.
+        n = max(1, FEW_VALUES // values[0].numel())
+        return torch.cat([self.format.as_batch(part) for part in values.split(n)])
 
     def read(self, batches):
         """Yield the samples of each batch of indices.
