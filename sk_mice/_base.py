@@ -93,7 +93,7 @@ class Task:
 
     def inferred(self, inference: Inference, *what: str, rows=slice(None)):
         """The same of some samples, batch by batch, as tensors on the device."""
-        n = inference.batch_size(self.views.out_shape)
+        n = inference.batch_size(self.samples, self.views)
         for batch in self.samples.in_order(n, rows):
             values = inference(self.views.plain(batch), *what)
             _check_finite(*(value.cpu().numpy() for value in values))

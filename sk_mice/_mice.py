@@ -24,7 +24,7 @@ from ._constraints import Count, Number
 from ._engine import objective
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.arrays import plain_array
-from ._engine.inference import Inference
+from ._engine.inference import Inference, gathered
 from ._engine.model import gating_prototypes
 from ._engine.nearest import nearest_neighbors, warn_of_recall
 from ._engine.neighbors import comparable_rows
@@ -503,14 +503,19 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         labels = self._checked(labels, features)
         size = self.n_clusters, run.model.embedding_dim
         sums = torch.zeros(size, dtype=torch.float32, device=task.device)
-        n, found = len(task.samples), []
+        n = len(task.samples)
         own = task.group.rows(n)
-        for f, v in task.inferred(inference, "features", "teacher", rows=own):
-            f = f.cpu().numpy()
-            found.append(torch.from_numpy(self._checked(fitted.predict(f), f)))
-            sums += objective.class_sums(v, found[-1].to(v.device), self.n_clusters)
+
+        def assigned():
+            for f, v in task.inferred(inference, "features", "teacher", rows=own):
+                f = f.cpu().numpy()
+                known = torch.from_numpy(self._checked(fitted.predict(f), f))
+                sums.add_(objective.class_sums(v, known.to(v.device), self.n_clusters))
+                yield [known]
+
+        (found,) = gathered(assigned(), len(range(n)[own]))
         task.group.sum(sums)
-        run.labels = task.group.gather(torch.cat(found), n, between_steps=True).numpy()
+        run.labels = task.group.gather(found, n, between_steps=True).numpy()
         tensors = (torch.from_numpy(a).to(task.device) for a in (labels, features))
         run.model.set_partition(*tensors, sums)
 
@@ -519,7 +524,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         generator = torch.Generator().manual_seed(spawn_seed(run.seed, "part"))
         rows = torch.randperm(len(task.samples), generator=generator)[:n].sort().values
         parts = task.inferred(inference, "features", rows=rows)
-        return torch.cat([features.cpu() for (features,) in parts]).numpy()
+        (features,) = gathered(parts, len(rows))
+        return features.numpy()
 
     def _partition(self, run, task, features) -> np.ndarray:
         """Labels of samples with these features, from the clusterer."""
@@ -560,10 +566,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         labels = torch.from_numpy(run.labels).to(task.device)
         size = self.n_clusters, run.model.embedding_dim
         sums = torch.zeros(size, dtype=torch.float32, device=task.device)
-        n, rows = (
-            inference.batch_size(task.views.out_shape),
-            task.group.rows(len(labels)),
-        )
+        n = inference.batch_size(task.samples, task.views)
+        rows = task.group.rows(len(labels))
         batches = task.samples.in_order(n, rows)
         for batch, own in zip(batches, labels[rows].split(n), strict=True):
             (v,) = inference(task.views.plain(batch), "teacher")
@@ -635,15 +639,17 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         labels = joint.argmax(axis=1)
         sizes = np.bincount(labels, minlength=self.n_clusters)
         empty = np.flatnonzero(sizes == 0)
-        mu, n = model.prototypes()[empty], inference.batch_size(task.views.out_shape)
-        cosines = []
-        for batch in task.samples.in_order(n):
-            (v,) = inference(task.views.plain(batch), "teacher")
-            own = v[:, 0] @ mu.T if model.shared_head else (v[:, empty] * mu).sum(dim=2)
-            cosines.append(own.cpu())
+        mu = model.prototypes()[empty]
+
+        def cosines():
+            for (v,) in inference.batches(task.samples, task.views, "teacher"):
+                shared = model.shared_head
+                yield [v[:, 0] @ mu.T if shared else (v[:, empty] * mu).sum(dim=2)]
+
+        (cosine,) = gathered(cosines(), len(joint))
         # By how many nats a cluster is less likely than the sample's own, once it is at
         # the sample, where its positive logit grows to 1 / tau.
-        behind = (torch.cat(cosines).numpy() - 1) / model.tau - joint[:, empty]
+        behind = (cosine.numpy() - 1) / model.tau - joint[:, empty]
         behind += joint.max(axis=1, keepdims=True)
         for k, column in zip(empty, behind.T, strict=True):
             column[sizes[labels] < 2] = np.inf

@@ -13,11 +13,18 @@ from .attention import LARGEST_LOGIT
 from .distributed import Group
 from .model import ContrastiveMixture
 
-__all__ = ["Inference", "in_pieces", "log_partition_bounds", "queue_moments"]
+__all__ = [
+    "Inference",
+    "gathered",
+    "in_pieces",
+    "log_partition_bounds",
+    "queue_moments",
+]
 
 # Samples at a time, for the sum over the queue, which is read once per batch, and for
 # the networks, whose activations should stay in a CPU's caches or fit into a GPU.
 LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
+BATCH_VALUES_OF_LARGE = 2**21  # if X may be larger than memory
 LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
 ROWS_OF_BLOCK = 16  # a multiple of those that products of matrices take at a time
 # Nats by which bounds must separate experts, because bfloat16 rounds the exact sum.
@@ -61,11 +68,8 @@ class Inference:
         """
         group = Group() if group is None else group
         own, n = group.rows(len(samples)), len(samples)
-        parts = [
-            [value.cpu() for value in known]
-            for known in self.batches(samples, views, *wanted, rows=own)
-        ]
-        found = [torch.cat(columns) for columns in zip(*parts, strict=True)]
+        parts = self.batches(samples, views, *wanted, rows=own)
+        found = gathered(parts, len(range(n)[own]))
         return [group.gather(own, n, between_steps=True).numpy() for own in found]
 
     def batches(self, samples, views, *wanted: str, rows=slice(None)):
@@ -74,7 +78,7 @@ class Inference:
         long = len(samples) > model.embedding_dim  # the moments cost as much
         if "label" in wanted and long and not self._is_one_product:
             moments = queue_moments(model.queue)
-        for batch in samples.in_order(self.batch_size(views.out_shape), rows):
+        for batch in samples.in_order(self.batch_size(samples, views), rows):
             yield self(views.plain(batch), *wanted, moments=moments)
 
     @property
@@ -87,12 +91,13 @@ class Inference:
         many = model.n_experts * model.embedding_dim > len(model.queue)
         return model.shared_head and many and 2 / model.tau <= LARGEST_LOGIT
 
-    def batch_size(self, shape) -> int:
-        """Number of samples of a shape per batch, so that memory is bounded."""
+    def batch_size(self, samples, views) -> int:
+        """Number of samples per batch, so that memory is bounded."""
         model = self.model
         width = model.embedding_dim * (1 if self._is_one_product else model.n_experts)
-        largest = max(math.prod(shape), width, model.n_experts)
-        return min(LARGEST_BATCH, max(SMALLEST_PIECE, BATCH_VALUES // largest))
+        largest = max(math.prod(views.out_shape), width, model.n_experts)
+        n_values = BATCH_VALUES_OF_LARGE if samples.is_large else BATCH_VALUES
+        return min(LARGEST_BATCH, max(SMALLEST_PIECE, n_values // largest))
 
     @torch.inference_mode()
     def __call__(self, x: Tensor, *wanted: str, moments=None) -> list[Tensor]:
@@ -218,6 +223,22 @@ def _curvature(u):
 
 
 # ------------------------------------------------------------------------ networks
+
+
+def gathered(batches, n: int) -> list[Tensor]:
+    """Quantities of batches, of n samples in all, on the CPU.
+
+    Their memory is taken at once: small pieces between large tensors that come and go
+    would keep the memory of these from being used again.
+    """
+    found, start = None, 0
+    for values in batches:
+        if found is None:
+            found = [torch.empty(n, *v.shape[1:], dtype=v.dtype) for v in values]
+        for whole, value in zip(found, values, strict=True):
+            whole[start : start + len(value)] = value
+        start += len(values[0])
+    return found
 
 
 def in_pieces(network, x: Tensor) -> Tensor:
