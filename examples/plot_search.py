@@ -60,7 +60,7 @@ print(f"best accuracy: {search.best_score_:.3f} with {search.best_params_}")
 
 names = {"acc": "accuracy", "silhouette": "silhouette", "elbo": "ELBO"}
 results = search.cv_results_
-figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.2), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(9.6, 3.7), layout="constrained")
 for ax, (name, title) in zip(axes, names.items(), strict=True):
     scores = results[f"mean_test_{name}"].reshape(len(grid["kappa"]), -1)
     ax.imshow(scores, cmap="viridis")
