@@ -230,6 +230,7 @@ VALUES = {
     "precision": (["auto", "float32", "bfloat16"], []),
     "callbacks": ([None, [], (), [Callback], [("mine", Callback())]], [[1], [None]]),
     "checkpoint": ([None, "folder"], [3]),
+    "distributed": ([True, False], []),
     "warm_start": ([True, False], []),
     "verbose": ([0, False], []),
     "random_state": ([0, 2**32 - 1, np.random.RandomState(0)], []),

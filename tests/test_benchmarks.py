@@ -3,6 +3,7 @@
 import argparse
 import functools
 import importlib
+import importlib.util
 import io
 import json
 import sys
@@ -35,7 +36,13 @@ def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
 
     def load(name):
-        module = importlib.import_module(name)
+        if name == "distributed":  # as a package of Dask is named
+            path = BENCHMARKS / "distributed.py"
+            spec = importlib.util.spec_from_file_location(name, path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(name)
         monkeypatch.setattr(module, "limit_threads", lambda n: None)
         return module
 
@@ -370,13 +377,15 @@ def test_gpu_goes_on_where_it_was_cut_off(gpu, capsys, monkeypatch):
     assert capsys.readouterr().out.count("done") == len(names)
     assert len(run) == len(names) - 2
     kept = json.loads((gpu.OUT / "gpu_tests.json").read_text(encoding="utf-8"))
-    assert kept["results"]["passed"] > 0
+    n_passed = kept["results"]["passed"]
+    assert n_passed > 0
     kept = json.loads((gpu.OUT / "gpu_cifar10_jpeg.json").read_text(encoding="utf-8"))
     assert [row["seed"] for row in kept["results"]["MiCE"]] == [1, 0]
     results_page = importlib.import_module("results_page")
     monkeypatch.setattr(results_page, "RESULTS", gpu.OUT)
     page = "\n".join(results_page.on_a_gpu())
-    for part in ("On a GPU", "3 passed", "`resnet18`, compiled", "MoCo, MiCE's start"):
+    assert f"{n_passed} passed" in page
+    for part in ("On a GPU", "`resnet18`, compiled", "MoCo, MiCE's start"):
         assert part in page
     monkeypatch.setattr(gpu, "code", lambda: "another one")
     gpu.tiny("--list")

@@ -1,6 +1,7 @@
 """X as it lies on the device."""
 
 import threading
+import time
 from itertools import product
 
 import numpy as np
@@ -297,6 +298,10 @@ def test_batches_for_a_gpu_are_gathered_ahead(large_file, monkeypatch):
     batches = samples.in_order(50)
     first = next(batches)
     assert np.array_equal(first, large_file[:50])
+    for _ in range(500):  # the thread has not begun, perhaps
+        if len(gathered) > 1:
+            break
+        time.sleep(0.01)
     assert 1 < len(gathered) <= 1 + data.BATCHES_AHEAD
     assert threading.main_thread() not in gathered
     with pytest.raises(OSError, match="gone"):

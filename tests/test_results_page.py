@@ -90,7 +90,8 @@ def test_every_row_has_a_commit(module):
 
 
 def test_links_lead_to_files_and_every_figure_is_linked(module):
-    links = set(re.findall(r"\]\(([^)#]+)\)", module.page()))
+    text = module.page() + module.paper_page()
+    links = set(re.findall(r"\]\(([^)#]+)\)", text))
     assert all((module.RESULTS / link).is_file() for link in links)
     figures = module.RESULTS.rglob("*.png")
     assert {path.relative_to(module.RESULTS).as_posix() for path in figures} <= links
