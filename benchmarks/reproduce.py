@@ -102,6 +102,16 @@ ROWS = (
     compare(
         "digits_1797_k1.5", "--data digits --seeds 0 --k-factor 1.5 --cases moco", 4
     ),
+    Row(
+        "neighbor_votes_digits_1797_pixels.json",
+        f"benchmarks/neighbor_votes.py --data digits --rows pixels {THREE}",
+        1,
+    ),
+    Row(
+        "neighbor_votes_digits_710_unbalanced.json",
+        "benchmarks/neighbor_votes.py --data digits --unbalanced",
+        5,
+    ),
     Row("neighbors_digits_vectors.json", "benchmarks/neighbors.py --epochs 60", 2),
     Row(
         "neighbors_fashion_mnist_vectors.json",

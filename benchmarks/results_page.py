@@ -51,6 +51,10 @@ NEIGHBORS = {
     "neighbors_fashion_mnist_vectors": "Fashion-MNIST, 64 components",
     "neighbors_digits_images": "digits, images, 60 epochs",
 }
+VOTES = {
+    "neighbor_votes_digits_1797_pixels": "digits' pixels",
+    "neighbor_votes_digits_710_unbalanced": "features of the unequal digits",
+}
 STEPS = {
     "train_step_cpu_resnet-small_10": "`resnet-small`, 28 x 28 grey, B = 256",
     "train_step_cpu_resnet-small_10_float32": "`resnet-small`, 28 x 28 grey, B = 256",
@@ -290,6 +294,16 @@ def neighbors():
     files = {label: read(name) for name, label in NEIGHBORS.items()}
     text = "MiCE without neighbours has noise for augmentation where X holds vectors."
     return side_by_side("Positives from neighbours", files, text)
+
+
+def votes():
+    files = {label: read(name) for name, label in VOTES.items()}
+    text = (
+        "In a vote, a row takes the label of most of its ten mutual neighbours. Each "
+        "row of the table has the seconds of all. Other sets are not measured yet; the "
+        "start of MiCE has no votes."
+    )
+    return side_by_side("Votes of neighbours, and a choice by them", files, text)
 
 
 def after_one_start(kind, *text, least=1):
@@ -641,6 +655,7 @@ def page():
         parts += compared(name)
     parts += other_k()
     parts += neighbors()
+    parts += votes()
     parts += after_one_start("heads", "On a machine without bfloat16.")
     parts += after_one_start(
         "e_steps",
