@@ -215,6 +215,14 @@ def read_json(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
+def report(path: Path | None, script: str, argv, results: dict) -> None:
+    """Print results, and write them to a file if one is named."""
+    for name, value in results.items():
+        print(f"{name:24s} {value}")
+    if path:
+        write_json(path, script, argv, results)
+
+
 def write_json(path: Path, script: str, argv, results: dict, **more) -> None:
     """Results with all that is needed to read and to repeat them."""
     # Files that are named lie elsewhere on another machine.

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from _common import limit_threads, timed, write_json
+from _common import limit_threads, report, timed
 from torch import nn
 
 from sk_mice import MiCEClustering
@@ -90,10 +90,7 @@ def main(argv=None):
             for what in ("fit", "predict")
         },
     }
-    for name, value in result.items():
-        print(f"{name:24s} {value}")
-    if options.json:
-        write_json(options.json, __file__, argv, result)
+    report(options.json, __file__, argv, result)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _common import add_backbone, backbone, limit_threads, load, timed, write_json
+from _common import add_backbone, backbone, limit_threads, load, report, timed
 from torch.nn import functional as F
 
 from sk_mice import MiCEClustering
@@ -113,10 +113,7 @@ def main(argv=None):
         "predict_proba_to_networks": medians["networks"] / medians["predict_proba"],
         "memory_bytes": memory,
     }
-    for name, value in result.items():
-        print(f"{name:24s} {value}")
-    if options.json:
-        write_json(options.json, __file__, argv, result)
+    report(options.json, __file__, argv, result)
 
 
 if __name__ == "__main__":
