@@ -69,10 +69,12 @@ def with_header(content, header):
 # Later Pythons warn of threads, of which the children here make no use.
 def forks(test):
     test = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")(test)
-    return pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")(test)
+    return pytest.mark.skipif(
+        not hasattr(os, "fork"), reason="this system has no fork"
+    )(test)
 
 
-pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
 
 
 def child(work):
