@@ -21,6 +21,7 @@ from ._base import (
 )
 from ._classification_em import ClassificationEM
 from ._constraints import Count, Number
+from ._empty_clusters import fill_empty_clusters
 from ._engine import objective
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.arrays import plain_array
@@ -608,58 +609,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             }
         self._run_stage(run, run.model, task, n_epochs, "em", **options)
 
-    @torch.no_grad()
     def _judge(self, run, task):
         """Mean ELBO and hard assignments of the training samples: a last E-step."""
         task.bar.say("labels of all samples")
-        inference, mu = Inference(run.model), run.model.expert_prototypes
-        best = task.infer(inference, "joint")
-        run.n_filled = fewest = self._n_empty(best)
-        if fewest and mu is not None:
-            kept = mu.clone()
-            while fewest:
-                self._fill_empty_clusters(run.model, task, inference, best)
-                joint = task.infer(inference, "joint")
-                n_empty = self._n_empty(joint)
-                if n_empty >= fewest:
-                    break
-                best, fewest, kept = joint, n_empty, mu.clone()
-            mu.copy_(kept)
-            task.group.broadcast(mu)
-        return _mean_log_evidence(best), best.argmax(axis=1)
-
-    def _n_empty(self, joint) -> int:
-        return self.n_clusters - len(np.unique(joint.argmax(axis=1)))
-
-    def _fill_empty_clusters(self, model, task, inference, joint) -> None:
-        """Move the prototypes of empty clusters to samples, as k-means does.
-
-        Each moves to the sample that then comes nearest to it.
-        """
-        labels = joint.argmax(axis=1)
-        sizes = np.bincount(labels, minlength=self.n_clusters)
-        empty = np.flatnonzero(sizes == 0)
-        mu = model.prototypes()[empty]
-
-        def cosines():
-            for (v,) in inference.batches(task.samples, task.views, "teacher"):
-                shared = model.shared_head
-                yield [v[:, 0] @ mu.T if shared else (v[:, empty] * mu).sum(dim=2)]
-
-        (cosine,) = gathered(cosines(), len(joint))
-        # By how many nats a cluster is less likely than the sample's own, once it is at
-        # the sample, where its positive logit grows to 1 / tau.
-        behind = (cosine.numpy() - 1) / model.tau - joint[:, empty]
-        behind += joint.max(axis=1, keepdims=True)
-        for k, column in zip(empty, behind.T, strict=True):
-            column[sizes[labels] < 2] = np.inf
-            i = int(column.argmin())
-            sizes[labels[i]] -= 1
-            labels[i], sizes[k] = k, 1
-            sample = task.views.plain(task.samples[torch.tensor([i])])
-            v = inference(sample, "teacher")[0][0, 0 if model.shared_head else k]
-            if v.any():
-                model.expert_prototypes[k] = v
+        joint, run.n_filled = fill_empty_clusters(run.model, task)
+        return _mean_log_evidence(joint), joint.argmax(axis=1)
 
     # ----------------------------------------------------------------------- finish
 
@@ -793,8 +747,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         This is a confidence that people can read, where the largest posterior of a
         well clustered sample may be less than a half: 1 in its own cluster means that
         all views of a sample agree with each other. It is agreement and not accuracy,
-        as a cluster that the model confuses with another may be stable. Only the best
-        restart counts, as the others are not kept; how far they agree is `stability_`.
+        as a cluster that the model confuses with another may be stable. With
+        `n_init`, the views are those of the best restart, the only one that is kept.
+        `stability_` says how far the restarts agree.
 
         Parameters
         ----------

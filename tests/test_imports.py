@@ -25,7 +25,7 @@ IMPORTS = {
     "ablations augmentation backbones datasets features inspection metrics "
     "model_selection recipes",
     # estimators
-    "_mice": "torch _base _classification_em _constraints _engine",
+    "_mice": "torch _base _classification_em _constraints _empty_clusters _engine",
     "_moco": "_base",
     "_base": "torch _check_input _checkpoint _constraints _device _engine _identity "
     "_callbacks _freeze _output _progress_bar augmentation backbones",
@@ -41,6 +41,7 @@ IMPORTS = {
     "_constraints": "",
     "_cosine_kmeans": "_engine.arrays",
     "_device": "torch _engine.data",
+    "_empty_clusters": "torch _engine.inference",
     "_freeze": "torch",
     "_identity": "torch _engine.arrays _engine.dataset",
     "_pretrained": "torch torchvision safetensors",
