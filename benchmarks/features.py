@@ -12,7 +12,6 @@ They are computed once and kept in a file. Seconds do not include them.
 import re
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
@@ -192,10 +191,8 @@ def main(argv=None):
             if seed in [row["seed"] for row in rows]:
                 continue
             limit_threads(options.threads)  # which UMAP changes
-            start = time.process_time()
             labels, seconds = timed(functions[name], X, n_clusters, seed)
             row = {"seed": seed, **scores(y, labels), "seconds": seconds}
-            row["cpu_seconds"] = time.process_time() - start  # of all threads
             rows.append(row | {"n_found": len(np.unique(labels))})
             print(f"seed {seed}  {name:20} {rows[-1]}", flush=True)
             figures = {"data": options.data, "n": len(X), "n_features": X.shape[1]}

@@ -34,6 +34,8 @@ import train_step
 from _common import RESULTS, limit_threads, read_json, write_json
 from reproduce import ROOT, code
 
+from sk_mice import MiCEClustering
+
 TESTS = ("tests/test_cuda.py", "tests/test_no_waits.py")
 OUTCOMES = ("passed", "failed", "error", "skipped")
 CIFAR = ("--image-size", "32", "--channels", "3", "--queue-size", "16384")
@@ -48,7 +50,6 @@ TINY = ("--backbone", "resnet-small", "--width", "4", "--image-size", "16")
 TINY = (*TINY, "--batch-size", "16", "--queue-size", "64", "--repeats", "1")
 SEEDS = (0, 1)
 FIT_MINUTES = 3.0  # of MiCE, and of MoCo after it; the rest of a stage is on the CPU
-MOCO_SHARE = 0.9  # of MiCE's epochs
 RESTARTS = 10  # of k-means; 100 would take longer than the fits
 LIMIT = 570  # seconds of a stage
 
@@ -132,8 +133,8 @@ def n_epochs(options, n_samples):
     if not is_current(path):
         sys.exit(f"the clusterings must come after the stage step_{FIRST_STEP}")
     times = read_json(path)["results"]["seconds"]
-    a_step = MOCO_SHARE * times["whole step of MoCo"]
-    a_step += (1 - MOCO_SHARE) * times["whole step"]
+    share = MiCEClustering._init_share
+    a_step = share * times["whole step of MoCo"] + (1 - share) * times["whole step"]
     return max(2, round(60 * FIT_MINUTES / (a_step * n_samples / 256)))
 
 

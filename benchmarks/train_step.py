@@ -40,7 +40,7 @@ from sk_mice import MoCo
 from sk_mice._checkpoint import Run
 from sk_mice._engine import objective
 from sk_mice._engine.ambient import kept_memory
-from sk_mice._engine.distributed import Group
+from sk_mice._engine.distributed import ALONE
 from sk_mice.ablations import PaperMiCE
 
 LARGE = {"cuda": 8192, "cpu": 2048}  # rows of a large matrix
@@ -54,11 +54,11 @@ class Step:
     options : argparse.Namespace
     moco : bool, default=False
         Whether it is a step of MoCo.
-    group : Group, optional
+    group : Group, default=ALONE
         The processes that share it.
     """
 
-    def __init__(self, options, moco=False, group=None):
+    def __init__(self, options, moco=False, group=ALONE):
         side, n_batches = options.image_size, 8
         shape = (options.batch_size * n_batches, side, side, options.channels)
         self.X = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
@@ -79,7 +79,7 @@ class Step:
             )
         X = estimator._check(self.X, 1 if moco else options.n_clusters)
         # A queue as long as asked for, however few images there are.
-        task = estimator._prepare(X, group or Group())
+        task = estimator._prepare(X, group)
         task = dataclasses.replace(task, queue_size=options.queue_size)
         self.model = estimator._first_model(task, seed=0)
         if options.compile:

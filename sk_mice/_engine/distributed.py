@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-__all__ = ["Group", "Part", "open_group"]
+__all__ = ["ALONE", "Group", "Part", "open_group"]
 
 STEP_TIMEOUT = timedelta(seconds=40)
 JOIN_TIMEOUT = timedelta(minutes=30)  # until all have called `fit`
@@ -145,6 +145,9 @@ class Group:
 
     def close(self, failed: bool) -> None:
         """Leave the group; if the fit has not failed, when all do."""
+
+
+ALONE = Group()
 
 
 class Processes(Group):
@@ -312,15 +315,15 @@ def open_group(wanted: bool) -> Group:
     """
     main = threading.current_thread() is threading.main_thread()
     if not (wanted and main and dist.is_available()):
-        return Group()
+        return ALONE
     if dist.is_initialized():
-        return Processes(own=False) if dist.get_world_size() > 1 else Group()
+        return Processes(own=False) if dist.get_world_size() > 1 else ALONE
     is_worker = multiprocessing.current_process().name != "MainProcess"
     if is_worker or not os.environ.keys() >= OF_TORCHRUN:
-        return Group()
+        return ALONE
     size = int(os.environ["WORLD_SIZE"])
     if size == 1:
-        return Group()
+        return ALONE
     hook = sys.excepthook  # torch wraps it once more for each group
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",

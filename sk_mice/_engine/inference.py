@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from .attention import LARGEST_LOGIT
-from .distributed import Group
+from .distributed import ALONE
 from .model import ContrastiveMixture
 
 __all__ = [
@@ -48,7 +48,7 @@ class Inference:
         if model.backbone is not None:  # a network of ours, which can be folded
             self.student, self.teacher = folded(self.student), folded(self.teacher)
 
-    def over(self, samples, views, *wanted: str, group=None) -> list[np.ndarray]:
+    def over(self, samples, views, *wanted: str, group=ALONE) -> list[np.ndarray]:
         """Infer quantities of all samples.
 
         Parameters
@@ -58,7 +58,7 @@ class Inference:
             Makes the plain views.
         *wanted : str
             See :meth:`__call__`.
-        group : Group, optional
+        group : Group, default=ALONE
             The processes that share the samples.
 
         Returns
@@ -66,7 +66,6 @@ class Inference:
         list of ndarray
             The quantities for all samples, in order; float32, except labels.
         """
-        group = Group() if group is None else group
         own, n = group.rows(len(samples)), len(samples)
         parts = self.batches(samples, views, *wanted, rows=own)
         found = gathered(parts, len(range(n)[own]))

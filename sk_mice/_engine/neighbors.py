@@ -16,7 +16,7 @@ from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from .data import Samples, to_device
-from .distributed import Group
+from .distributed import ALONE, Group
 from .nearest import nearest_neighbors
 
 __all__ = ["Neighbors", "comparable_rows", "find_neighbors", "mutual_neighbors"]
@@ -72,7 +72,7 @@ class Neighbors:
 
 
 def find_neighbors(
-    samples: Samples, n_neighbors: int, seed: int = 0, group: Group | None = None
+    samples: Samples, n_neighbors: int, seed: int = 0, group: Group = ALONE
 ) -> Neighbors:
     """Find each sample's mutual neighbours, by cosine of centred values.
 
@@ -86,7 +86,7 @@ def find_neighbors(
         See :func:`mutual_neighbors`; at most N - 1 are used.
     seed : int, default=0
         Of a search that is not exact.
-    group : Group, optional
+    group : Group, default=ALONE
         The processes that need them; the first one searches.
 
     Returns
@@ -97,7 +97,7 @@ def find_neighbors(
     def find():
         return mutual_neighbors(comparable_rows(samples), n_neighbors, seed)
 
-    table, recall = (group or Group()).from_first(find)
+    table, recall = group.from_first(find)
     return Neighbors(torch.from_numpy(table).to(samples.place), recall)
 
 

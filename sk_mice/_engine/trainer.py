@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from . import objective
 from .ambient import OwnDraws, spawn_seed
 from .data import batches_per_epoch, to_device
-from .distributed import Group, Part
+from .distributed import ALONE, Group, Part
 
 __all__ = ["Trainer", "cosine", "teacher_momentum"]
 
@@ -172,7 +172,7 @@ class Trainer(NeuralNet):
     stop_requested : callable, optional
         Called before every batch. If it returns True, training ends as by a
         KeyboardInterrupt.
-    group : Group, optional
+    group : Group, default=ALONE
         The processes that share each batch.
     """
 
@@ -198,9 +198,9 @@ class Trainer(NeuralNet):
         autocast_dtype=None,
         callbacks=(),
         stop_requested=bool,
-        group=None,
+        group=ALONE,
     ):
-        self.group = Group() if group is None else group
+        self.group = group
         self.views = views
         self.generator = generator
         self.order_generator = order_generator
@@ -576,7 +576,7 @@ class _Epochs:
         batch_size,
         generator,
         views,
-        group=None,
+        group=ALONE,
         neighbors=None,
         n_views=1,
     ):
@@ -584,7 +584,7 @@ class _Epochs:
         self.batch_size = batch_size
         self.generator = generator
         self.views = views
-        self.group = Group() if group is None else group
+        self.group = group
         self.neighbors = neighbors
         self.n_views = n_views
 
