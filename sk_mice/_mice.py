@@ -33,7 +33,7 @@ from ._engine.views import OneRandomView
 
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
-LARGEST_PART = 2**25  # features that are clustered of an X larger than memory
+LARGEST_PART = 2**24  # features that are clustered of an X larger than memory
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
