@@ -105,7 +105,8 @@ venv:
 $(OLDEST)/installed: pyproject.toml
 	rm -rf $(OLDEST)
 	$(OLDEST_PYTHON) -m venv $(OLDEST)
-	sed -n 's/^ *"\(.*\)>=\([0-9.]*\)".*/\1==\2/p' pyproject.toml > $(OLDEST)/lowest.txt
+	grep -oE '"[a-z0-9-]+(\[[a-z,]+\])?>=[0-9.]+' pyproject.toml \
+		| sed -E 's/"|\[.*\]//g; s/>=/==/' > $(OLDEST)/lowest.txt
 	$(OLDEST)/$(BIN)/python -m pip install --disable-pip-version-check \
 		-c $(OLDEST)/lowest.txt -e '.[test]'
 	touch $@

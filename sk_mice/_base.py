@@ -134,8 +134,6 @@ class ContrastiveEstimator(
     # Parameters that determine the model and how X is read: a warm start keeps them.
     _of_the_model: tuple[str, ...] = ("backbone", "queue_size", "image_shape")
     # `out` is where predictions go, and nothing for a meta-estimator to pass on.
-    __metadata_request__predict = {"out": UNUSED}
-    __metadata_request__predict_proba = {"out": UNUSED}
     __metadata_request__transform = {"out": UNUSED}
     _format: SampleFormat  # once `fit` has read X
     # The objects for which the short names of a parameter stand.

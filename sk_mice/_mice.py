@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, StrOptions, validate_params
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from ._base import (
@@ -240,6 +241,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     }
 
     _of_the_model = (*ContrastiveEstimator._of_the_model, "expert_heads")
+    __metadata_request__predict = {"out": UNUSED}
+    __metadata_request__predict_proba = {"out": UNUSED}
 
     # The stages of a fit. Chosen on digits and 10,000 images of Fashion-MNIST.
     _init_share = 0.9  # of the epochs are MoCo's

@@ -22,7 +22,7 @@ def test_versions_and_threads(capsys):
 
 def test_libraries_are_those_of_the_package_and_of_its_extras(monkeypatch):
     needed = [
-        "torch>=2.6",
+        "torch>=2.8",
         "pytest-xdist; extra == 'test'",
         "faiss-cpu>=1.13.2; extra == 'neighbors'",
         "sk-mice[app]; extra == 'test'",
