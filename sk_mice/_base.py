@@ -23,6 +23,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
+from ._all_or_nothing import all_or_nothing
 from ._callbacks import Follow, Interrupt, check_callbacks
 from ._check_input import (
     check_samples,
@@ -173,14 +174,8 @@ class ContrastiveEstimator(
 
         If the fit fails, the estimator is restored.
         """
-        before = vars(self).copy()
-        try:
-            with own_settings(), self._open_group() as group:
-                yield group
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
+        with all_or_nothing(self), own_settings(), self._open_group() as group:
+            yield group
 
     @contextmanager
     def _open_group(self):
@@ -218,7 +213,7 @@ class ContrastiveEstimator(
         check_callbacks(self.callbacks)
         if self._continues:
             self._check_continuation(n_experts)
-            return check_samples_like(self, X, self._format)
+            return check_samples_like(self, X, self._format, least=2)
         X = check_samples(self, X)
         self._format = infer_format(X, self.image_shape)
         if self._format.is_image and backbones.takes_pixels(self.backbone):

@@ -38,19 +38,19 @@ def check_samples(estimator, X, least=2):
     return _checked(estimator, as_array(from_dataset(X)), reset=True, least=least)
 
 
-def check_samples_like(estimator, X, fmt: SampleFormat):
-    """X at prediction, as an array of finite numbers in the format of the fit.
+def check_samples_like(estimator, X, fmt: SampleFormat, least=1):
+    """At least so many samples, as an array of finite numbers in the format of a fit.
 
     Raises TypeError or ValueError if X is anything else, has samples of another shape,
     or values that are too large to compute with. Warns if X is at another scale than
     that of the fit.
     """
-    X = check_shape_like(estimator, X, fmt)
+    X = check_shape_like(estimator, X, fmt, least)
     check_values_like(X, fmt)
     return X
 
 
-def check_shape_like(estimator, X, fmt: SampleFormat):
+def check_shape_like(estimator, X, fmt: SampleFormat, least=1):
     """X as `check_samples_like` returns it; its values are not read."""
     X = as_array(from_dataset(X))
     shape = getattr(X, "shape", ())
@@ -66,7 +66,7 @@ def check_shape_like(estimator, X, fmt: SampleFormat):
                 f"X must hold samples of shape {fmt.input_shape}, as in `fit`; got "
                 f"{shape[1:]}."
             )
-    return _checked(estimator, X, reset=False)
+    return _checked(estimator, X, reset=False, least=least)
 
 
 def _shapes_like(fmt) -> set:
@@ -81,7 +81,7 @@ def _shapes_like(fmt) -> set:
     return shapes
 
 
-def _checked(estimator, X, *, reset: bool, least=1):
+def _checked(estimator, X, *, reset: bool, least: int):
     if isinstance(X, DatasetRows):
         return _checked_dataset(estimator, X, reset, least)
     options: dict = {

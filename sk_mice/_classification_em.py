@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ._all_or_nothing import all_or_nothing
 from ._constraints import Count
 from ._cosine_kmeans import (
     blocks,
@@ -216,15 +217,16 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         ValueError
             If X has fewer rows than clusters, or values that are not finite.
         """
-        X = check_rows(self, X, reset=True)
-        random_state = check_random_state(self.random_state)
-        self._fit_axes(X, random_state)
-        rows = self._centered(X)
-        scales = self._fit_components(rows, random_state)
-        white = self._whiten(rows)
-        plain = _unwhitened(white, self.mean_, self.components_, scales)
-        labels = self._start(white, plain, random_state)
-        self._climb(white, labels)
+        with all_or_nothing(self):
+            X = check_rows(self, X, reset=True)
+            random_state = check_random_state(self.random_state)
+            self._fit_axes(X, random_state)
+            rows = self._centered(X)
+            scales = self._fit_components(rows, random_state)
+            white = self._whiten(rows)
+            plain = _unwhitened(white, self.mean_, self.components_, scales)
+            labels = self._start(white, plain, random_state)
+            self._climb(white, labels)
         return self
 
     def predict(self, X):

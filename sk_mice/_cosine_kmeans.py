@@ -1,5 +1,6 @@
 """K-means by cosine: unit rows, first centres, and two steps in turn."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -19,6 +20,9 @@ from ._engine.arrays import plain_array
 _BLOCK_SCORES = 2**19
 # Below this many multiplications a second thread costs more than it brings.
 _PARALLEL_PRODUCTS = 2**23
+# Held by who sets the threads of BLAS, which are those of the process. A second one
+# would take the limit of the first for the user's setting, and restore it.
+_limiting = threading.Lock()
 
 # ------------------------------------------------------------------ checks of input
 
@@ -65,14 +69,18 @@ def unit_rows(X, n_clusters, weight=None):
     Each thread gets a BLAS of one thread, so that the argmax and the sums run in
     parallel too, and not the products alone.
     """
-    controller = _thread_controller().select(user_api="blas")
-    n_threads = max((info["num_threads"] for info in controller.info()), default=1)
     n_values = X.nnz if sparse.issparse(X) else X.size
-    if n_threads == 1 or n_values * n_clusters < _PARALLEL_PRODUCTS:
-        yield UnitRows(X, weight)
+    is_large = n_values * n_clusters >= _PARALLEL_PRODUCTS
+    if not (is_large and _limiting.acquire(blocking=False)):
+        yield UnitRows(X, weight)  # BLAS works as it does, or for another thread
         return
-    with controller.limit(limits=1), ThreadPoolExecutor(n_threads) as pool:
-        yield UnitRows(X, weight, pool.map)
+    try:
+        controller = _thread_controller().select(user_api="blas")
+        n_threads = max((info["num_threads"] for info in controller.info()), default=1)
+        with controller.limit(limits=1), ThreadPoolExecutor(n_threads) as pool:
+            yield UnitRows(X, weight, pool.map if n_threads > 1 else map)
+    finally:
+        _limiting.release()
 
 
 @cache

@@ -171,7 +171,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
         with another label than in the epoch before, or than in the partition that a
         round starts from; 1 in the first epoch from random weights), "cluster_sizes",
-        "lr" (at the last step) and "seconds".
+        "lr" (at the last step) and "seconds", and what callbacks record if a file can
+        hold it: numbers, text, arrays, and lists and dicts of them.
     n_iter_ : int
         Epochs trained.
     neighbors_recall_ : float or None

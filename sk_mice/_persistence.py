@@ -371,6 +371,8 @@ def _to_part(model, left_out) -> tuple[dict, dict]:
     document = _to_document(model, tensors, left_out)
     try:
         _check_attributes(model)
+        for name in _names(type(model))[0] - document["attributes"].keys():
+            _expect(False, f"`{name}`", "hold data, and nothing else")
         if isinstance(model, ContrastiveEstimator):
             _check_trained(model)
     except UNREADABLE as error:

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from ._all_or_nothing import all_or_nothing
 from ._constraints import Count, Number
 from ._cosine_kmeans import (
     absorb,
@@ -203,21 +204,24 @@ class SphericalKMeans(
         ConvergenceWarning
             If fewer distinct clusters than `n_clusters` were found.
         """
-        X = check_rows(self, X, reset=True, accept_sparse="csr")
-        weight = self._check_weight(sample_weight, X)
-        random_state = check_random_state(self.random_state)
-        best = None
-        with unit_rows(X, self.n_clusters, weight) as rows:
-            for _ in range(self._n_starts()):
-                centers = first_centers(rows, self.init, self.n_clusters, random_state)
-                run = lloyd(rows, centers, self.max_iter, self.tol, self.verbose)
-                # Not for a rounding error: the same clusters may come in any order.
-                if best is None or run.inertia < best.inertia * (1 - 1e-6):
-                    best = run
-        self.labels_, self.inertia_, self.cluster_centers_ = best[:3]
-        self._sums, self.n_iter_ = best[3:]
-        _warn_of_zero_rows(rows.nonzero)
-        self._warn_of_missing_clusters()
+        with all_or_nothing(self):
+            X = check_rows(self, X, reset=True, accept_sparse="csr")
+            weight = self._check_weight(sample_weight, X)
+            random_state = check_random_state(self.random_state)
+            best = None
+            with unit_rows(X, self.n_clusters, weight) as rows:
+                for _ in range(self._n_starts()):
+                    centers = first_centers(
+                        rows, self.init, self.n_clusters, random_state
+                    )
+                    run = lloyd(rows, centers, self.max_iter, self.tol, self.verbose)
+                    # Not for a rounding error: the same clusters may come in any order.
+                    if best is None or run.inertia < best.inertia * (1 - 1e-6):
+                        best = run
+            self.labels_, self.inertia_, self.cluster_centers_ = best[:3]
+            self._sums, self.n_iter_ = best[3:]
+            _warn_of_zero_rows(rows.nonzero)
+            self._warn_of_missing_clusters()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -265,20 +269,23 @@ class SphericalKMeans(
         (3, 0.0)
         """
         first = not hasattr(self, "cluster_centers_")
-        X = check_rows(self, X, reset=first, accept_sparse="csr")
-        weight = self._check_weight(sample_weight, X)
-        with unit_rows(X, self.n_clusters, weight) as rows:
-            _warn_of_zero_rows(rows.nonzero)
-            if first:
-                random_state = check_random_state(self.random_state)
-                centers = first_centers(rows, self.init, self.n_clusters, random_state)
-                sums = np.zeros(centers.shape)
-            else:
-                centers, sums = self.cluster_centers_, self._sums
-            self.cluster_centers_, self._sums = absorb(rows, centers, sums)
-            self.labels_, cosines = rows.nearest(self.cluster_centers_)
-        self.inertia_ = rows.inertia(cosines)
-        self.n_steps_ = getattr(self, "n_steps_", 0) + 1
+        with all_or_nothing(self):
+            X = check_rows(self, X, reset=first, accept_sparse="csr")
+            weight = self._check_weight(sample_weight, X)
+            with unit_rows(X, self.n_clusters, weight) as rows:
+                _warn_of_zero_rows(rows.nonzero)
+                if first:
+                    random_state = check_random_state(self.random_state)
+                    centers = first_centers(
+                        rows, self.init, self.n_clusters, random_state
+                    )
+                    sums = np.zeros(centers.shape)
+                else:
+                    centers, sums = self.cluster_centers_, self._sums
+                self.cluster_centers_, self._sums = absorb(rows, centers, sums)
+                self.labels_, cosines = rows.nearest(self.cluster_centers_)
+            self.inertia_ = rows.inertia(cosines)
+            self.n_steps_ = getattr(self, "n_steps_", 0) + 1
         return self
 
     def predict(self, X):

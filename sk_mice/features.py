@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from ._all_or_nothing import all_or_nothing
 from ._check_input import check_samples, check_samples_like
 from ._constraints import Count
 from ._device import resolve_device, resolve_precision
@@ -199,14 +200,8 @@ class PretrainedFeatures(
             damaged or those of another network, or the network cannot take images of
             the size or does not return one finite vector or map for each.
         """
-        before = vars(self).copy()
-        try:
-            with own_settings(), OwnDraws(0):
-                self._fit(X)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
+        with all_or_nothing(self), own_settings(), OwnDraws(0):
+            self._fit(X)
         return self
 
     def _fit(self, X):

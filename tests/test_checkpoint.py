@@ -149,6 +149,22 @@ def test_a_fit_may_be_cut_off_many_times(whole, tmp_path):
     assert_same(estimator.fit(IMAGES), whole("two stages"))
 
 
+class Note(Callback):
+    """Records what is data, and what is not."""
+
+    def on_epoch_end(self, net, **kwargs):
+        net.history.record("found", {"a": 1.5})
+        net.history.record("seen", {1, 2})
+
+
+def test_what_callbacks_record_is_kept_if_it_is_data(tmp_path):
+    noted = moco(checkpoint=tmp_path, callbacks=[Note()]).fit(IMAGES)
+    assert [row["found"] for row in noted.history_] == 4 * [{"a": 1.5}]
+    assert not any("seen" in row for row in noted.history_)
+    again = moco(checkpoint=tmp_path, callbacks=[Note()]).fit(IMAGES)
+    assert_same(again, noted)
+
+
 def test_a_finished_fit_returns_at_once(whole, tmp_path, monkeypatch, capsys):
     estimator = mice(checkpoint=tmp_path, n_init=2, max_epochs=3, init="random")
     first = clone(estimator).fit(IMAGES)

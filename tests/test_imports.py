@@ -27,14 +27,15 @@ IMPORTS = {
     # estimators
     "_mice": "torch _base _classification_em _constraints _empty_clusters _engine",
     "_moco": "_base",
-    "_base": "torch _check_input _checkpoint _constraints _device _engine _identity "
-    "_callbacks _freeze _output _progress_bar augmentation backbones",
-    "_classification_em": "_constraints _cosine_kmeans",
-    "_spherical_kmeans": "_constraints _cosine_kmeans _engine.arrays",
+    "_base": "torch _all_or_nothing _check_input _checkpoint _constraints _device "
+    "_engine _identity _callbacks _freeze _output _progress_bar augmentation backbones",
+    "_classification_em": "_all_or_nothing _constraints _cosine_kmeans",
+    "_spherical_kmeans": "_all_or_nothing _constraints _cosine_kmeans _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
     "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints _pretrained",
+    "_all_or_nothing": "",
     "_callbacks": "skorch _progress_bar",
     "_check_input": "_engine.arrays _engine.data _engine.dataset",
     "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage",
@@ -55,8 +56,9 @@ IMPORTS = {
     "datasets": "torchvision _progress_bar datasets._decoding datasets._file",
     "datasets._decoding": "",
     "datasets._file": "_engine.maps",
-    "features": "torch _check_input _constraints _device _engine.ambient _engine.data "
-    "_engine.storage _pretrained _progress_bar datasets._decoding",
+    "features": "torch _all_or_nothing _check_input _constraints _device "
+    "_engine.ambient _engine.data _engine.storage _pretrained _progress_bar "
+    "datasets._decoding",
     # what people look at
     "inspection": "inspection._confusion inspection._embedding inspection._gallery "
     "inspection._report inspection._training",
@@ -112,7 +114,7 @@ IMPORTS = {
     "_engine.order": "torch",
     "_engine.storage": "torch safetensors",
     "_engine.trainer": "torch skorch _engine.ambient _engine.objective _engine.data "
-    "_engine.distributed",
+    "_engine.distributed _engine.storage",
     "_engine.views": "torch _engine.colours _engine.geometry",
 }
 

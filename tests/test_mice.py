@@ -598,6 +598,8 @@ def test_a_warm_start_keeps_the_shape_of_the_model(fitted):
         estimator.set_params(n_clusters=5).fit(IMAGES)
     with pytest.raises(ValueError, match=r"fitted model, \(4, 16\).* got \(4, 8\)"):
         estimator.set_params(n_clusters=4, embedding_dim=8).fit(IMAGES)
+    with pytest.raises(ValueError, match="minimum of 2 is required"):
+        estimator.set_params(embedding_dim=16).fit(IMAGES[:1])
 
 
 METHODS = ["predict", "predict_proba", "predict_log_proba", "transform"]

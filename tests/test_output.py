@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from joblib import Parallel, delayed, parallel_config
 from sklearn.datasets import load_digits
 
 from sk_mice import MiCEClustering, MoCo
@@ -44,6 +45,13 @@ def test_path_becomes_a_file(mice, X, name, tmp_path, small_batches):
     assert np.array_equal(found, getattr(mice, name)(X))
     assert np.array_equal(np.load(path), found)
     assert os.listdir(tmp_path) == ["out.npy"]
+
+
+def test_workers_of_joblib_find_the_file(mice, X, tmp_path):
+    posterior = mice.predict_proba(X, out=tmp_path / "out.npy")
+    with parallel_config(max_nbytes=0):
+        sums = Parallel(2)(delayed(np.sum)(rows) for rows in (posterior, posterior[:9]))
+    assert sums == pytest.approx([100, 9], rel=1e-5)
 
 
 def test_moco_writes_too(X, tmp_path):

@@ -406,6 +406,9 @@ def test_what_cannot_be_saved_leaves_no_file(mice, path, monkeypatch):
             broken._model.state_dict()[place].fill_(math.nan)
         with pytest.raises(ValueError, match=f"`model` cannot be saved: .*{place}"):
             sk_mice.save(broken, path)
+    mice.history_ = [{"note": {1, 2}}]
+    with pytest.raises(ValueError, match="its `history_` must hold data"):
+        sk_mice.save(mice, path)
     mice.history_ = [{"note": "x" * 5_000_000}]
     with monkeypatch.context() as patch:
         patch.setattr(storage, "LARGEST_DOCUMENT", 4_000_000)

@@ -1,5 +1,6 @@
 import pickle
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,8 @@ from sklearn.preprocessing import FunctionTransformer, normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
-from sk_mice import SphericalKMeans
-from sk_mice._cosine_kmeans import Assignment, UnitRows, distinct_rows
+from sk_mice import SphericalKMeans, _cosine_kmeans
+from sk_mice._cosine_kmeans import Assignment, UnitRows, distinct_rows, unit_rows
 
 
 def directions(n_samples, n_features, n_clusters, noise=0.7, seed=0):
@@ -187,6 +188,37 @@ def test_threads_and_blocks_change_nothing_but_rounding(n_clusters):
         one = clone(model).fit(X)
     assert one.inertia_ == pytest.approx(many.inertia_, rel=1e-6)
     np.testing.assert_allclose(one.cluster_centers_, many.cluster_centers_, atol=1e-9)
+
+
+class Blas:
+    """As its controller sees it; both fits of a test ask before one sets a limit."""
+
+    n_threads = 2
+
+    def select(self, **kwargs):
+        return self
+
+    def info(self):
+        return [{"num_threads": 2}]
+
+    @contextmanager
+    def limit(self, limits):
+        before, self.n_threads = self.n_threads, limits
+        yield
+        self.n_threads = before
+
+
+def test_fits_at_once_leave_the_threads_of_blas_as_they_are(monkeypatch):
+    blas = Blas()
+    monkeypatch.setattr(_cosine_kmeans, "_thread_controller", lambda: blas)
+    X, _ = directions(20_000, 64, 3)
+    first, second = unit_rows(X, 8), unit_rows(X, 8)
+    first.__enter__()
+    second.__enter__()
+    assert blas.n_threads == 1
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert blas.n_threads == 2
 
 
 # --- sample weights --------------------------------------------------------------
@@ -514,6 +546,18 @@ def test_partial_fit_errors():
     model.partial_fit(np.eye(3)[:1])  # later batches may be small
     with pytest.raises(ValueError, match="2 features"):
         model.partial_fit(np.eye(2))
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_fit_that_fails_changes_nothing(method):
+    model = SphericalKMeans(2, init=np.eye(3)[:2])
+    with pytest.raises(ValueError, match="init"):
+        getattr(model, method)(np.eye(4))
+    assert not hasattr(model, "n_features_in_")
+    labels = model.fit(np.eye(3)).labels_
+    with pytest.raises(ValueError, match="init"):
+        model.fit(np.eye(4))
+    np.testing.assert_array_equal(model.predict(np.eye(3)), labels)
 
 
 # --- the estimator ---------------------------------------------------------------

@@ -68,6 +68,7 @@ def new_map(path, shape, dtype):
         yield X
         X.flush()
         os.replace(part, path)
+        X.filename = path.resolve()  # where joblib's workers look for it
     except BaseException:
         part.unlink(missing_ok=True)
         raise

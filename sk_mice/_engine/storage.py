@@ -24,7 +24,16 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["UNREADABLE", "NotDataError", "as_path", "pack", "read", "unpack", "write"]
+__all__ = [
+    "UNREADABLE",
+    "NotDataError",
+    "as_path",
+    "is_data",
+    "pack",
+    "read",
+    "unpack",
+    "write",
+]
 
 KEY = "sk_mice"
 DOCUMENT = "document"  # the tensor with the JSON
@@ -241,6 +250,15 @@ def pack(value, name: str, tensors: dict, classes=()):
             parameters = packed(value.get_params(deep=False))
             return {"class": kind, "parameters": parameters}
     raise NotDataError(name)
+
+
+def is_data(value) -> bool:
+    """Whether `pack` takes a value."""
+    try:
+        pack(value, "", {})
+    except (NotDataError, RecursionError):
+        return False
+    return True
 
 
 def unpack(value, tensors: dict, classes=()):

@@ -16,6 +16,7 @@ from . import objective
 from .ambient import OwnDraws, spawn_seed
 from .data import batches_per_epoch, to_device
 from .distributed import ALONE, Group, Part
+from .storage import is_data
 
 __all__ = ["Trainer", "cosine", "teacher_momentum"]
 
@@ -299,10 +300,10 @@ class Trainer(NeuralNet):
             self.notify("on_batch_end", batch=batch, training=training, **step)
 
     def history_rows(self) -> list[dict]:
-        """The history as plain dicts, one an epoch."""
+        """The history as plain dicts, one an epoch, which a file can hold."""
         hidden = ("batches", "train_loss", "valid_loss")
         return [
-            {name: value for name, value in row.items() if name not in hidden}
+            {k: v for k, v in row.items() if k not in hidden and is_data(v)}
             for row in self.history
         ]
 
