@@ -4,8 +4,7 @@ import copy
 import math
 import os
 import warnings
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
@@ -34,19 +33,20 @@ from ._check_input import (
 from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
 from ._device import check_size, is_worker, resolve_device, resolve_precision
-from ._engine.ambient import OwnDraws, kept_memory, own_settings, spawn_seed
+from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.data import SampleFormat, Samples, batches_per_epoch, infer_format
 from ._engine.distributed import Group, open_group
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
 from ._engine.nearest import warn_of_recall
-from ._engine.neighbors import Neighbors, find_neighbors
+from ._engine.neighbors import find_neighbors
 from ._engine.trainer import Trainer, cosine, teacher_momentum
-from ._engine.views import ImageViews, VectorViews, make_views
+from ._engine.views import make_views
 from ._freeze import trained_blocks
 from ._identity import facts, identity
 from ._output import check_output, opened
 from ._progress_bar import WORDS, FitBar, tqdm
+from ._task import Task
 
 # Beyond these limits, results leave the range of float32.
 SMALLEST_TEMPERATURE = 1e-3
@@ -54,51 +54,6 @@ LARGEST_RATE = 1e6
 # Errors after which the model of the last complete epoch is kept. Checkpoints raise
 # OSError.
 STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a fit needs, made from the parameters and X before training."""
-
-    group: Group
-    samples: Samples
-    views: ImageViews | VectorViews
-    neighbors: Neighbors | None
-    backbone: object  # resolved
-    device: torch.device
-    autocast_dtype: torch.dtype | None
-    batch_size: int
-    queue_size: int
-    queue_dtype: torch.dtype
-    bar: FitBar
-    interrupt: Interrupt
-    restarts: Restarts
-    _open: ExitStack = field(default_factory=ExitStack)
-
-    def __enter__(self):
-        """Handle Ctrl-C, and keep freed memory for the next step."""
-        self._open.callback(self.bar.close)
-        self._open.enter_context(self.interrupt)
-        self._open.enter_context(kept_memory(self.device))
-        return self
-
-    def __exit__(self, *error):
-        """Undo both, and close the progress bar."""
-        return self._open.__exit__(*error)
-
-    def infer(self, inference: Inference, what: str) -> np.ndarray:
-        """A quantity of the training samples (see `Inference`) that must be finite."""
-        (value,) = inference.over(self.samples, self.views, what, group=self.group)
-        _check_finite(value)
-        return value
-
-    def inferred(self, inference: Inference, *what: str, rows=slice(None)):
-        """The same of some samples, batch by batch, as tensors on the device."""
-        n = inference.batch_size(self.samples, self.views)
-        for batch in self.samples.in_order(n, rows):
-            values = inference(self.views.plain(batch), *what)
-            _check_finite(*(value.cpu().numpy() for value in values))
-            yield values
 
 
 class ContrastiveEstimator(
@@ -612,14 +567,6 @@ class ContrastiveEstimator(
         if "_model" in state:
             with own_settings():
                 self._inference = Inference(self._model)
-
-
-def _check_finite(*values) -> None:
-    if not all(np.isfinite(value).all() for value in values):
-        raise FloatingPointError(
-            "What the model infers is not finite. Try a lower `lr` or higher "
-            "temperatures."
-        )
 
 
 def _is_same(value, was) -> bool:

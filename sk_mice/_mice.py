@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from sklearn.base import ClusterMixin, _fit_context, clone
+from sklearn.base import ClusterMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_random_state
@@ -20,21 +20,23 @@ from ._base import (
     ContrastiveEstimator,
     moco_options,
 )
-from ._classification_em import ClassificationEM
 from ._constraints import Count, Number
 from ._empty_clusters import fill_empty_clusters
 from ._engine import objective
-from ._engine.ambient import OwnDraws, own_settings, spawn_seed
-from ._engine.arrays import plain_array
-from ._engine.inference import Inference, gathered
+from ._engine.ambient import OwnDraws, own_settings
 from ._engine.model import gating_prototypes
 from ._engine.nearest import nearest_neighbors, warn_of_recall
 from ._engine.neighbors import comparable_rows
 from ._engine.views import OneRandomView
+from ._start import (
+    checked_labels,
+    clusterer_of_features,
+    start_at_labels,
+    start_at_partition,
+    try_clusterer,
+)
 
-SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 MOST_RESTARTS = 10**6
-LARGEST_PART = 2**24  # features that are clustered of an X larger than memory
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
 
 
@@ -373,36 +375,22 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             raise TypeError(
                 f"`init` must be a clusterer, not its class; got {self.init!r}."
             )
-        if not self._continues and self._starts_at_labels:
-            self._checked_labels(self.init, len(X), "`init`")
+        if self._start == "labels":
+            checked_labels(self.init, len(X), self.n_clusters, "`init`")
         return X
 
     @property
-    def _starts_at_labels(self) -> bool:
-        return not (isinstance(self.init, str) or hasattr(self.init, "fit_predict"))
-
-    @property
-    def _starts_at_random(self) -> bool:
-        return isinstance(self.init, str) and self.init == "random"
+    def _start(self) -> str:
+        """Where EM starts: "model", "labels", "random" or "two-stage"."""
+        if self._continues:
+            return "model"
+        if isinstance(self.init, str):
+            return self.init
+        return "two-stage" if hasattr(self.init, "fit_predict") else "labels"
 
     @property
     def _is_two_stage(self) -> bool:
-        """Whether MoCo comes first, and a partition of its features."""
-        return not (self._continues or self._starts_at_labels or self._starts_at_random)
-
-    def _checked_labels(self, labels, n_samples, name):
-        """Labels of a partition as int64, or ValueError."""
-        labels = np.asarray(plain_array(labels, name))
-        right = labels.shape in {(n_samples,), (n_samples, 1)}
-        right = right and np.issubdtype(labels.dtype, np.integer)
-        if not (right and labels.min() >= 0 and labels.max() < self.n_clusters):
-            span = f" from {labels.min()} to {labels.max()}" if right else ""
-            raise ValueError(
-                f"{name} must be {n_samples} integers from 0 to n_clusters - 1 "
-                f"= {self.n_clusters - 1}; got {labels.dtype} of shape "
-                f"{labels.shape}{span}."
-            )
-        return labels.ravel().astype(np.int64)
+        return self._start == "two-stage"
 
     def _n_epochs(self) -> dict[str, int]:
         """Epochs of each stage of a restart."""
@@ -441,25 +429,17 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         run.model = self._first_model(task, run.seed)
         if self._is_two_stage and run.stage == 0:
             self._start_from_moco(run, task)
-        elif not self._continues and self._starts_at_labels and run.state is None:
-            run.labels = self._checked_labels(self.init, len(task.samples), "`init`")
+        elif self._start == "labels" and run.state is None:
+            n_samples = len(task.samples)
+            run.labels = checked_labels(self.init, n_samples, self.n_clusters, "`init`")
             run.init_labels = run.labels
-            self._settle(run, task)
-            inference = Inference(run.model)
-            features = task.infer(inference, "features")
-            self._start_at(run, task, inference, features)
+            start_at_labels(run, task)
 
     def _start_from_moco(self, run, task) -> None:
         moco = self._build(task, run.seed, **moco_options())
         n_epochs = self._n_epochs()["moco"]
         if not isinstance(self.init, str) and run.state is None:
-            # A clusterer that fails does so before training.
-            inference = Inference(run.model)
-            if self._clusters_a_part(run, task):
-                features = self._features_of_part(run, task, inference)
-            else:
-                features = task.infer(inference, "features")
-            self._partition(run, task, features)
+            try_clusterer(clusterer_of_features(self.init, run), run, task)
         try:
             if n_epochs:
                 self._run_stage(run, moco, task, n_epochs, "moco", fill_queue=True)
@@ -478,109 +458,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         run.ready = True
 
     def _start_at_partition(self, run, task) -> None:
-        """Set the model to a partition of its present features.
-
-        Features separate classes better than embeddings, which are trained to tell
-        samples apart and drop other information.
-        """
         task.bar.say("clustering of the features")
-        inference = Inference(run.model)
-        if self._clusters_a_part(run, task):
-            self._start_at_part(run, task, inference)
-            return
-        features = task.infer(inference, "features")
-        run.labels = self._partition(run, task, features)
-        self._start_at(run, task, inference, features)
-
-    def _clusters_a_part(self, run, task) -> bool:
-        return task.samples.is_large and hasattr(self._clusterer(run), "predict")
-
-    def _start_at_part(self, run, task, inference):
-        """The same for an X larger than memory: a part of the samples is clustered.
-
-        The others are assigned to its clusters, batch by batch.
-        """
-        features = self._features_of_part(run, task, inference)
-        fitted = self._clusterer(run)
-        labels, fitted = task.group.from_first(
-            lambda: (fitted.fit_predict(features), fitted)
-        )
-        labels = self._checked(labels, features)
-        size = self.n_clusters, run.model.embedding_dim
-        sums = torch.zeros(size, dtype=torch.float32, device=task.device)
-        n = len(task.samples)
-        own = task.group.rows(n)
-
-        def assigned():
-            for f, v in task.inferred(inference, "features", "teacher", rows=own):
-                f = f.cpu().numpy()
-                known = torch.from_numpy(self._checked(fitted.predict(f), f))
-                sums.add_(objective.class_sums(v, known.to(v.device), self.n_clusters))
-                yield [known]
-
-        (found,) = gathered(assigned(), len(range(n)[own]))
-        task.group.sum(sums)
-        run.labels = task.group.gather(found, n, between_steps=True).numpy()
-        tensors = (torch.from_numpy(a).to(task.device) for a in (labels, features))
-        run.model.set_partition(*tensors, sums)
-
-    def _features_of_part(self, run, task, inference) -> np.ndarray:
-        n = LARGEST_PART // run.model.student.experts.in_features
-        generator = torch.Generator().manual_seed(spawn_seed(run.seed, "part"))
-        rows = torch.randperm(len(task.samples), generator=generator)[:n].sort().values
-        parts = task.inferred(inference, "features", rows=rows)
-        (features,) = gathered(parts, len(rows))
-        return features.numpy()
-
-    def _partition(self, run, task, features) -> np.ndarray:
-        """Labels of samples with these features, from the clusterer."""
-        clusterer = self._clusterer(run)
-        labels = task.group.from_first(lambda: clusterer.fit_predict(features))
-        return self._checked(labels, features)
-
-    def _checked(self, labels, features) -> np.ndarray:
-        return self._checked_labels(labels, len(features), "The labels of `init`")
-
-    def _clusterer(self, run):
-        """The clusterer of features, with what it has to know."""
-        seed = spawn_seed(run.seed, "partition", run.stage)
-        by_default = isinstance(self.init, str)
-        clusterer = ClassificationEM() if by_default else clone(self.init)
-        known = {"n_clusters": self.n_clusters, "n_components": self.n_clusters}
-        known["random_state"] = seed
-        if "n_clusters" in clusterer.get_params():
-            del known["n_components"]
-        names = known.keys() & clusterer.get_params().keys()
-        return clusterer.set_params(**{name: known[name] for name in names})
-
-    @torch.no_grad()
-    def _settle(self, run, task):
-        """Set the batch-norm statistics of an untrained model by random batches."""
-        model = run.model
-        generator = torch.Generator().manual_seed(spawn_seed(run.seed, "settle"))
-        model.train()
-        with OwnDraws(spawn_seed(run.seed, "settle, networks")):
-            for _ in range(SETTLING_STEPS):
-                batches = task.samples.shuffled(task.batch_size, generator)
-                x = task.views.plain(next(batches)[0])
-                model.embed(x.expand(model.n_views, *x.shape))
-        model.eval()
-
-    def _start_at(self, run, task, inference, features):
-        """Set prototypes and gate to a partition of samples with these features."""
-        labels = torch.from_numpy(run.labels).to(task.device)
-        size = self.n_clusters, run.model.embedding_dim
-        sums = torch.zeros(size, dtype=torch.float32, device=task.device)
-        n = inference.batch_size(task.samples, task.views)
-        rows = task.group.rows(len(labels))
-        batches = task.samples.in_order(n, rows)
-        for batch, own in zip(batches, labels[rows].split(n), strict=True):
-            (v,) = inference(task.views.plain(batch), "teacher")
-            # All v at a time would be N x H x D.
-            sums += objective.class_sums(v, own, self.n_clusters)
-        task.group.sum(sums)
-        features = torch.from_numpy(features).to(task.device)
-        run.model.set_partition(labels, features, sums)
+        start_at_partition(clusterer_of_features(self.init, run), run, task)
 
     # ------------------------------------------------------------------------ train
 

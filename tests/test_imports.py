@@ -25,14 +25,17 @@ IMPORTS = {
     "ablations augmentation backbones datasets features inspection metrics "
     "model_selection recipes",
     # estimators
-    "_mice": "torch _base _classification_em _constraints _empty_clusters _engine",
+    "_mice": "torch _base _constraints _empty_clusters _engine _start",
     "_moco": "_base",
     "_base": "torch _all_or_nothing _check_input _checkpoint _constraints _device "
-    "_engine _identity _callbacks _freeze _output _progress_bar augmentation backbones",
+    "_engine _identity _callbacks _freeze _output _progress_bar _task augmentation "
+    "backbones",
     "_classification_em": "_all_or_nothing _constraints _cosine_kmeans",
     "_spherical_kmeans": "_all_or_nothing _constraints _cosine_kmeans _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
+    "_start": "torch _classification_em _engine",
+    "_task": "torch _callbacks _checkpoint _engine _progress_bar",
     "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints _pretrained",
     "_all_or_nothing": "",

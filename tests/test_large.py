@@ -6,7 +6,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
-from sk_mice import MiCEClustering, _mice
+from sk_mice import MiCEClustering, _start
 from sk_mice._engine import data
 from sk_mice.datasets import load_digits
 
@@ -44,7 +44,7 @@ class Watched(KMeans):
 
 def test_partition_is_that_of_a_part_and_predictions(X, monkeypatch):
     Watched.seen.clear()
-    monkeypatch.setattr(_mice, "LARGEST_PART", 128 * 100)
+    monkeypatch.setattr(_start, "LARGEST_PART", 128 * 100)
     mice = fitted(X, init=Watched(n_init=3), backbone="mlp", image_shape=(8, 8))
     parts = {n for name, n in Watched.seen if name == "fit_predict"}
     n_predicted = sum(n for name, n in Watched.seen if name == "predict")

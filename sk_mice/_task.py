@@ -1,0 +1,72 @@
+"""What a fit needs, made from the parameters and X before training."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from ._callbacks import Interrupt
+from ._checkpoint import Restarts
+from ._engine.ambient import kept_memory
+from ._engine.data import Samples
+from ._engine.distributed import Group
+from ._engine.inference import Inference
+from ._engine.neighbors import Neighbors
+from ._engine.views import ImageViews, VectorViews
+from ._progress_bar import FitBar
+
+__all__ = ["Task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Data, views, sizes and the progress of a fit."""
+
+    group: Group
+    samples: Samples
+    views: ImageViews | VectorViews
+    neighbors: Neighbors | None
+    backbone: object  # resolved
+    device: torch.device
+    autocast_dtype: torch.dtype | None
+    batch_size: int
+    queue_size: int
+    queue_dtype: torch.dtype
+    bar: FitBar
+    interrupt: Interrupt
+    restarts: Restarts
+    _open: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self):
+        """Handle Ctrl-C, and keep freed memory for the next step."""
+        self._open.callback(self.bar.close)
+        self._open.enter_context(self.interrupt)
+        self._open.enter_context(kept_memory(self.device))
+        return self
+
+    def __exit__(self, *error):
+        """Undo both, and close the progress bar."""
+        return self._open.__exit__(*error)
+
+    def infer(self, inference: Inference, what: str) -> np.ndarray:
+        """A quantity of the training samples (see `Inference`) that must be finite."""
+        (value,) = inference.over(self.samples, self.views, what, group=self.group)
+        _check_finite(value)
+        return value
+
+    def inferred(self, inference: Inference, *what: str, rows=slice(None)):
+        """The same of some samples, batch by batch, as tensors on the device."""
+        n = inference.batch_size(self.samples, self.views)
+        for batch in self.samples.in_order(n, rows):
+            values = inference(self.views.plain(batch), *what)
+            _check_finite(*(value.cpu().numpy() for value in values))
+            yield values
+
+
+def _check_finite(*values) -> None:
+    if not all(np.isfinite(value).all() for value in values):
+        raise FloatingPointError(
+            "What the model infers is not finite. Try a lower `lr` or higher "
+            "temperatures."
+        )
