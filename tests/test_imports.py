@@ -50,8 +50,10 @@ IMPORTS = {
     "_identity": "torch _engine.arrays _engine.dataset",
     "_pretrained": "torch torchvision safetensors",
     "_output": "_engine.maps",
-    "_persistence": "torch _base _classification_em _engine _mice _moco ablations "
+    "_fitted_state": "torch _classification_em _engine _mice _moco ablations "
     "_spherical_kmeans augmentation backbones datasets._decoding features",
+    "_persistence": "torch _base _classification_em _engine _fitted_state "
+    "_spherical_kmeans augmentation backbones features",
     "_progress_bar": "",
     "_show_versions": "torch _device",
     "_interruption": "",

@@ -1,0 +1,306 @@
+"""What every fitted estimator must be, also one that comes from a file."""
+
+import math
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.utils._param_validation import validate_parameter_constraints
+
+from . import augmentation, backbones
+from ._classification_em import ClassificationEM
+from ._engine.data import CHANNELS, LARGEST, SampleFormat
+from ._mice import MiCEClustering
+from ._moco import MoCo
+from ._spherical_kmeans import SphericalKMeans
+from .ablations import PaperMiCE, PaperMoCo
+from .datasets._decoding import LONGEST_SIDE
+from .features import PretrainedFeatures
+
+__all__ = [
+    "ATTRIBUTES",
+    "check_attributes",
+    "check_trained",
+    "expect",
+    "expect_only",
+    "names_of_attributes",
+]
+
+_AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
+_LARGEST_PROBE = 64  # pixels a side
+# By how much a unit vector's norm may be off: a queue may be in bfloat16.
+_ROUNDING = 0.01
+
+
+# -------------------------------------------------------- what every attribute must be
+
+
+def _has_shape(value, letters: str, sizes: dict) -> bool:
+    """Whether an array has the sizes of these letters, which it may give them first."""
+    if not isinstance(value, np.ndarray) or value.ndim != len(letters):
+        return False
+    pairs = zip(letters, value.shape, strict=True)
+    return all(sizes.setdefault(letter, n) == n for letter, n in pairs)
+
+
+def _are_labels(array, sizes) -> bool:
+    whole = array.dtype.kind == "i" and array.size > 0
+    return whole and array.min() >= 0 and array.max() < sizes["K"]
+
+
+def _are_floats(array, sizes=None) -> bool:
+    return array.dtype in (np.float32, np.float64) and bool(np.isfinite(array).all())
+
+
+def _are_units(rows) -> bool:
+    dtype = torch.promote_types(rows.dtype, torch.float32)
+    norms = torch.linalg.vector_norm(rows, dim=-1, dtype=dtype)
+    # A network whose weights are zero embeds everything at zero.
+    return bool((((norms - 1).abs() <= _ROUNDING) | ~rows.any(dim=-1)).all())
+
+
+def _are_shares(array, sizes) -> bool:
+    right = _are_floats(array) and array.min() >= 0
+    return right and abs(array.sum(dtype=np.float64) - 1) <= _ROUNDING
+
+
+def _is_positive(matrix, sizes) -> bool:
+    if not (_are_floats(matrix) and np.allclose(matrix, matrix.T)):
+        return False
+    try:
+        np.linalg.cholesky(matrix.astype(np.float64))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _is_output_config(value, sizes) -> bool:
+    known = {("transform", name) for name in ("default", "pandas", "polars")}
+    return isinstance(value, dict) and set(value.items()) <= known
+
+
+_COUNT = (None, "be a count", lambda v, _: type(v) is int and 0 <= v < 2**63)
+_NUMBER = (
+    None,
+    "be a finite float",
+    lambda v, _: isinstance(v, float) and math.isfinite(v),
+)
+_LABELS = "be integers from 0 to K - 1"
+# In the order of the checks: the shape of an array, what else it must be, and whether
+# it is, given the sizes. D is the number of features. Other letters stand for the size
+# that the first such array has.
+_RULES: dict = {
+    "n_features_in_": _COUNT,
+    "n_iter_": _COUNT,
+    "n_steps_": _COUNT,
+    "history_": (
+        None,
+        "be a list of dicts",
+        lambda v, _: type(v) is list and all(type(row) is dict for row in v),
+    ),
+    "_fitted_with": (None, "be parameters", lambda v, _: isinstance(v, dict)),
+    "n_features_out_": _COUNT,
+    "image_size_": (
+        None,
+        f"be from 1 to {LONGEST_SIDE}",
+        lambda v, _: type(v) is int and 1 <= v <= LONGEST_SIDE,
+    ),
+    "weights_sha256_": (None, "be a string", lambda v, _: type(v) is str),
+    "_from_files": (None, "be a bool", lambda v, _: type(v) is bool),
+    "elbo_": _NUMBER,
+    "inertia_": _NUMBER,
+    "stability_": _NUMBER,
+    "neighbors_recall_": (
+        None,
+        "be None, or a float from 0 to 1",
+        lambda v, _: v is None or (isinstance(v, float) and 0 <= v <= 1),
+    ),
+    "converged_": (None, "be a bool", lambda v, _: type(v) is bool),
+    "augmentation_": (
+        None,
+        "be an augmentation",
+        lambda v, _: v is None or callable(v) or isinstance(v, _AUGMENTATIONS),
+    ),
+    "cluster_sizes_": ("K", "be those of `labels_`", lambda a, _: a.dtype.kind == "i"),
+    "cluster_centers_": (
+        "KD",
+        "be unit vectors",
+        lambda a, _: _are_floats(a) and _are_units(torch.from_numpy(a)),
+    ),
+    "_sums": ("KD", "be finite floats", _are_floats),
+    "means_": ("KC", "be finite floats", _are_floats),
+    "covariance_": ("CC", "be symmetric and positive", _is_positive),
+    "weights_": ("K", "be shares that sum to 1", _are_shares),
+    "origin_": ("D", "be finite floats", _are_floats),
+    "axes_": ("AD", "be finite floats", _are_floats),
+    # A is the number of features, too, where there are no axes.
+    "mean_": ("A", "be finite floats", _are_floats),
+    "components_": ("CA", "be finite floats", _are_floats),
+    "labels_": ("N", _LABELS, _are_labels),
+    "init_labels_": (
+        None,
+        f"be None, or {_LABELS}, in shape (N)",
+        lambda v, s: v is None or (_has_shape(v, "N", s) and _are_labels(v, s)),
+    ),
+    "feature_names_in_": (
+        "D",
+        "be one for each feature",
+        lambda a, _: all(isinstance(v, str) for v in a),
+    ),
+    "_sklearn_output_config": (None, "be that of `set_output`", _is_output_config),
+}
+# Attributes that every fit leaves, and those that some do.
+_OF_ALL = "feature_names_in_ _sklearn_output_config"
+_OF_MOCO = (
+    "n_features_in_ n_iter_ history_ _fitted_with",
+    f"{_OF_ALL} augmentation_ neighbors_recall_",
+)
+_OF_MICE = (
+    f"{_OF_MOCO[0]} elbo_ converged_ cluster_sizes_ labels_",
+    f"{_OF_MOCO[1]} init_labels_ stability_",
+)
+ATTRIBUTES = {
+    MiCEClustering: _OF_MICE,
+    MoCo: _OF_MOCO,
+    PaperMiCE: _OF_MICE,
+    PaperMoCo: _OF_MOCO,
+    ClassificationEM: (
+        "n_features_in_ n_iter_ means_ covariance_ weights_ mean_ components_ labels_",
+        f"{_OF_ALL} origin_ axes_",
+    ),
+    SphericalKMeans: (
+        "n_features_in_ cluster_centers_ _sums labels_ inertia_",
+        f"{_OF_ALL} n_iter_ n_steps_",
+    ),
+    PretrainedFeatures: (
+        "n_features_out_ image_size_ weights_sha256_ _from_files",
+        f"{_OF_ALL} n_features_in_",
+    ),
+}
+
+
+def names_of_attributes(cls) -> tuple[set, set]:
+    required, optional = ATTRIBUTES[cls]
+    return set(required.split()), set(optional.split())
+
+
+# -------------------------------------------------------- what every fitted model is
+
+
+def expect(condition, name: str, what: str) -> None:
+    if not condition:
+        raise ValueError(f"its {name} must {what}.")
+
+
+def expect_only(found, known, name: str) -> None:
+    unknown = ", ".join(sorted(set(found) - set(known)))
+    expect(not unknown, name, f"not include {unknown}")
+
+
+def check_attributes(model) -> None:
+    """All that a fitted estimator has beside its network."""
+    required, optional = names_of_attributes(type(model))
+    missing = ", ".join(sorted(required - vars(model).keys()))
+    expect(not missing, "attributes", f"include {missing}")
+    sizes = {"D": getattr(model, "n_features_in_", None)}  # which files have not
+    has_axes = hasattr(model, "axes_")
+    expect(has_axes == hasattr(model, "origin_"), "`axes_`", "have an `origin_`")
+    if not has_axes:
+        sizes["A"] = sizes["D"]
+    for name, (shape, words, holds) in _RULES.items():
+        if name not in vars(model).keys() & (required | optional):
+            continue
+        value = getattr(model, name)
+        if shape is not None:
+            words += f", in shape ({', '.join(shape)})"
+            expect(_has_shape(value, shape, sizes), f"`{name}`", words)
+        expect(holds(value, sizes), f"`{name}`", words)
+    if hasattr(model, "_format"):
+        _check_format(model._format, sizes["D"])
+
+
+def _check_format(fmt: SampleFormat, n_features: int | None) -> None:
+    shape, sides = fmt.shape, [*fmt.shape, *fmt.input_shape]
+    # First, as a string times a number is a long string.
+    right = all(isinstance(side, Integral) for side in sides) and min(sides) > 0
+    right = right and type(fmt.channels_first) is bool
+    right = right and math.prod(shape) == math.prod(fmt.input_shape)
+    right = right and n_features in (None, math.prod(shape))
+    is_sample = len(shape) == 1 or (len(shape) == 3 and shape[0] in CHANNELS)
+    expect(right and is_sample, "format", "be that of a sample")
+    right = len(fmt.mean) == len(fmt.std) == shape[0]
+    right = right and _are_numbers([fmt.low, fmt.high, *fmt.mean, *fmt.std])
+    # An image is scaled to [0, 1] before it is standardised.
+    largest = 1 + _ROUNDING if fmt.is_image else LARGEST
+    right = right and max(map(abs, fmt.mean)) <= largest
+    right = right and 0 < min(fmt.std) <= max(fmt.std) <= largest
+    right = right and 0 < fmt.high - fmt.low < math.inf
+    expect(right, "format", "have the statistics of each channel or feature")
+
+
+def _are_numbers(figures) -> bool:
+    """Whether all can be floats, and none is NaN or a bool."""
+    right = all(isinstance(v, Real) and not isinstance(v, bool) for v in figures)
+    return right and not any(math.isnan(float(v)) for v in figures)
+
+
+def check_trained(model) -> None:
+    """The network, and what attributes have to do with it."""
+    network = model._model
+    _check_network(network)
+    mixture = isinstance(model, MiCEClustering)
+    n_clusters = network.n_experts
+    gated = network.gating_prototypes is not None
+    right = gated if mixture else n_clusters == 1 and not gated
+    expect(right, "tensors", f"be those of {type(model).__name__}")
+    if mixture:
+        sizes = np.bincount(model.labels_, minlength=n_clusters)
+        same = np.array_equal(model.cluster_sizes_, sizes)
+        expect(same, "`cluster_sizes_`", "be those of `labels_`")
+    _probe(model)
+
+
+def _check_network(network) -> None:
+    figures = {"tau": network.tau, "kappa": network.kappa}
+    limits = {name: MiCEClustering._parameter_constraints[name] for name in figures}
+    validate_parameter_constraints(limits, figures, caller_name="the network")
+    for name, tensor in network.state_dict().items():
+        if tensor.is_floating_point() and tensor.numel():
+            extremes = torch.stack(torch.aminmax(tensor.detach()))
+            expect(extremes.isfinite().all(), repr(name), "be finite")
+            positive = name.endswith("running_var")
+            expect(not positive or extremes[0] >= 0, repr(name), "not be negative")
+        if name.endswith("num_batches_tracked"):
+            counts = tensor.min() >= 0 and tensor.max() < 2**53
+            expect(counts, repr(name), "be a count")
+    index = network.queue_index.item()
+    expect(0 <= index < len(network.queue), "'queue_index'", "lie in the queue")
+    expect(all(map(_are_units, network.queue.split(256))), "queue", "be unit vectors")
+    if network.gating_prototypes is not None:
+        right = _are_units(network.gating_prototypes.detach())
+        expect(right, "gating prototypes", "be unit vectors")
+
+
+def _probe(model) -> None:
+    """Infer from black, white and noise, or their like: the result must be finite.
+
+    Finite weights may still be too large. Networks that have names take images of any
+    size, so that of the format costs nothing.
+    """
+    fmt, network = model._format, model._model
+    shape = model._make_views().out_shape
+    scaled = isinstance(model.backbone, backbones.Pretrained)
+    if (network.backbone is not None or scaled) and fmt.is_image:
+        shape = (shape[0], *(min(side, _LARGEST_PROBE) for side in shape[1:]))
+    noise = torch.rand(shape, generator=torch.Generator().manual_seed(0))
+    samples = torch.stack([torch.zeros(shape), torch.ones(shape), noise])
+    if fmt.is_image:
+        mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (fmt.mean, fmt.std))
+        samples = (samples - mean) / std
+    else:
+        samples = 6 * samples - 3  # standard deviations
+    wanted = ["joint", "features", "teacher"]
+    wanted += ["gating"] * (network.gating_prototypes is not None)
+    known = model._inference(samples.float().to(model.device_), *wanted)
+    finite = all(value.isfinite().all() for value in known)
+    expect(finite, "network", "infer finite values")
