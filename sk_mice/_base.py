@@ -22,7 +22,6 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
-from ._all_or_nothing import all_or_nothing
 from ._callbacks import Follow, Interrupt, check_callbacks
 from ._check_input import (
     check_samples,
@@ -42,6 +41,7 @@ from ._engine.nearest import warn_of_recall
 from ._engine.neighbors import find_neighbors
 from ._engine.trainer import Trainer, cosine, teacher_momentum
 from ._engine.views import make_views
+from ._fitting import fitting
 from ._freeze import trained_blocks
 from ._identity import facts, identity
 from ._output import check_output, opened
@@ -129,7 +129,7 @@ class ContrastiveEstimator(
 
         If the fit fails, the estimator is restored.
         """
-        with all_or_nothing(self), own_settings(), self._open_group() as group:
+        with fitting(self), own_settings(), self._open_group() as group:
             yield group
 
     @contextmanager

@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ._all_or_nothing import all_or_nothing
 from ._constraints import Count
 from ._cosine_kmeans import (
     blocks,
@@ -21,6 +20,7 @@ from ._cosine_kmeans import (
     lloyd,
     unit_rows,
 )
+from ._fitting import fitting
 
 # Share of the variance that the principal components keep, and how many they are at
 # most for each cluster.
@@ -217,7 +217,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         ValueError
             If X has fewer rows than clusters, or values that are not finite.
         """
-        with all_or_nothing(self):
+        with fitting(self):
             X = check_rows(self, X, reset=True)
             random_state = check_random_state(self.random_state)
             self._fit_axes(X, random_state)

@@ -15,7 +15,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ._all_or_nothing import all_or_nothing
 from ._constraints import Count, Number
 from ._cosine_kmeans import (
     absorb,
@@ -26,6 +25,7 @@ from ._cosine_kmeans import (
     unit_rows,
 )
 from ._engine.arrays import plain_array
+from ._fitting import fitting
 
 
 class SphericalKMeans(
@@ -204,7 +204,7 @@ class SphericalKMeans(
         ConvergenceWarning
             If fewer distinct clusters than `n_clusters` were found.
         """
-        with all_or_nothing(self):
+        with fitting(self):
             X = check_rows(self, X, reset=True, accept_sparse="csr")
             weight = self._check_weight(sample_weight, X)
             random_state = check_random_state(self.random_state)
@@ -269,7 +269,7 @@ class SphericalKMeans(
         (3, 0.0)
         """
         first = not hasattr(self, "cluster_centers_")
-        with all_or_nothing(self):
+        with fitting(self):
             X = check_rows(self, X, reset=first, accept_sparse="csr")
             weight = self._check_weight(sample_weight, X)
             with unit_rows(X, self.n_clusters, weight) as rows:
@@ -303,7 +303,7 @@ class SphericalKMeans(
         """
         check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
-        with unit_rows(X, self.n_clusters) as rows:
+        with unit_rows(X, len(self.cluster_centers_)) as rows:
             return rows.nearest(self.cluster_centers_)[0]
 
     def transform(self, X):
@@ -330,7 +330,7 @@ class SphericalKMeans(
         """
         check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
-        with unit_rows(X, self.n_clusters) as rows:
+        with unit_rows(X, len(self.cluster_centers_)) as rows:
             cosines = rows.cosines(self.cluster_centers_)
         np.subtract(1, cosines, out=cosines)
         return np.clip(cosines, 0, 2, out=cosines)
@@ -355,7 +355,7 @@ class SphericalKMeans(
         check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
         weight = self._check_weight(sample_weight, X)
-        with unit_rows(X, self.n_clusters, weight) as rows:
+        with unit_rows(X, len(self.cluster_centers_), weight) as rows:
             return -rows.inertia(rows.nearest(self.cluster_centers_)[1])
 
     def _check_weight(self, sample_weight, X):

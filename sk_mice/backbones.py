@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ._constraints import LARGEST_COUNT, Count
+from ._fitting import plain_numbers
 from ._pretrained import EndToEnd, find_network, input_sizes
 
 __all__ = ["MLP", "Pretrained", "ResNet", "SmallResNet"]
@@ -54,7 +55,8 @@ class Backbone(BaseEstimator):
             As :meth:`sk_mice.features.PretrainedFeatures.fit`, if it is pretrained.
         """
         self._validate_params()
-        return self._build(tuple(shape))
+        with plain_numbers(self):
+            return self._build(tuple(shape))
 
     def _refuse_vectors(self, shape) -> None:
         if len(shape) != 3:

@@ -20,13 +20,13 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ._all_or_nothing import all_or_nothing
 from ._check_input import check_samples, check_samples_like
 from ._constraints import Count
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
 from ._engine.data import SampleFormat, Samples, infer_format
 from ._engine.storage import write_atomically
+from ._fitting import fitting
 from ._pretrained import Network, checksum, find_network, input_sizes
 from ._progress_bar import tqdm
 from .datasets._decoding import LONGEST_SIDE, Decoder, size_of
@@ -200,7 +200,7 @@ class PretrainedFeatures(
             damaged or those of another network, or the network cannot take images of
             the size or does not return one finite vector or map for each.
         """
-        with all_or_nothing(self), own_settings(), OwnDraws(0):
+        with fitting(self), own_settings(), OwnDraws(0):
             self._fit(X)
         return self
 

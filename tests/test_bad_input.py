@@ -17,7 +17,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.cluster import DBSCAN, KMeans
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans
 from sk_mice._base import ContrastiveEstimator
 from sk_mice._constraints import Count, Number
 from sk_mice.ablations import PaperMiCE, PaperMoCo
@@ -849,6 +849,33 @@ def test_counts_of_any_size_mean_all():
         ["queue_size", "batch_size", "n_neighbors", "n_rounds"], HUGE
     )
     fit(VECTORS, estimator=PaperMiCE, max_epochs=1, random_state=0, **counts)()
+
+
+SMALL = {
+    "n_clusters": 3,
+    "embedding_dim": 100,
+    "queue_size": 100,
+    "batch_size": 6,
+    "n_neighbors": 2,
+    "max_epochs": 1,
+}
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int16, np.uint64])
+def test_numbers_of_numpy_do_not_overflow(kind):
+    X = RNG.random((120, 6))
+    backbone = MLP(kind(100))
+    given = {name: kind(value) for name, value in SMALL.items()}
+    fits = [
+        MiCEClustering(**numbers, lr=1e-3, random_state=0, backbone=network).fit(X)
+        for numbers, network in ((given, backbone), (SMALL, MLP(100)))
+    ]
+    np.testing.assert_array_equal(fits[0].labels_, fits[1].labels_)
+    assert fits[0].n_clusters is given["n_clusters"]
+    assert isinstance(backbone.width, kind)
+    for cls in (SphericalKMeans, ClassificationEM):
+        found = cls(kind(3), random_state=0).fit(X)
+        np.testing.assert_array_equal(found.predict(X), found.labels_)
 
 
 @pytest.mark.parametrize("estimator", [MiCEClustering, MoCo])

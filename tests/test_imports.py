@@ -27,18 +27,18 @@ IMPORTS = {
     # estimators
     "_mice": "torch _base _constraints _empty_clusters _engine _start",
     "_moco": "_base",
-    "_base": "torch _all_or_nothing _check_input _checkpoint _constraints _device "
+    "_base": "torch _fitting _check_input _checkpoint _constraints _device "
     "_engine _identity _callbacks _freeze _output _progress_bar _task augmentation "
     "backbones",
-    "_classification_em": "_all_or_nothing _constraints _cosine_kmeans",
-    "_spherical_kmeans": "_all_or_nothing _constraints _cosine_kmeans _engine.arrays",
+    "_classification_em": "_fitting _constraints _cosine_kmeans",
+    "_spherical_kmeans": "_fitting _constraints _cosine_kmeans _engine.arrays",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
     "_start": "torch _classification_em _engine",
     "_task": "torch _callbacks _checkpoint _engine _progress_bar",
     "augmentation": "_constraints _engine.invariances",
-    "backbones": "torch torchvision _constraints _pretrained",
-    "_all_or_nothing": "",
+    "backbones": "torch torchvision _constraints _fitting _pretrained",
+    "_fitting": "",
     "_callbacks": "skorch _progress_bar",
     "_check_input": "_engine.arrays _engine.data _engine.dataset",
     "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage",
@@ -61,7 +61,7 @@ IMPORTS = {
     "datasets": "torchvision _progress_bar datasets._decoding datasets._file",
     "datasets._decoding": "",
     "datasets._file": "_engine.maps",
-    "features": "torch _all_or_nothing _check_input _constraints _device "
+    "features": "torch _fitting _check_input _constraints _device "
     "_engine.ambient _engine.data _engine.storage _pretrained _progress_bar "
     "datasets._decoding",
     # what people look at
