@@ -127,9 +127,10 @@ class Checkpoint:
                 problem = error
                 warnings.warn(f"Passed over a checkpoint: {error}", stacklevel=6)
         if problem is not None:
+            there = [repr(str(p)) for p in (self.path, self.previous) if p.exists()]
             raise ValueError(
-                f"No checkpoint of this fit can be read; remove {str(self.path)!r} to "
-                "start anew."
+                "No checkpoint of this fit can be read; to start anew, remove "
+                f"{' and '.join(there)}."
             ) from problem
         return None
 

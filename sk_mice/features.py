@@ -463,8 +463,11 @@ def _as_paths(X):
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind in ("O", "U", "T") and X.ndim == 1:
         X = list(X)
-    is_list = isinstance(X, list | tuple) and len(X) > 0
-    if not (is_list and isinstance(X[0], str | os.PathLike)):
+    if not isinstance(X, list | tuple):
+        return None
+    if not X:
+        raise ValueError("X must hold images or paths; got an empty list.")
+    if not isinstance(X[0], str | os.PathLike):
         return None
     odd = next((x for x in X if not isinstance(x, str | os.PathLike)), None)
     if odd is not None:

@@ -307,6 +307,7 @@ def returning(output):
         ({}, X.reshape(12, -1), ValueError, "X must hold images; got vectors of 3840"),
         ({}, X + np.nan, ValueError, "Input X contains NaN"),
         ({}, "photos", TypeError, "X must hold paths; got one"),
+        ({}, [], ValueError, "X must hold images or paths; got an empty list"),
         ({}, ["a.png", 3], TypeError, "each a string or path-like; got a int"),
         ({"image_size": 0}, X, ValueError, "The 'image_size' parameter"),
         ({"device": "cuda:99"}, X, ValueError, "`device` must be available"),
