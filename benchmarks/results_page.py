@@ -738,7 +738,10 @@ IN_README = {  # rows, and their names in a sentence
         "Fashion-MNIST, 10,000 images",
         "10,000 images of Fashion-MNIST",
     ),
-    "compare_fashion_mnist_70000": ("Fashion-MNIST, all 70,000", "all 70,000"),
+    "compare_fashion_mnist_3850_unbalanced": (
+        "3,850 of it, the smallest class a tenth",
+        "unequal Fashion-MNIST",
+    ),
     "compare_cifar10_jpeg_10000": ("CIFAR-10 (JPEG), 10,000 images", "CIFAR-10"),
 }
 

@@ -324,7 +324,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         X : array-like or torch.utils.data.Dataset
             Images of shape (N, H, W), (N, H, W, C) or (N, C, H, W) with C of 1, 3 or
             4, or vectors (N, features), or flattened images if `image_shape` is set;
-            finite numbers of any type. N >= 2. A memory map is not copied. The samples
+            real and finite, of any type. N >= 2. A memory map is not copied. The samples
             of a dataset are arrays, tensors or images of one size, or tuples that begin
             with one.
         y : Ignored
@@ -546,7 +546,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Samples of the shape seen in `fit`.
         out : ndarray of shape (N,), int64, or path-like, default=None
             Where to write the result, in pieces: an array, which may be a memory map,
-            or the path of a new .npy file.
+            or the path of a .npy file; one that exists is replaced.
 
         Returns
         -------
@@ -578,7 +578,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Samples of the shape seen in `fit`.
         out : ndarray of shape (N, K), float32, or path-like, default=None
             Where to write the result, in pieces: an array, which may be a memory map,
-            or the path of a new .npy file.
+            or the path of a .npy file; one that exists is replaced.
 
         Returns
         -------
@@ -704,7 +704,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Samples of the shape seen in `fit`.
         out : ndarray of shape (N, D), float32, or path-like, default=None
             Where to write the result, in pieces: an array, which may be a memory map,
-            or the path of a new .npy file.
+            or the path of a .npy file; one that exists is replaced.
 
         Returns
         -------

@@ -182,7 +182,7 @@ class MoCo(ContrastiveEstimator):
             Samples of the shape seen in `fit`.
         out : ndarray of shape (N, D), float32, or path-like, default=None
             Where to write the result, in pieces: an array, which may be a memory map,
-            or the path of a new .npy file.
+            or the path of a .npy file; one that exists is replaced.
 
         Returns
         -------
