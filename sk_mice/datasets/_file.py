@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from contextlib import contextmanager, suppress
-from itertools import islice
 
 import numpy as np
 
@@ -127,12 +126,15 @@ def _decode_rest(file, header, part, decoder, stamps, known, decode):
     _write(file, header)
     _note(file, stamps, known)
     rest = [row for row in range(len(stamps)) if row not in known]
-    reasons = decode(X, rest)
+    reasons = iter(decode(X, rest))
     for start in range(0, len(rest), ROWS_OF_ENTRY):
-        rows = rest[start : start + ROWS_OF_ENTRY]
-        found = dict(zip(rows, islice(reasons, len(rows)), strict=True))
-        X.flush()
-        _note(file, stamps, found)
+        found = {}
+        try:
+            for row in rest[start : start + ROWS_OF_ENTRY]:
+                found[row] = next(reasons)
+        finally:  # also of what came before Ctrl-C
+            X.flush()
+            _note(file, stamps, found)
         known |= found
 
 
