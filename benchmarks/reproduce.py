@@ -93,8 +93,8 @@ ROWS = (
     ),
     compare(
         "cifar10_jpeg_10000",
-        f"--data cifar10-jpeg --epochs 24 {MOCO} k-means {CIFAR}",
-        28,
+        f"--data cifar10-jpeg --epochs 24 {THREE} {WITH_UMAP} {CIFAR}",
+        36,
     ),
     compare(
         "digits_1797_k0.5", "--data digits --seeds 0 --k-factor 0.5 --cases moco", 5

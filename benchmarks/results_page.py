@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = RESULTS / "README.md"
 FEATURES_PAGE = RESULTS / "features.md"
+EM_PAGE = RESULTS / "em.md"
 PAPER_PAGE = RESULTS / "paper.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- benchmarks/results_page.py -->", "<!-- end -->")
@@ -31,6 +32,7 @@ DATA = {
     "cifar10-jpeg": "CIFAR-10 (JPEG)",
 }
 METRICS = {"acc": "ACC", "nmi": "NMI", "ari": "ARI"}
+NAMES = METRICS | {"neighbour": "nearest neighbour"}
 MICE, BASELINE = "MiCE", "MoCo, k-means on embeddings"
 START = "MoCo, MiCE's start"
 LABELS = {BASELINE: f"{BASELINE} (the paper's baseline)"}
@@ -51,9 +53,19 @@ NEIGHBORS = {
     "neighbors_fashion_mnist_vectors": "Fashion-MNIST, 64 components",
     "neighbors_digits_images": "digits, images, 60 epochs",
 }
-VOTES = {
-    "neighbor_votes_digits_1797_pixels": "digits' pixels",
-    "neighbor_votes_digits_710_unbalanced": "features of the unequal digits",
+VOTES = {  # files that need not be there, as all of the page on EM
+    "neighbor_votes_digits_1797_pixels": "digits, pixels",
+    "neighbor_votes_digits_1797": "digits",
+    "neighbor_votes_digits_710_unbalanced": "unequal digits",
+    "neighbor_votes_fashion_mnist_10000_pixels": "Fashion-MNIST, pixels",
+    "neighbor_votes_fashion_mnist_10000": "Fashion-MNIST, 10,000 images",
+    "neighbor_votes_fashion_mnist_3850_unbalanced": "unequal Fashion-MNIST",
+    "neighbor_votes_fashion_mnist_70000": "Fashion-MNIST, 70,000 images",
+    "neighbor_votes_cifar10_jpeg_10000": "CIFAR-10 (JPEG), 10,000 images",
+}
+SMALL_MAPS = {
+    "small_maps_fashion_mnist_24": "Fashion-MNIST",
+    "small_maps_cifar10_jpeg_24": "CIFAR-10 (JPEG)",
 }
 STEPS = {
     "train_step_cpu_resnet-small_10": "`resnet-small`, 28 x 28 grey, B = 256",
@@ -73,7 +85,22 @@ GPU_STEPS = {
     "gpu_step_resnet34_maxpool": "`ResNet(34, max_pool=True)`",
     "gpu_step_resnet18_compiled": "`resnet18`, compiled",
 }
-EM_SETS = {"digits_200": "digits", "fashion_mnist_24": "Fashion-MNIST"}
+E_STEPS = {
+    "em_e_steps_digits_200": "digits",
+    "em_e_steps_fashion_mnist_24": "Fashion-MNIST",
+}
+HEADS = {
+    "em_heads_digits_200": "digits",
+    "em_heads_fashion_mnist_24": "Fashion-MNIST",
+}
+HEADS_OF_UNEQUAL = {
+    "em_heads_digits_200_unbalanced": "unequal digits",
+    "em_heads_fashion_mnist_24_unbalanced": "unequal Fashion-MNIST",
+}
+HEADS_AT_RANDOM = {
+    "em_heads_digits_60_random": "digits, 60 epochs",
+    "em_heads_fashion_mnist_24_random": "Fashion-MNIST, 24 epochs",
+}
 PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
     "predict_cpu_maxpool": "`SmallResNet(max_pool=True)`, 60,000 images",
@@ -244,29 +271,33 @@ def compared(name):
     return table(head, *rows), line(f"{text}.", notes({"": kept}), command(kept))
 
 
-def other_k():
-    files = [read(name) for name in OTHER_K]
-    methods = [m for m in files[0]["results"] if all(m in k["results"] for k in files)]
+def by_set(name, files, *text):
+    """A row for each file, with the mean ACC and NMI of each method."""
+    kept = list(files.values())
+    methods = [m for m in kept[0]["results"] if all(m in k["results"] for k in kept)]
     rows = []
-    for kept in files:
-        runs = [kept["results"][method] for method in methods]
+    for label, file in files.items():
+        runs = [file["results"][method] for method in methods]
         cells = [f"{mean(rows_, 'acc')}, {mean(rows_, 'nmi')}" for rows_ in runs]
-        where = (seconds(runs[0]), len(runs[0]), commit(kept))
-        rows.append((f"K = {kept['n_clusters']}", *cells, *where))
-    head = ("**Digits, 200 epochs, another K**", *methods, "s", "seeds", "commit")
+        rows.append((label, *cells, seconds(runs[0]), len(runs[0]), commit(file)))
+    shown = table((f"**{name}**", *methods, "s", "seeds", "commit"), *rows)
+    return shown, line(*text, notes(files), ", ".join(map(command, kept)))
+
+
+def other_k():
+    files = {f"K = {kept['n_clusters']}": kept for kept in map(read, OTHER_K)}
     text = "ACC and NMI. There are 10 classes, so ACC is at most 0.5 with K = 5."
-    commands = ", ".join(map(command, files))
-    return table(head, *rows), line(text, notes(dict(enumerate(files))), commands)
+    return by_set("Digits, 200 epochs, another K", files, text)
 
 
-def side_by_side(name, files, *text, least=1):
+def side_by_side(name, files, *text, least=1, more=()):
     """Cells of several files in the columns of one table, and a line on them.
 
     Methods with fewer than `least` seeds in all files are left out.
     """
-    metrics = ("acc", "nmi")
+    metrics = ("acc", "nmi", *more)
     head = [f"**{name}**"]
-    head += [f"{METRICS[m]}, {label}" for label in files for m in metrics]
+    head += [f"{NAMES[m]}, {label}" for label in files for m in metrics]
     rows = []
     for method in dict.fromkeys(m for kept in files.values() for m in kept["results"]):
         runs = [kept["results"].get(method, []) for kept in files.values()]
@@ -296,22 +327,10 @@ def neighbors():
     return side_by_side("Positives from neighbours", files, text)
 
 
-def votes():
-    files = {label: read(name) for name, label in VOTES.items()}
-    text = (
-        "In a vote, a row takes the label of most of its ten mutual neighbours. Each "
-        "row of the table has the seconds of all. Other sets are not measured yet; the "
-        "start of MiCE has no votes."
-    )
-    return side_by_side("Votes of neighbours, and a choice by them", files, text)
-
-
-def after_one_start(kind, *text, least=1):
-    """What kinds of EM add to one first stage, and a line on it."""
-    names = {f"em_{kind}_{case}": label for case, label in EM_SETS.items()}
-    files = {label: read(name) for name, label in names.items()}
-    name = f"EM after one first stage: {kind.replace('_', '-')}"
-    return side_by_side(name, files, "Seconds are those of EM.", *text, least=least)
+def present(names):
+    """Files by their labels, without those that are not there."""
+    there = {name for name in names if (RESULTS / f"{name}.json").is_file()}
+    return {label: read(name) for name, label in names.items() if name in there}
 
 
 def steps(files, text):
@@ -642,8 +661,8 @@ def page():
         "virtual 2-core AMD EPYC with bfloat16, unless the line below a table says "
         "otherwise. Other processes ran at the same time, so compare seconds only "
         "within a table. Clusterings of [the features of pretrained networks]"
-        "(features.md) and [the paper's tables and figures](paper.md) have pages of "
-        "their own.",
+        "(features.md), [experiments with EM and its start](em.md), and [the paper's "
+        "tables and figures](paper.md) have pages of their own.",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
         "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
@@ -655,16 +674,6 @@ def page():
         parts += compared(name)
     parts += other_k()
     parts += neighbors()
-    parts += votes()
-    parts += after_one_start("heads", "On a machine without bfloat16.")
-    parts += after_one_start(
-        "e_steps",
-        "held: the default. batch, free: the paper's. The others take q once an epoch "
-        "from the whole model and all plain images, from four random views, or from "
-        "the plain images and ten mutual neighbours; hard: the largest q becomes 1. "
-        "The files also have one seed of each with kappa 0.2.",
-        least=2,
-    )
     parts += ["## Speed", *on_cpu(), *predictions(), *spherical_kmeans()]
     on_gpu, missing = on_a_gpu(), NOT_MEASURED
     if not on_gpu:
@@ -673,6 +682,74 @@ def page():
             *NOT_MEASURED,
         )
     parts += [*on_gpu, "## Not measured", "\n".join(f"- {said}" for said in missing)]
+    return "\n\n".join(parts) + "\n"
+
+
+def em_page():
+    seconds_of_em = "Seconds are those of EM."
+    tables = (
+        (
+            by_set,
+            "Votes of neighbours, and a choice by them",
+            VOTES,
+            "ACC and NMI of partitions of MoCo's features, or of pixels. In a vote, a "
+            "row takes the label of most of its ten mutual neighbours. The choices are "
+            "among the starts of five seeds and two partitions of k-means, by what the "
+            "labels of mutual neighbours tell of each other. Seconds are those of all "
+            "columns. The start of MiCE has no votes.",
+            {},
+        ),
+        (
+            side_by_side,
+            "A first stage with small maps",
+            SMALL_MAPS,
+            "The partition that EM would start from, and how often an image's nearest "
+            "neighbour has its class, after the same time of MoCo.",
+            {"more": ("neighbour",)},
+        ),
+        (
+            side_by_side,
+            "Heads of experts, EM after one first stage",
+            HEADS,
+            f"{seconds_of_em} On a machine without bfloat16.",
+            {},
+        ),
+        (
+            side_by_side,
+            "The same on classes of unlike sizes",
+            HEADS_OF_UNEQUAL,
+            seconds_of_em,
+            {},
+        ),
+        (
+            side_by_side,
+            "The same from random weights",
+            HEADS_AT_RANDOM,
+            "All epochs are EM's.",
+            {},
+        ),
+        (
+            side_by_side,
+            "E-steps, EM after one first stage",
+            E_STEPS,
+            f"{seconds_of_em} held: the default. batch, free: the paper's. The "
+            "others take q once an epoch from the whole model and all plain images, "
+            "from four random views, or from the plain images and ten mutual "
+            "neighbours; hard: the largest q becomes 1. The files also have one seed "
+            "of each with kappa 0.2.",
+            {"least": 2},
+        ),
+    )
+    parts = [
+        "# Experiments with EM and its start",
+        "Written by `python benchmarks/results_page.py`, as [the other results]"
+        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
+        "over the seeds, or the mean ACC and NMI. The user guide says what followed.",
+    ]
+    for layout, name, names, text, options in tables:
+        files = present(names)
+        if files:
+            parts += layout(name, files, text, **options)
     return "\n\n".join(parts) + "\n"
 
 
@@ -783,6 +860,7 @@ def main(argv=None):
     pages = (
         (PAGE, page()),
         (FEATURES_PAGE, features_page()),
+        (EM_PAGE, em_page()),
         (PAPER_PAGE, paper_page()),
         (README, readme()),
     )
