@@ -122,6 +122,16 @@ def test_interruption_loses_nothing_that_is_decoded(folder, decoded, monkeypatch
     assert np.array_equal(X, load_image_folder(folder, 9)[0])
 
 
+@pytest.mark.parametrize("size", [0, 20, 200])
+def test_a_part_that_was_cut_off_is_begun_anew(folder, decoded, monkeypatch, size):
+    interrupt(folder, monkeypatch, after=5)
+    os.truncate(folder.parent / "images.npy.part", size)
+    decoded.clear()
+    X, *_ = load(folder)
+    assert len(decoded) == N
+    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+
+
 def test_what_changed_meanwhile_is_decoded_again(folder, decoded, monkeypatch):
     interrupt(folder, monkeypatch, after=5)
     write(folder / "a/0.png")

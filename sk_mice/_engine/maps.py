@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.format import open_memmap
 
-__all__ = ["check_path", "create", "mapped_file", "new_map", "will_need"]
+__all__ = ["check_path", "create", "mapped_file", "new_map", "reopened", "will_need"]
 
 
 def mapped_file(X) -> mmap.mmap | None:
@@ -56,6 +56,16 @@ def create(path, shape, dtype) -> np.memmap:
                 os.unlink(path)
                 raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     return X
+
+
+def reopened(path, shape, dtype) -> np.memmap | None:
+    """A map of a file that `create` made, to go on with; None if it is not whole."""
+    try:
+        X = open_memmap(path, mode="r")  # "r+" would fill up a file that was cut off
+        is_whole = (X.shape, X.dtype) == (shape, dtype)
+        return open_memmap(path, mode="r+") if is_whole else None
+    except Exception:  # a damaged header raises anything
+        return None
 
 
 @contextmanager

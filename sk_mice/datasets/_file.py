@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from .._engine.maps import check_path, create, new_map
+from .._engine.maps import check_path, create, new_map, reopened
 
 __all__ = ["decode_to_file", "files_of"]
 
@@ -112,12 +112,8 @@ def _write(file, entry):
 def _decode_rest(file, header, part, decoder, stamps, known, decode):
     """Decode what is not known, and what could not be decoded."""
     shape = decoder.shape(len(stamps))
-    try:
-        X = np.load(part, mmap_mode="r+")
-        whole = X.shape == shape and X.dtype == np.uint8
-    except (OSError, ValueError):
-        whole = False
-    if not whole:
+    X = reopened(part, shape, np.uint8)
+    if X is None:
         known.clear()
         X = create(part, shape, np.uint8)
     for row in [row for row, reason in known.items() if reason is not None]:
