@@ -23,6 +23,7 @@ fall into other clusters than those of the fit, which shows such folds without c
 {'n_clusters': 3}
 """
 
+import math
 import warnings
 from contextlib import suppress
 
@@ -116,7 +117,8 @@ def match_labels(y_true, y_pred):
         for which this equals `y_true`.
 
         If there are more clusters than classes, each cluster without a class gets a
-        new name: the largest class + 1, + 2, ... if the classes are numbers, and
+        new name: the largest class + 1, + 2, ... if the classes are numbers (as Python
+        integers, if no type of numbers holds them beside the classes), and
         ``"unmatched <cluster>"`` otherwise. If there are fewer, some classes do not
         occur.
 
@@ -188,14 +190,24 @@ def _object_array(values):
 
 def _with_new_names(classes, clusters):
     """Append to the classes a name for each cluster that is none of them."""
+    names = classes.tolist()
     if classes.dtype.kind not in "biuf":
-        known = set(classes.tolist())
-        return np.append(classes, [_new_name(cluster, known) for cluster in clusters])
-    largest = classes.max().item()
-    new = np.array([largest + i + 1 for i in range(len(clusters))])
-    # Numbers stay of the type of the classes where it holds them.
-    kept = new.astype(classes.dtype)
-    return np.append(classes, kept if np.array_equal(kept, new) else new)
+        known = set(names)
+        for cluster in clusters:
+            names.append(_new_name(cluster, known))
+            known.add(names[-1])
+        return np.append(classes, names[len(classes) :])
+    largest = max(filter(math.isfinite, names), default=0)
+    if abs(largest) >= 2**52:  # a float to which 1 may add nothing
+        largest = int(largest)
+    names = _object_array([*names, *(largest + 1 + i for i in range(len(clusters)))])
+    # In the type of the classes where it holds them, else in a wider one if any does.
+    for dtype in classes.dtype, np.result_type(classes, np.int64):
+        with suppress(OverflowError), np.errstate(over="ignore"):
+            typed = names.astype(dtype)
+            if typed.tolist() == names.tolist():
+                return typed
+    return names
 
 
 def _new_name(cluster, known):

@@ -124,12 +124,23 @@ def test_fewer_clusters_than_classes():
         (np.array([0.5, 2.0]), [0.5, 2.0, 3.0]),
         (np.array([False, True]), [0, 1, 2]),
         (np.array([7, 255], dtype=np.uint8), [7, 255, 256]),
+        (np.array([-1, 2**63 - 1]), [-1, 2**63 - 1, 2**63]),
+        (np.array([7, 2**64 - 1], dtype=np.uint64), [7, 2**64 - 1, 2**64]),
+        (np.array([0.5, 2.0**53]), [0.5, 2**53, 2**53 + 1]),
+        (np.array([0.5, np.inf]), [0.5, np.inf, 1.5]),
+        (np.array([-np.inf, np.inf]), [-np.inf, np.inf, 1]),
     ],
 )
 def test_clusters_left_over_get_names_that_are_no_class(classes, expected):
     codes = [0, 0, 1, 1, 0]
     matched = match_labels(classes[codes], [0, 0, 1, 1, 2])
     assert matched.tolist() == [expected[code] for code in [0, 0, 1, 1, 2]]
+
+
+def test_clusters_that_are_written_alike_stay_apart():
+    y_pred = np.array([7, 1, "1"], object)
+    matched = match_labels(["a", "a", "a"], y_pred)
+    assert sorted(matched) == ["_unmatched 1", "a", "unmatched 1"]
 
 
 def test_dtype_of_the_classes_is_kept():
