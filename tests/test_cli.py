@@ -237,7 +237,7 @@ def test_clusters_views_and_posterior_are_asked_for_once(
 
     monkeypatch.setattr(Inference, "over", counted)
     assert run("predict", fitted, photos, "-q", "--out", tmp_path / "new.csv") == 0
-    assert calls == [("joint", "gating"), *10 * [("label",)]]
+    assert calls == [*10 * [("label",)], ("joint", "gating")]
 
 
 # --------------------------------------------------------------- refused before a fit

@@ -352,6 +352,7 @@ def test_wrong_input_is_refused(blobs):
     gallery, tsne = ClusterGalleryDisplay, EmbeddingDisplay
     bare = SimpleNamespace()
     old = SimpleNamespace(history_=history(n_em=0))
+    other = SimpleNamespace(history_=[{"loss": 0.5}])
     for call, error, message in [
         (lambda: gallery.from_predictions(X, y), ValueError, "`X` must hold images"),
         (
@@ -412,6 +413,7 @@ def test_wrong_input_is_refused(blobs):
         (lambda: PosteriorDisplay.from_estimator(old), ValueError, "epochs of EM"),
         (lambda: PosteriorDisplay.from_estimator(bare), TypeError, "`history_`"),
         (lambda: TrainingDisplay.from_estimator(bare), TypeError, "`history_`"),
+        (lambda: TrainingDisplay.from_estimator(other), TypeError, "`history_`"),
         (
             lambda: MatchedConfusionDisplay.from_predictions(y, y[:3]),
             ValueError,

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans, load, save
 from sk_mice.datasets import load_digits
 from sk_mice.inspection import _reading, _report, _thumbnails, write_report
 
@@ -176,6 +176,42 @@ def test_given_confidence_is_shown_and_a_vector_is_not_called_agreement(
     data = data_of(write_report(mice, X, tmp_path / "b.html", confidence=shares))
     np.testing.assert_allclose(data["confidence"], 1 / 3, atol=1e-3)
     assert data["measure"] == "agreement"
+
+
+def test_a_loaded_model_without_its_augmentation_needs_a_confidence(digits, tmp_path):
+    _, X, _, _ = digits
+    options = {
+        "augmentation": lambda x, generator: x,
+        "max_epochs": 1,
+        "random_state": 0,
+    }
+    mice = MiCEClustering(3, init=np.arange(len(X)) % 3, **options).fit(X)
+    shares = mice.agreement(X, n_views=2)
+    with pytest.warns(UserWarning, match="cannot hold the parameter `augmentation`"):
+        save(mice, tmp_path / "model")
+    loaded, file = load(tmp_path / "model"), tmp_path / "report.html"
+    with pytest.raises(ValueError, match="Set `augmentation_` to it"):
+        write_report(loaded, X, file)
+    write_report(loaded, X, file, confidence=shares)
+    assert _reading.read(loaded, X, shares).meaning == _reading.OF_VIEWS
+
+
+class Foreign(KMeans):
+    """A clusterer whose names mean something else than those of this package."""
+
+    def fit(self, X, y=None):
+        self.history_ = [{"loss": 0.5}]
+        return super().fit(X)
+
+    def agreement(self, other):
+        raise AssertionError
+
+
+def test_a_history_of_another_library_is_not_shown(digits, tmp_path):
+    _, X, _, _ = digits
+    model = Foreign(3, n_init=1, random_state=0).fit(flat(X))
+    data = data_of(write_report(model, flat(X), tmp_path / "report.html"))
+    assert data["history"] == []
 
 
 def test_many_samples_are_sampled_evenly(monkeypatch, digits, tmp_path):

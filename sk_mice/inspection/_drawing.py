@@ -66,7 +66,10 @@ def clusters_of(estimator, X):
 def history_of(estimator):
     """The history of a fitted estimator, or a TypeError if it has none."""
     history = getattr(estimator, "history_", None)
-    if history is None:
+    rows = history if isinstance(history, list) else [None]  # other libraries' differ
+    if not all(
+        isinstance(row, dict) and {"stage", "elbo"} <= row.keys() for row in rows
+    ):
         raise TypeError(
             "`estimator` must be a fitted MiCEClustering or MoCo, with `history_`; got "
             f"{estimator!r}."

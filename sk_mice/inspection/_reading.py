@@ -74,13 +74,20 @@ def check_model(model):
     return first, last
 
 
+def is_mixture(clusterer) -> bool:
+    """Whether a clusterer is a `MiCEClustering`: asked without importing torch."""
+    return hasattr(clusterer, "_predict_all")
+
+
 def read(model, X, confidence=None, random_state=0) -> Reading:
     """Ask a model for everything that the page shows of the samples."""
     _, last = check_model(model)
     steps = isinstance(model, Pipeline) and len(model) > 1
     features = model[:-1].transform(X) if steps else X
-    has_agreement = hasattr(last, "agreement")
-    if has_agreement:
+    shares = None if confidence is None or confidence.ndim == 1 else confidence
+    if is_mixture(last):
+        if confidence is None:  # first, as it refuses a model without its augmentation
+            shares = last.agreement(features, random_state=random_state)
         labels, posterior, embeddings = last._predict_all(features)
         n_clusters = last.n_clusters
     else:
@@ -89,11 +96,7 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     embeddings = normalize(embeddings.reshape(len(labels), -1).astype(np.float32))
 
     meaning = _meaning(last, confidence)
-    if confidence is not None and confidence.ndim == 2:
-        shares = confidence
-    elif confidence is None and has_agreement:
-        shares = last.agreement(features, random_state=random_state)
-    else:
+    if shares is None:
         shares = shares_of_neighbors(embeddings, labels, n_clusters)
     if shares.shape[1] < n_clusters:
         raise ValueError(
@@ -122,9 +125,10 @@ def _meaning(clusterer, confidence) -> str:
     """What the confidence is, in words."""
     if confidence is not None and confidence.ndim == 1:
         return GIVEN
-    if not hasattr(clusterer, "agreement"):
+    if not (is_mixture(clusterer) and clusterer._format.is_image):
         return OF_NEIGHBORS
-    has_views = clusterer._format.is_image and clusterer.augmentation_ is not None
+    # A file lacks an augmentation of the user's own, but no other.
+    has_views = getattr(clusterer, "augmentation_", OF_VIEWS) is not None
     return OF_VIEWS if has_views else OF_NEIGHBORS
 
 

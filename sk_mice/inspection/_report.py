@@ -34,6 +34,7 @@ from ._reading import (
     doubt_of_duplicates,
     doubts,
     fair_sample,
+    is_mixture,
     nearest_neighbors,
     read,
 )
@@ -361,7 +362,7 @@ def _principal(rows, n):
 
 def _history(clusterer) -> list[dict]:
     kept = ("stage", "elbo", "confidence", "changed", "seconds")
-    rows = getattr(clusterer, "history_", [])
+    rows = clusterer.history_ if is_mixture(clusterer) else []
     return [
         {k: v for k, v in row.items() if k in kept and isinstance(v, str | Real)}
         for row in rows
