@@ -458,6 +458,9 @@ def test_parameters_are_checked(tmp_path):
     for options, message in [
         ({"image_size": 0}, "'image_size' parameter"),
         ({"image_size": 2.5}, "'image_size' parameter"),
+        ({"image_size": True}, "'image_size' parameter"),
+        ({"image_size": (4, True)}, r"`image_size` must be .* got \(4, True\)"),
+        ({"white": True}, "'white' parameter"),
         ({"image_size": (4, 0)}, r"`image_size` must be .* got \(4, 0\)"),
         ({"image_size": (4, 4, 3)}, r"`image_size` must be .* got \(4, 4, 3\)"),
         ({"image_size": 10**9}, r"'image_size' parameter .* \[1, 4096\]"),

@@ -58,8 +58,9 @@ IMPORTS = {
     "_show_versions": "torch _device",
     "_interruption": "",
     # beside them
-    "datasets": "torchvision _progress_bar datasets._decoding datasets._file",
-    "datasets._decoding": "",
+    "datasets": "torchvision _constraints _progress_bar datasets._decoding "
+    "datasets._file",
+    "datasets._decoding": "_constraints",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
     "_engine.ambient _engine.data _engine.storage _pretrained _progress_bar "

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn import datasets as sklearn_datasets
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import StrOptions, validate_params
 
+from .._constraints import Count
 from .._progress_bar import tqdm
 from ._decoding import LONGEST_SIDE, Decoder
 from ._file import decode_to_file, files_of
@@ -42,15 +43,11 @@ FASHION_MNIST_CLASSES = (
 @validate_params(
     {
         "path": [str, os.PathLike],
-        "image_size": [
-            Interval(Integral, 1, LONGEST_SIDE, closed="both"),
-            tuple,
-            list,
-        ],
+        "image_size": [Count(1, LONGEST_SIDE), tuple, list],
         "grey": ["boolean"],
         "resize": [StrOptions({"crop", "stretch"})],
         "background": [str],
-        "white": [Interval(Integral, 1, None, closed="left")],
+        "white": [Count(1)],
         "on_error": [StrOptions({"raise", "warn"})],
         "out": [str, os.PathLike, None],
         "n_jobs": [Integral, None],

@@ -1,9 +1,9 @@
 """A file as a row of X: the formats that are read, and within bounded memory.
 
-Pillow opens a file and decodes it later. Some of its plugins start programs or hold
-images of any format: they are not used. Others read as much as a header asks for, keep
-what no image needs, or warn, and whether a warning is shown or is an error is up to
-filters that all threads share: subclasses that do not do so stand in for them.
+Some of Pillow's plugins start programs, or take files that hold images of any other
+format. They are not used. Others read as many bytes as a header asks for, keep data
+that no image needs, or warn. Subclasses further below replace them and do none of this.
+(Filters of warnings are those of all threads: a thread cannot silence its own.)
 """
 
 import ctypes
@@ -30,6 +30,8 @@ from PIL import (
     TiffImagePlugin,
     UnidentifiedImageError,
 )
+
+from .._constraints import Count
 
 LONGEST_SIDE = 4096
 PIECE = 512  # side of the pieces that are converted one after the other
@@ -198,10 +200,8 @@ def _tried(function, *args):
 
 def _height_and_width(image_size):
     sides = 2 * (image_size,) if isinstance(image_size, Integral) else image_size
-    valid = len(sides) == 2 and all(
-        isinstance(side, Integral) and 1 <= side <= LONGEST_SIDE for side in sides
-    )
-    if not valid:
+    is_side = Count(1, LONGEST_SIDE).is_satisfied_by
+    if not (len(sides) == 2 and all(map(is_side, sides))):
         raise ValueError(
             f"`image_size` must be an integer from 1 to {LONGEST_SIDE} or a pair "
             f"(H, W) of them; got {image_size!r}."
