@@ -20,6 +20,7 @@ from sk_mice.inspection import (
     PosteriorDisplay,
     TrainingDisplay,
 )
+from sk_mice.inspection._drawing import fair_sample
 from sk_mice.metrics import clustering_accuracy_score
 
 plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
@@ -176,6 +177,25 @@ def test_the_sample_is_fair_and_repeatable(blobs):
     y = np.repeat([0, 1], [95, 1])
     few = EmbeddingDisplay.from_predictions(X, y, reducer=PCA(2), n_points=3)
     assert 95 in few.indices
+
+
+@pytest.mark.parametrize(
+    ("evenly", "n", "counts"),
+    [
+        (True, 45, [5, 20, 0, 20]),
+        (True, 3, [1, 1, 0, 1]),
+        (False, 31, [1, 20, 0, 10]),
+        (False, 3, [1, 1, 0, 1]),
+    ],
+)
+def test_fair_sample(evenly, n, counts):
+    rng = np.random.RandomState(0)
+    codes = np.repeat([0, 1, 3], [5, 100, 50])
+    rows = fair_sample(codes, n, rng, evenly=evenly)
+    assert np.bincount(codes[rows]).tolist() == counts
+    assert len(set(rows.tolist())) == n
+    assert len(fair_sample(codes, 2, rng, evenly=evenly)) == 2
+    assert fair_sample(codes, 155, rng, evenly=evenly).tolist() == list(range(155))
 
 
 def test_tsne_is_the_default_and_keeps_blobs_together(blobs):

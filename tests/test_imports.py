@@ -80,7 +80,8 @@ IMPORTS = {
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest",
     "inspection._report": "_engine.arrays _engine.storage metrics "
-    "inspection._duplicates inspection._reading inspection._thumbnails",
+    "inspection._drawing inspection._duplicates inspection._reading "
+    "inspection._thumbnails",
     "inspection._thumbnails": "torch _engine.data",
     # the command line, which nothing imports
     "__main__": "cli",

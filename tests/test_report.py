@@ -226,14 +226,13 @@ def test_many_samples_are_sampled_evenly(monkeypatch, digits, tmp_path):
     assert "30 of the images are shown" in Path(path).read_text(encoding="utf-8")
 
 
-def test_fair_sample():
-    rng = np.random.RandomState(0)
-    labels = np.repeat([0, 1, 3], [5, 100, 50])
-    rows = _reading.fair_sample(labels, 45, rng)
-    assert np.bincount(labels[rows]).tolist() == [5, 20, 0, 20]
-    assert len(set(rows.tolist())) == 45
-    everything = _reading.fair_sample(labels, 155, rng)
-    assert everything.tolist() == list(range(155))
+def test_more_clusters_than_points_of_the_map(monkeypatch, tmp_path):
+    monkeypatch.setattr(_report, "MOST_SHOWN", 4)
+    monkeypatch.setattr(_report, "MOST_ON_MAP", 3)
+    model = SphericalKMeans(6, random_state=0).fit(np.eye(6))
+    data = data_of(write_report(model, np.eye(6), tmp_path / "report.html"))
+    assert len(data["shown"]) == 4
+    assert len(data["map"]["rows"]) == 3
 
 
 def test_shares_of_neighbours_are_shares():

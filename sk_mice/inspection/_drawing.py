@@ -1,4 +1,4 @@
-"""What the displays share: panels, colours, sizes of text, checks."""
+"""What pictures share: panels, colours, sizes of text, checks, a choice of samples."""
 
 import numpy as np
 
@@ -54,6 +54,22 @@ def one_each(values, n, name):
             f"{values.shape}."
         )
     return values
+
+
+def fair_sample(codes, n, rng, *, evenly=False):
+    """Sorted indices of n of the samples at random, or of all that there are.
+
+    `codes` are their groups, integers from 0 on. The choice is in proportion to the
+    sizes of the groups, or as even as these allow; with room, each group is there.
+    """
+    order = rng.permutation(len(codes))
+    groups = order[np.argsort(codes[order], kind="stable")]
+    sizes = np.bincount(codes)
+    ranks = np.empty(len(codes))  # of each sample, in its group
+    ranks[groups] = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    if not evenly:
+        ranks /= sizes[codes]
+    return np.sort(order[np.argsort(ranks[order], kind="stable")[:n]])
 
 
 def clusters_of(estimator, X):

@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions, validate_par
 from .._constraints import Count
 from .._engine.arrays import plain_array
 from ..metrics import _encode, _space_of
-from ._drawing import one_each, panels, pyplot, shades
+from ._drawing import fair_sample, one_each, panels, pyplot, shades
 
 MARKERS = "os^DvPX<"
 MANY = 20  # groups, beyond which their names are smaller
@@ -115,7 +115,8 @@ class EmbeddingDisplay:
             Classes; needed if the estimator has no `predict`.
         n_points : int, default=2000
             Samples on the map, at most: a random choice of each cluster (of each class
-            if there are no clusters) in proportion to its size, at least one of each.
+            if there are no clusters) in proportion to its size, at least one of each
+            if there are no more of them than that.
         reducer : transformer, default=None
             What maps embeddings to two dimensions by `fit_transform`; it is cloned.
             None is t-SNE of a perplexity of 30, less for under 100 points. Embeddings
@@ -198,7 +199,8 @@ class EmbeddingDisplay:
         y_true = one_each(y_true, len(X), "y_true")
         _check_groups(color_by, y_pred, y_true)
         rng = check_random_state(random_state)
-        indices = _fair_choice(y_true if y_pred is None else y_pred, n_points, rng)
+        _, codes = _encode(y_true if y_pred is None else y_pred)
+        indices = fair_sample(codes, n_points, rng)
         points, reducer_name = _in_the_plane(X[indices], reducer, rng)
         display = cls(
             points=points,
@@ -256,18 +258,6 @@ def _check_groups(color_by, clusters, classes):
         known = [name for name in there if there[name]]
         raise ValueError(f"`color_by` must be one of {known} here; got {color_by!r}.")
     return color_by
-
-
-def _fair_choice(groups, n, rng):
-    """Sorted indices of n samples, or a few more, of each group in proportion."""
-    _, codes = _encode(groups)
-    order = rng.permutation(len(codes))
-    order = order[np.argsort(codes[order], kind="stable")]
-    sizes = np.bincount(codes)
-    ranks = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    # The first of each group has 0 and is chosen before all that are not first.
-    shares = ranks / np.repeat(sizes, sizes)
-    return np.sort(order[np.argsort(shares, kind="stable")[:n]])
 
 
 def _in_the_plane(X, reducer, rng):

@@ -1,6 +1,5 @@
 """What a fitted clusterer says of samples, and what there is to doubt about it."""
 
-from bisect import bisect
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,18 +176,6 @@ def nearest_neighbors(embeddings, n_neighbors) -> np.ndarray:
     if n_neighbors < 1:
         return np.empty((len(embeddings), 0), np.int64)
     return nearest.nearest_neighbors(embeddings, n_neighbors)[0]
-
-
-def fair_sample(labels, n_samples, rng) -> np.ndarray:
-    """At most so many samples, as evenly from all clusters as their sizes allow."""
-    sizes = np.bincount(labels)
-    quota = bisect(
-        range(1, n_samples + 1), n_samples, key=lambda q: np.minimum(sizes, q).sum()
-    )
-    if len(labels) <= n_samples:
-        quota = len(labels)
-    parts = [rng.permutation(np.flatnonzero(labels == k)) for k in range(len(sizes))]
-    return np.sort(np.concatenate([part[:quota] for part in parts]))
 
 
 # ------------------------------------------------------------------------- doubts

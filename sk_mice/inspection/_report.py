@@ -25,6 +25,7 @@ from .. import __version__
 from .._engine.arrays import as_array, plain_array
 from .._engine.storage import as_path, write_atomically
 from ..metrics import clustering_accuracy_score
+from ._drawing import fair_sample
 from ._duplicates import near_duplicates
 from ._reading import (
     GIVEN,
@@ -33,7 +34,6 @@ from ._reading import (
     check_model,
     doubt_of_duplicates,
     doubts,
-    fair_sample,
     is_mixture,
     nearest_neighbors,
     read,
@@ -162,7 +162,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
     """
     template = _template()
     noun = "samples" if fmt is None else "images"
-    shown = fair_sample(reading.labels, MOST_SHOWN, rng)
+    shown = fair_sample(reading.labels, MOST_SHOWN, rng, evenly=True)
     data = _samples(reading, names, y, shown)
     doubted = doubts(reading, noun, None if y is None else y.astype(str))
     measure = "confidence" if reading.meaning == GIVEN else "agreement"
@@ -336,7 +336,7 @@ def _groups(reading, shown):
 
 def _map(reading, rng) -> dict:
     """Samples in two dimensions."""
-    rows = fair_sample(reading.labels, MOST_ON_MAP, rng)
+    rows = fair_sample(reading.labels, MOST_ON_MAP, rng, evenly=True)
     embeddings = reading.embeddings[rows]
     if len(rows) < FEWEST_FOR_TSNE or embeddings.shape[1] < 2:
         method, places = "PCA", _principal(embeddings, 2)
