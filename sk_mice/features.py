@@ -3,8 +3,6 @@
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
-from itertools import chain
 from numbers import Integral
 
 import numpy as np
@@ -25,8 +23,9 @@ from ._constraints import Count
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
 from ._engine.data import SampleFormat, Samples, infer_format
-from ._engine.storage import write_atomically
+from ._engine.files import check_writable
 from ._fitting import fitting
+from ._output import opened
 from ._pretrained import Network, checksum, find_network, input_sizes
 from ._progress_bar import tqdm
 from .datasets._decoding import LONGEST_SIDE, Decoder, size_of
@@ -404,28 +403,17 @@ class PretrainedFeatures(
 
     def _gathered(self, rows, n):
         """All rows as one array, or as one file."""
-        shape = n, self.n_features_out_
-        if self.out is None:
-            features = np.empty(shape, np.float32)
+        with opened(self.out, (n, self.n_features_out_), np.float32) as features:
             start = 0
             for part in rows:
                 features[start : start + len(part)] = part
                 start += len(part)
-            return features
-        header = BytesIO()
-        description = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(header, description)
-        parts = (np.ascontiguousarray(part, "<f4").data for part in rows)
-        write_atomically(self.out, chain([header.getvalue()], parts))
-        return np.load(self.out, mmap_mode="r")
+        return features if self.out is None else np.load(self.out, mmap_mode="r")
 
     def _check_out(self) -> None:
-        """The folder of the file is there, before the network runs."""
-        folder = os.path.dirname(os.fspath(self.out or ""))
-        if folder and not os.path.isdir(folder):
-            raise FileNotFoundError(
-                f"`out` must be a file in a folder that is there; got {self.out!r}."
-            )
+        """The file can be written, before the network runs."""
+        if self.out is not None:
+            check_writable(self.out, "`out`")
 
     def _bar(self, n):
         bar_format = (

@@ -620,7 +620,9 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
     none = tmp_path / "none" / "out"
     for command in (("predict", fitted, photos), ("choose-k", photos)):
         line = refused(capsys, 2, *command, "--out", none)
-        assert f"--out: there is no folder {str(none.parent)!r}" in line
+        assert f"No such folder; got {str(none)!r}" in line
+        line = refused(capsys, 2, *command, "--out", tmp_path, "--overwrite")
+        assert f"Is a directory; got {str(tmp_path)!r}" in line
     fit = ["fit", photos, *FIT, "--out", none]
     line = refused(capsys, 2, *fit[:-1], tmp_path / "file" / "out")
     assert f"--out: {str(tmp_path / 'file')!r} is not a folder" in line

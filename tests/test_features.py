@@ -153,6 +153,15 @@ def test_vectors_of_a_file_too_large_for_memory(fitted, tmp_path):
     np.testing.assert_array_equal(found, before)  # the first array did not change
 
 
+def test_a_file_that_is_replaced_keeps_its_mode_and_its_links(tmp_path):
+    (tmp_path / "features.npy").touch()
+    (tmp_path / "features.npy").chmod(0o640)
+    (tmp_path / "link").symlink_to("features.npy")
+    small(out=tmp_path / "link").fit_transform(X)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "features.npy").stat().st_mode & 0o777 == 0o640
+
+
 def test_progress_bar(capsys):
     small(network=Means(), verbose=1).fit_transform(X)
     bar = capsys.readouterr().err
@@ -311,7 +320,13 @@ def returning(output):
         ({}, ["a.png", 3], TypeError, "each a string or path-like; got a int"),
         ({"image_size": 0}, X, ValueError, "The 'image_size' parameter"),
         ({"device": "cuda:99"}, X, ValueError, "`device` must be available"),
-        ({"out": "nowhere/f.npy"}, X, FileNotFoundError, "`out` must be a file in a"),
+        ({"out": "nowhere/f.npy"}, X, FileNotFoundError, "`out`.*: No such folder"),
+        (
+            {"out": "."},
+            X,
+            IsADirectoryError,
+            "`out` must be a file that can be written",
+        ),
         (
             {"network": returning(lambda x: (x, x))},
             *(X, ValueError, r"must return features \(B, F\) or maps.*tuple"),

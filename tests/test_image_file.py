@@ -223,7 +223,8 @@ def test_file_may_be_in_the_folder(folder, decoded):
     ("out", "error", "words"),
     [
         ("images.txt", ValueError, '`out` must end in ".npy"'),
-        ("nowhere/images.npy", FileNotFoundError, "`out` must be in a folder"),
+        ("nowhere/images.npy", FileNotFoundError, "`out` must be .*No such folder"),
+        ("photos", IsADirectoryError, "`out` must be .*Is a directory"),
     ],
 )
 def test_other_names_are_refused(folder, out, error, words):

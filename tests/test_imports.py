@@ -63,7 +63,7 @@ IMPORTS = {
     "datasets._decoding": "_constraints",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
-    "_engine.ambient _engine.data _engine.storage _pretrained _progress_bar "
+    "_engine.ambient _engine.data _engine.files _output _pretrained _progress_bar "
     "datasets._decoding",
     # what people look at
     "inspection": "inspection._confusion inspection._embedding inspection._gallery "
@@ -79,7 +79,7 @@ IMPORTS = {
     "model_selection": "_progress_bar _constraints _interruption metrics",
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest",
-    "inspection._report": "_engine.arrays _engine.storage metrics "
+    "inspection._report": "_engine.arrays _engine.files metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
     "inspection._thumbnails",
     "inspection._thumbnails": "torch _engine.data",
@@ -88,19 +88,19 @@ IMPORTS = {
     "cli": "_cli.commands",
     "_cli": "",
     "_cli.choosing": "_cli.fitting _cli.images _cli.results _cli.terminal "
-    "_engine.storage model_selection",
+    "_engine.files model_selection",
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
     "_cli.fitting": "torch _interruption _pretrained _cli.images _cli.results "
-    "_cli.tables _cli.terminal _cli.together _device _engine.storage "
+    "_cli.tables _cli.terminal _cli.together _device _engine.files "
     "inspection._reading inspection._report inspection._thumbnails",
     "_cli.images": "_cli.terminal datasets features",
-    "_cli.results": "_engine.storage",
+    "_cli.results": "_engine.files",
     "_cli.scoring": "_cli.tables _cli.terminal metrics",
     "_cli.tables": "",
     "_cli.terminal": "",
     "_cli.together": "_engine.distributed",
     "_cli.using": "_cli.fitting _cli.images _cli.results _cli.tables _cli.terminal "
-    "_engine.storage",
+    "_engine.files",
     # the engine
     "_engine": "",
     "_engine.distributed": "torch",
@@ -111,7 +111,8 @@ IMPORTS = {
     "_engine.geometry": "torch",
     "_engine.inference": "torch _engine.attention _engine.distributed _engine.model",
     "_engine.invariances": "torch _engine.data _engine.geometry",
-    "_engine.maps": "",
+    "_engine.files": "",
+    "_engine.maps": "_engine.files",
     "_engine.model": "torch _engine.objective",
     "_engine.nearest": "",
     "_engine.neighbors": "torch _engine.data _engine.distributed _engine.nearest",
@@ -119,7 +120,7 @@ IMPORTS = {
     "_engine.data": "torch _engine.arrays _engine.maps _engine.order",
     "_engine.dataset": "_engine.arrays",
     "_engine.order": "torch",
-    "_engine.storage": "torch safetensors",
+    "_engine.storage": "torch safetensors _engine.files",
     "_engine.trainer": "torch skorch _engine.ambient _engine.objective _engine.data "
     "_engine.distributed _engine.storage",
     "_engine.views": "torch _engine.colours _engine.geometry",

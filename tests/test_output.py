@@ -79,10 +79,15 @@ read_only.flags.writeable = False
         (read_only, ValueError, "`out` must be writeable"),
         ([0] * 100, TypeError, "got list"),
         ("out.txt", ValueError, '`out` must end in ".npy"; got'),
-        ("nowhere/out.npy", FileNotFoundError, "`out` must be in a folder"),
+        ("nowhere/out.npy", FileNotFoundError, "`out` must be .*: No such folder"),
+        ("folder.npy", IsADirectoryError, "`out` must be .*: Is a directory"),
     ],
 )
-def test_what_cannot_be_written_to_is_refused(mice, X, monkeypatch, out, error, words):
+def test_what_cannot_be_written_to_is_refused(
+    mice, X, monkeypatch, tmp_path, out, error, words
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.npy").mkdir()
     monkeypatch.setattr(mice, "_inference", None)  # it is not reached
     with pytest.raises(error, match=words):
         mice.predict(X, out=out)

@@ -1,23 +1,20 @@
 """Files of tensors and values: whole, unharmed and of the right kind, or refused."""
 
 import builtins
-import errno
 import json
 import math
-import multiprocessing
 import os
 import pickle
-import signal
 import socket
 import stat
 import struct
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from forks import child, forks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +27,6 @@ from sk_mice._engine.storage import (
     read,
     unpack,
     write,
-    write_atomically,
 )
 
 KIND = {"kind": "model", "version": 4}
@@ -66,22 +62,7 @@ def with_header(content, header):
     return struct.pack("<Q", len(header)) + header + content[end_of_header(content) :]
 
 
-# Later Pythons warn of threads, of which the children here make no use.
-def forks(test):
-    test = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")(test)
-    return pytest.mark.skipif(
-        not hasattr(os, "fork"), reason="this system has no fork"
-    )(test)
-
-
 pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
-
-
-def child(work):
-    """A process that does some work and ends."""
-    process = multiprocessing.get_context("fork").Process(target=work, daemon=True)
-    process.start()
-    return process
 
 
 # -------------------------------------------------------------------- what comes back
@@ -481,265 +462,13 @@ def test_only_regular_files_are_read_and_replaced(tmp_path):
 @pipes
 def test_a_file_that_becomes_a_fifo_is_not_waited_for(path, content, monkeypatch):
     path.write_bytes(content)
-    check = storage._check_regular
+    check = storage.check_regular
 
     def late(name, mode):
         check(name, mode)
         path.unlink()
         os.mkfifo(path)
 
-    monkeypatch.setattr(storage, "_check_regular", late)
+    monkeypatch.setattr(storage, "check_regular", late)
     with pytest.raises(ValueError, match="no safetensors file"):
         sk_mice.load(path)
-
-
-def test_paths_that_name_no_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    for name in ("", "new/", "new/.", "folder", "folder/", ".", "/"):
-        kind = FileNotFoundError if name == "" else IsADirectoryError
-        with pytest.raises(kind, match=repr(name)):
-            write_atomically(name, [b"content"])
-    for name in ("n" * 256, "vanished/file"):
-        with pytest.raises(OSError, match=name):
-            write_atomically(name, [b"content"])
-    assert os.listdir(tmp_path) == ["folder"]
-    assert os.listdir(tmp_path / "folder") == []
-
-
-# -------------------------------------------------------------- whole, or not at all
-
-
-def test_parts_are_joined(path):
-    write_atomically(path, [b"one", memoryview(b" two"), b""])
-    write_atomically(str(path), iter([b"three"]))
-    assert path.read_bytes() == b"three"
-    assert os.listdir(path.parent) == ["file"]
-
-
-def failing():
-    yield b"half"
-    raise KeyboardInterrupt
-
-
-def test_an_interruption_leaves_the_earlier_file_and_nothing_else(path):
-    path.write_bytes(b"earlier")
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, failing())
-    assert path.read_bytes() == b"earlier"
-    assert os.listdir(path.parent) == ["file"]
-
-
-def test_a_file_that_does_not_fit_is_an_error_with_its_name(path):
-    resource = pytest.importorskip("resource", reason="no limits of files here")
-    path.write_bytes(b"earlier")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match=str(path)) as caught:
-            write_atomically(path, [bytes(900), bytes(900)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caught.value.errno == errno.EFBIG
-    assert path.read_bytes() == b"earlier"
-    assert os.listdir(path.parent) == ["file"]
-
-
-def test_a_full_disk_is_an_error_with_the_path(path, monkeypatch):
-    def full(handle):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(storage.os, "fsync", full)
-    with pytest.raises(OSError, match=f"No space left .*{path}"):
-        sk_mice.save(KMEANS, path)
-    assert os.listdir(path.parent) == []
-
-
-def test_content_is_on_the_disk_before_the_name_and_the_name_after(path, monkeypatch):
-    steps = []
-    fsync, replace = os.fsync, os.replace
-
-    def spy_fsync(handle):
-        steps.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
-        fsync(handle)
-
-    def spy_replace(*paths):
-        steps.append("name")
-        replace(*paths)
-
-    monkeypatch.setattr(storage.os, "fsync", spy_fsync)
-    monkeypatch.setattr(storage.os, "replace", spy_replace)
-    write_atomically(path, [b"content"])
-    assert steps == ["file", "name", "folder"]
-
-
-def test_a_link_stays_one(tmp_path):
-    (tmp_path / "target").write_bytes(b"earlier")
-    (tmp_path / "link").symlink_to("target")
-    write_atomically(tmp_path / "link", [b"new"])
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_bytes() == b"new"
-
-
-def test_the_longest_name(tmp_path):
-    path = tmp_path / ("n" * 255)
-    write_atomically(path, [b"content"])
-    assert path.read_bytes() == b"content"
-
-
-@pytest.fixture
-def umask():
-    earlier = os.umask(0o022)
-    yield os.umask
-    os.umask(earlier)
-
-
-def mode(path):
-    return stat.S_IMODE(path.stat().st_mode)
-
-
-def test_the_mode_of_a_file_is_kept(path, umask):
-    path.write_bytes(b"earlier")
-    for bits in (0o600, 0o640, 0o666, 0o755):
-        path.chmod(bits)
-        sk_mice.save(KMEANS, path)
-        assert mode(path) == bits
-    sk_mice.load(path)
-
-
-def test_a_new_file_follows_the_umask(tmp_path, umask):
-    for mask, bits in ((0o022, 0o644), (0o077, 0o600)):
-        umask(mask)
-        write_atomically(tmp_path / str(mask), [b"content"])
-        assert mode(tmp_path / str(mask)) == bits
-
-
-@pytest.mark.parametrize(("mask", "bits"), [(0o022, 0o600), (0o000, 0o640)])
-def test_nobody_reads_a_temporary_file_who_may_not_read_the_file(
-    tmp_path, umask, mask, bits
-):
-    umask(mask)
-    path, seen = tmp_path / "file", []
-    path.touch()
-    path.chmod(bits)
-
-    def parts():
-        yield b"secret"
-        seen.extend(mode(p) for p in tmp_path.glob(".sk_mice-*"))
-
-    write_atomically(path, parts())
-    assert seen == [bits]
-
-
-def test_a_read_only_file_stays_for_root_too(path):
-    path.write_bytes(b"earlier")
-    path.chmod(0o444)
-    with pytest.raises(PermissionError, match=f"read-only.*{path}"):
-        sk_mice.save(KMEANS, path)
-    assert path.read_bytes() == b"earlier"
-    assert os.listdir(path.parent) == ["file"]
-
-
-# ------------------------------------------------------------------ several processes
-
-
-def killed(path):
-    """Have a process die while it writes a file."""
-
-    def parts():
-        yield b"half"
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    process = child(lambda: write_atomically(path, parts()))
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-
-
-def temporaries(folder):
-    return [name for name in os.listdir(folder) if name.startswith(".sk_mice-")]
-
-
-@forks
-def test_the_next_write_removes_what_dead_processes_of_this_path_left(tmp_path):
-    (tmp_path / "file").write_bytes(b"earlier")
-    for name in ("file", "other"):
-        killed(tmp_path / name)
-    assert (tmp_path / "file").read_bytes() == b"earlier"
-    assert len(temporaries(tmp_path)) == 2
-    write_atomically(tmp_path / "file", [b"new"])
-    assert len(temporaries(tmp_path)) == 1  # of the other path
-    write_atomically(tmp_path / "other", [b"new"])
-    assert sorted(os.listdir(tmp_path)) == ["file", "other"]
-
-
-@forks
-def test_a_process_that_still_writes_is_not_disturbed(path):
-    begun, go_on = os.pipe(), os.pipe()
-
-    def parts():
-        yield b"half "
-        os.write(begun[1], b"x")
-        os.read(go_on[0], 1)
-        yield b"whole"
-
-    process = child(lambda: write_atomically(path, parts()))
-    os.read(begun[0], 1)
-    write_atomically(path, [b"ours"])
-    assert path.read_bytes() == b"ours"
-    assert len(temporaries(path.parent)) == 1
-    os.write(go_on[1], b"x")
-    process.join()
-    assert process.exitcode == 0
-    assert path.read_bytes() == b"half whole"
-    assert os.listdir(path.parent) == ["file"]
-
-
-@forks
-@pytest.mark.parametrize("fault", [OSError(errno.ENOLCK, "No locks"), None])
-def test_without_locks_only_what_is_old_is_removed(path, monkeypatch, fault):
-    def flock(handle, how):
-        raise fault
-
-    if fault:
-        monkeypatch.setattr(storage.fcntl, "flock", flock)
-    else:  # as on Windows
-        monkeypatch.setattr(storage, "fcntl", None)
-    killed(path)
-    (orphan,) = path.parent.glob(".sk_mice-*")
-    write_atomically(path, [b"new"])
-    assert orphan.exists()
-    os.utime(orphan, (0, 0))
-    write_atomically(path, [b"newer"])
-    assert os.listdir(path.parent) == ["file"]
-
-
-def test_a_temporary_file_that_is_taken_away_before_its_lock_is_made_anew(
-    path, monkeypatch
-):
-    lock, taken = storage._lock, []
-
-    def late(file):
-        if not taken:
-            taken.extend(path.parent.glob(".sk_mice-*"))
-            taken[0].unlink()
-        return lock(file)
-
-    monkeypatch.setattr(storage, "_lock", late)
-    write_atomically(path, [b"content"])
-    assert path.read_bytes() == b"content"
-    assert len(taken) == 1
-
-
-@forks
-def test_many_processes_write_and_read_one_path_at_once(path):
-    def work(k):
-        for _ in range(50):
-            write(path, {"a": torch.full((5000,), k)}, {"k": k}, **KIND)
-
-    write(path, {"a": torch.zeros(5)}, {"k": 0}, **KIND)
-    processes = [child(partial(work, k)) for k in range(1, 5)]
-    while any(process.is_alive() for process in processes):
-        tensors, document = read(path, **KIND)
-        assert tensors["a"].eq(document["k"]).all()
-    assert [process.exitcode for process in processes] == [0] * 4
-    assert os.listdir(path.parent) == ["file"]

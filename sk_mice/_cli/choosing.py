@@ -2,7 +2,7 @@
 
 import io
 
-from .._engine.storage import write_atomically
+from .._engine.files import write_atomically
 from ..model_selection import choose_n_clusters
 from . import results
 from .fitting import check_asked, estimator, with_defaults

@@ -17,7 +17,7 @@ from typer import BadParameter
 
 from .. import ClassificationEM, MiCEClustering, __version__, save
 from .._device import resolve_device
-from .._engine.storage import write_atomically
+from .._engine.files import write_atomically
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
 from ..inspection._reading import read
@@ -124,7 +124,7 @@ def _check(task: Task, result) -> dict | None:
     for option, folder in folders.items():
         if folder is not None:
             results.check_outside(folder, task.photos, option)
-            results.check_writable(folder, option)
+            results.check_folder(folder, option)
     check_asked(asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:
         raise BadParameter("it contradicts --epochs", param_hint="--minutes")

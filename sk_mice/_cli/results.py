@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typer import BadParameter
 
-from .._engine.storage import write_atomically
+from .._engine.files import check_writable, write_atomically
 
 
 class ResultFolder:
@@ -107,13 +107,15 @@ def check_new(path, overwrite: bool) -> None:
         raise BadParameter(
             f"{str(path)!r} exists; --overwrite replaces it", param_hint="--out"
         )
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise BadParameter(f"there is no folder {folder!r}", param_hint="--out")
-    check_writable(folder, "--out")
+    try:
+        check_writable(path, "it")
+    except OSError as error:
+        raise BadParameter(
+            f"{error.strerror}; got {str(path)!r}", param_hint="--out"
+        ) from error
 
 
-def check_writable(folder, option: str) -> None:
+def check_folder(folder, option: str) -> None:
     """Refuse a folder that cannot be made, or in which nothing can be written."""
     nearest = os.path.abspath(folder)
     while not os.path.lexists(nearest):

@@ -3,7 +3,7 @@
 from sklearn.pipeline import Pipeline
 
 from .. import load
-from .._engine.storage import write_atomically
+from .._engine.files import write_atomically
 from . import results, tables
 from .fitting import judged, write_page
 from .images import features_of, read_images

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from .files import check_writable, naming, replacement
+
 __all__ = ["check_path", "create", "mapped_file", "new_map", "reopened", "will_need"]
 
 
@@ -32,13 +34,9 @@ def will_need(X, start: int, stop: int) -> None:
 
 def check_path(path, name: str) -> Path:
     """The path of a .npy file that can be made; ValueError or OSError if it cannot."""
-    path = Path(path)
+    path = Path(check_writable(path, name))
     if path.suffix != ".npy":
         raise ValueError(f'{name} must end in ".npy"; got {str(path)!r}.')
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"{name} must be in a folder that exists; there is no {str(path.parent)!r}."
-        )
     return path
 
 
@@ -71,14 +69,9 @@ def reopened(path, shape, dtype) -> np.memmap | None:
 @contextmanager
 def new_map(path, shape, dtype):
     """A memory map to be filled; the file has its name once that is done."""
-    path = Path(path)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        X = create(part, shape, dtype)
+    with replacement(path) as file:
+        with naming(path):
+            X = create(file.name, shape, dtype)
         yield X
         X.flush()
-        os.replace(part, path)
-        X.filename = path.resolve()  # where joblib's workers look for it
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    X.filename = Path(path).resolve()  # where joblib's workers look for it

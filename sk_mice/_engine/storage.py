@@ -5,13 +5,9 @@ the file, its format version and a SHA-256 of the whole file, which is computed 
 zeros in place of the checksum. A file is written completely or not at all.
 """
 
-import errno
 import hashlib
 import json
 import os
-import secrets
-import stat
-import time
 from contextlib import suppress
 
 import numpy as np
@@ -19,21 +15,9 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from .files import as_path, check_regular, write_atomically
 
-__all__ = [
-    "UNREADABLE",
-    "NotDataError",
-    "as_path",
-    "is_data",
-    "pack",
-    "read",
-    "unpack",
-    "write",
-]
+__all__ = ["UNREADABLE", "NotDataError", "is_data", "pack", "read", "unpack", "write"]
 
 KEY = "sk_mice"
 DOCUMENT = "document"  # the tensor with the JSON
@@ -41,7 +25,6 @@ DOCUMENT = "document"  # the tensor with the JSON
 # have a header of about 1,000,000.
 LARGEST_HEADER = 4_000_000
 LARGEST_DOCUMENT = 250_000_000  # 10,000 epochs of 5,000 clusters need as much
-ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
 _ZEROS = b"0" * 64
 _PLAIN = {bool, int, str, type(None)}  # are JSON as they are
 # Errors that content of another kind can cause.
@@ -85,7 +68,7 @@ def read(path, *, kind: str, version: int):
     version, or damaged.
     """
     path = as_path(path)
-    _check_regular(path, os.stat(path).st_mode)
+    check_regular(path, os.stat(path).st_mode)
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             tensors = _read_tensors(file, path, kind, version)
@@ -296,146 +279,3 @@ def unpack(value, tensors: dict, classes=()):
         case "strings", list():
             return np.array([str(item) for item in content], dtype=object)
     raise KeyError(kind)
-
-
-# ------------------------------------------------------------------------------ paths
-
-
-def as_path(path) -> str:
-    """A path as a string; TypeError for bytes, numbers and all else."""
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str):
-        raise TypeError(f"`path` must be a string or path-like; got {path!r}.")
-    if "\0" in text:
-        raise ValueError(f"`path` must not hold a null character; got {text!r}.")
-    return text
-
-
-def _check_regular(path: str, mode: int) -> None:
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "Not a regular file", path)
-
-
-# --------------------------------------------------------------- whole, or not at all
-
-
-def write_atomically(path, parts) -> None:
-    """Replace a file by new content, or do not change it and raise OSError.
-
-    The content goes to a temporary file in the same folder, and to the disk, before it
-    gets its name. A link is followed: what it points to is replaced. The new file has
-    the mode of the one that it replaces. Several processes may write one path at once:
-    the last one's file stays. Temporary files of this path that a killed process left
-    behind are removed.
-    """
-    path = as_path(path)
-    try:
-        if not path:
-            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
-        if os.path.basename(path) in ("", ".", ".."):
-            raise IsADirectoryError(errno.EISDIR, "Is a directory")
-        target = os.path.realpath(path)
-        folder, name = os.path.split(target)
-        # A hash of the name, which may have the greatest length that is allowed.
-        start = f".sk_mice-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
-        earlier = _replaceable(target)
-        _remove_orphans(folder, start)
-        _replace(target, earlier, os.path.join(folder, start), parts)
-        _sync_folder(folder)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from error
-
-
-def _replaceable(target: str) -> os.stat_result | None:
-    """The status of a file that may be replaced; None if there is none."""
-    try:
-        earlier = os.stat(target)
-    except FileNotFoundError:
-        return None
-    _check_regular(target, earlier.st_mode)
-    if not earlier.st_mode & stat.S_IWUSR:  # binds root, too, unlike `os.access`
-        raise PermissionError(errno.EACCES, "File is read-only")
-    return earlier
-
-
-def _replace(target: str, earlier, start: str, parts) -> None:
-    file = _open_temporary(start, earlier)
-    try:
-        with file:
-            if earlier is not None:
-                _keep_mode(file, earlier)
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-            if fcntl is None:  # no open file can be renamed there
-                file.close()
-            os.replace(file.name, target)  # while the lock is held
-    except BaseException:  # an interruption, too
-        with suppress(OSError):
-            os.unlink(file.name)
-        raise
-
-
-def _open_temporary(start: str, earlier):
-    """A new file that is locked for as long as it is open."""
-    # Other users may never read more of the new file than of the earlier one.
-    mode = 0o666 if earlier is None else stat.S_IMODE(earlier.st_mode) & 0o666
-    while True:
-        name = f"{start}{secrets.token_hex(8)}.tmp"
-        file = open(  # noqa: SIM115  the caller closes it
-            name, "xb", opener=lambda name, flags: os.open(name, flags, mode)
-        )
-        if _lock(file) is not False and os.path.exists(name):
-            return file
-        file.close()  # another process took it for an orphan before it was locked
-
-
-def _keep_mode(file, earlier) -> None:
-    owner, new = (earlier.st_uid, earlier.st_gid), os.fstat(file.fileno())
-    with suppress(OSError):  # not every user and file system can
-        if hasattr(os, "fchown") and owner != (new.st_uid, new.st_gid):
-            os.fchown(file.fileno(), *owner)
-    with suppress(OSError):
-        os.chmod(file.name, stat.S_IMODE(earlier.st_mode) & 0o777)
-
-
-def _lock(file) -> bool | None:
-    """Lock an open file: whether that worked, None where there are no locks."""
-    if fcntl is None:
-        return None
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return None
-    return True
-
-
-def _remove_orphans(folder: str, start: str) -> None:
-    """Remove temporary files whose writers have ended, which frees their locks."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for name in [e.path for e in entries if e.name.startswith(start)]:
-            with suppress(OSError), open(name, "r+b") as file:
-                free = _lock(file)
-                if free is None:
-                    free = time.time() - os.path.getmtime(name) > ABANDONED
-                if fcntl is None:  # no open file can be removed there
-                    file.close()
-                if free:
-                    os.unlink(name)
-
-
-def _sync_folder(folder: str) -> None:
-    """Write the folder, and with it the file's new name, to the disk."""
-    if os.name == "nt":  # has no way to
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # not every file system can, and the file is whole
-            os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,12 +1,10 @@
 """A page to browse clusters: one file of HTML that needs no network."""
 
 import base64
-import errno
 import gzip
 import hashlib
 import os
 import platform
-import stat
 from functools import cache
 from importlib.metadata import version
 from numbers import Real
@@ -23,7 +21,7 @@ from sklearn.utils.validation import _num_samples
 
 from .. import __version__
 from .._engine.arrays import as_array, plain_array
-from .._engine.storage import as_path, write_atomically
+from .._engine.files import check_writable, write_atomically
 from ..metrics import clustering_accuracy_score
 from ._drawing import fair_sample
 from ._duplicates import near_duplicates
@@ -139,7 +137,7 @@ def write_report(
     '<!doctype html>'
     """
     _template()
-    path = check_path(path)
+    path = check_writable(path)
     first, _ = check_model(model)
     X = as_array(X)
     names = _check_names(names, _num_samples(X))
@@ -235,26 +233,6 @@ def _packed_plotly() -> str:
     from plotly.offline import get_plotlyjs
 
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
-
-
-def check_path(path) -> str:
-    """A path that a file can be written to; OSError if not."""
-    path = as_path(path)
-    target = os.path.realpath(path)
-    folder = os.path.dirname(target)
-    if not path or not os.path.isdir(folder):
-        raise FileNotFoundError(
-            errno.ENOENT, "`path` must be a file in a folder that exists", path
-        )
-    if os.path.isdir(target):
-        raise IsADirectoryError(
-            errno.EISDIR, "`path` must be a file and not a folder", path
-        )
-    # `os.access` lets root write files that are marked as read-only.
-    is_kept = os.path.exists(target) and not os.stat(target).st_mode & stat.S_IWUSR
-    if is_kept or not os.access(folder, os.W_OK):
-        raise PermissionError(errno.EACCES, "`path` must be writable", path)
-    return path
 
 
 def _check_names(names, n_samples):

@@ -1,0 +1,195 @@
+"""Paths of files, and files that are written completely or not at all."""
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+import time
+from contextlib import contextmanager, suppress
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+__all__ = [
+    "as_path",
+    "check_regular",
+    "check_writable",
+    "naming",
+    "replacement",
+    "write_atomically",
+]
+
+ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
+
+
+def as_path(path, name: str = "`path`") -> str:
+    """A path as a string; TypeError for bytes, numbers and all else."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a string or path-like; got {path!r}.")
+    if "\0" in text:
+        raise ValueError(f"{name} must not hold a null character; got {text!r}.")
+    return text
+
+
+def check_regular(path: str, mode: int) -> None:
+    """Raise OSError unless a mode is that of a file with content of its own."""
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "Not a regular file", path)
+
+
+def check_writable(path, name: str = "`path`") -> str:
+    """A path as a string, if a file can be written there; else OSError."""
+    path = as_path(path, name)
+    try:
+        folder = os.path.dirname(_target(path)[0])
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "Folder is read-only")
+    except OSError as error:
+        rule = f"{name} must be a file that can be written: {error.strerror}"
+        raise OSError(error.errno, rule, path) from error
+    return path
+
+
+def write_atomically(path, parts) -> None:
+    """Replace a file by new content, or do not change it and raise OSError.
+
+    See :func:`replacement`.
+    """
+    with replacement(path) as file, naming(path):
+        for part in parts:
+            file.write(part)
+
+
+@contextmanager
+def replacement(path):
+    """An open file that gets the name `path` at the end; after an error, it vanishes.
+
+    It is a temporary file in the same folder, and its content goes to the disk before
+    it gets its name. A link is followed: what it points to is replaced. The new file
+    has the mode of the one that it replaces. Several processes may write one path at
+    once: the last one's file stays. Temporary files of this path that a killed process
+    left behind are removed.
+    """
+    path = as_path(path)
+    with naming(path):
+        target, earlier = _target(path)
+        folder, name = os.path.split(target)
+        # A hash of the name, which may have the greatest length that is allowed.
+        start = f".sk_mice-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
+        _remove_orphans(folder, start)
+        file = _open_temporary(os.path.join(folder, start), earlier)
+    try:
+        if earlier is not None:
+            _keep_mode(file, earlier)
+        yield file
+        with naming(path):
+            file.flush()
+            os.fsync(file.fileno())
+            if fcntl is None:  # no open file can be renamed there
+                file.close()
+            os.replace(file.name, target)  # while the lock is held
+    except BaseException:  # an interruption, too
+        with suppress(OSError):  # what was not written is tried again
+            file.close()
+        with suppress(OSError):
+            os.unlink(file.name)
+        raise
+    file.close()
+    with naming(path):
+        _sync_folder(folder)
+
+
+@contextmanager
+def naming(path):
+    """Let an OSError name the path that the user knows."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def _target(path: str) -> tuple[str, os.stat_result | None]:
+    """Where a path leads, and the status of the file there, which may be replaced."""
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+    if os.path.basename(path) in ("", ".", ".."):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory")
+    target = os.path.realpath(path)
+    if not os.path.isdir(os.path.dirname(target)):
+        raise FileNotFoundError(errno.ENOENT, "No such folder")
+    try:
+        earlier = os.stat(target)
+    except FileNotFoundError:
+        return target, None
+    check_regular(target, earlier.st_mode)
+    if not earlier.st_mode & stat.S_IWUSR:  # binds root, too, unlike `os.access`
+        raise PermissionError(errno.EACCES, "File is read-only")
+    return target, earlier
+
+
+def _open_temporary(start: str, earlier):
+    """A new file that is locked for as long as it is open."""
+    # Other users may never read more of the new file than of the earlier one.
+    mode = 0o666 if earlier is None else stat.S_IMODE(earlier.st_mode) & 0o666
+    while True:
+        name = f"{start}{secrets.token_hex(8)}.tmp"
+        file = open(  # noqa: SIM115  the caller closes it
+            name, "xb", opener=lambda name, flags: os.open(name, flags, mode)
+        )
+        if _lock(file) is not False and os.path.exists(name):
+            return file
+        file.close()  # another process took it for an orphan before it was locked
+
+
+def _keep_mode(file, earlier) -> None:
+    owner, new = (earlier.st_uid, earlier.st_gid), os.fstat(file.fileno())
+    with suppress(OSError):  # not every user and file system can
+        if hasattr(os, "fchown") and owner != (new.st_uid, new.st_gid):
+            os.fchown(file.fileno(), *owner)
+    with suppress(OSError):
+        os.chmod(file.name, stat.S_IMODE(earlier.st_mode) & 0o777)
+
+
+def _lock(file) -> bool | None:
+    """Lock an open file: whether that worked, None where there are no locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return None
+    return True
+
+
+def _remove_orphans(folder: str, start: str) -> None:
+    """Remove temporary files whose writers have ended, which frees their locks."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for name in [e.path for e in entries if e.name.startswith(start)]:
+            with suppress(OSError), open(name, "r+b") as file:
+                free = _lock(file)
+                if free is None:
+                    free = time.time() - os.path.getmtime(name) > ABANDONED
+                if fcntl is None:  # no open file can be removed there
+                    file.close()
+                if free:
+                    os.unlink(name)
+
+
+def _sync_folder(folder: str) -> None:
+    """Write the folder, and with it the file's new name, to the disk."""
+    if os.name == "nt":  # has no way to
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # not every file system can, and the file is whole
+            os.fsync(handle)
+    finally:
+        os.close(handle)
