@@ -108,8 +108,8 @@ def test_every_public_name_is_in_the_api():
 
 def public_objects():
     """Every public class, function and method, and its name."""
-    modules = (sk_mice, *(getattr(sk_mice, name) for name in sk_mice._MODULES))
-    for module in modules:
+    public = [getattr(sk_mice, name) for name in sk_mice.__all__]
+    for module in (sk_mice, *filter(inspect.ismodule, public)):
         for name in module.__all__:
             found = getattr(module, name)
             if inspect.isclass(found) or inspect.isfunction(found):

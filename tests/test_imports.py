@@ -21,9 +21,9 @@ HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 # The engine knows no estimator; what has no word of HEAVY works without torch, unless
 # it imports a file that has one.
 IMPORTS = {
-    "": "_classification_em _mice _moco _persistence _show_versions _spherical_kmeans "
-    "ablations augmentation backbones datasets features inspection metrics "
-    "model_selection recipes",
+    "": "_classification_em _lazy _mice _moco _persistence _show_versions "
+    "_spherical_kmeans ablations augmentation backbones datasets features inspection "
+    "metrics model_selection recipes",
     # estimators
     "_mice": "torch _base _constraints _empty_clusters _engine _start",
     "_moco": "_base",
@@ -57,6 +57,7 @@ IMPORTS = {
     "_progress_bar": "",
     "_show_versions": "torch _device",
     "_interruption": "",
+    "_lazy": "",
     # beside them
     "datasets": "torchvision _constraints _progress_bar datasets._decoding "
     "datasets._file",
@@ -66,8 +67,8 @@ IMPORTS = {
     "_engine.ambient _engine.data _engine.files _output _pretrained _progress_bar "
     "datasets._decoding",
     # what people look at
-    "inspection": "inspection._confusion inspection._embedding inspection._gallery "
-    "inspection._report inspection._training",
+    "inspection": "_lazy inspection._confusion inspection._embedding "
+    "inspection._gallery inspection._report inspection._training",
     "inspection._confusion": "_engine.arrays inspection._drawing metrics",
     "inspection._drawing": "metrics",
     "inspection._duplicates": "inspection._thumbnails",

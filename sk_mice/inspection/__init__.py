@@ -7,9 +7,9 @@ names are imported when they are first used (SPEC 1), and the libraries that dra
 them.
 """
 
-import importlib
-import os
 from typing import TYPE_CHECKING
+
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from ._confusion import MatchedConfusionDisplay
@@ -27,30 +27,14 @@ __all__ = [
     "write_report",
 ]
 
-# Each class and function, and its module.
-_OBJECTS = {
-    "ClusterGalleryDisplay": "._gallery",
-    "EmbeddingDisplay": "._embedding",
-    "MatchedConfusionDisplay": "._confusion",
-    "PosteriorDisplay": "._training",
-    "TrainingDisplay": "._training",
-    "write_report": "._report",
-}
-
-
-def __getattr__(name):
-    if name not in _OBJECTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_OBJECTS[name], __name__), name)
-    globals()[name] = value  # so that this function is not called again
-    return value
-
-
-def __dir__():
-    return list(__all__)
-
-
-# SPEC 1: import everything at once, to find broken imports.
-if os.environ.get("EAGER_IMPORT"):
-    for _name in _OBJECTS:
-        __getattr__(_name)
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "ClusterGalleryDisplay": "._gallery",
+        "EmbeddingDisplay": "._embedding",
+        "MatchedConfusionDisplay": "._confusion",
+        "PosteriorDisplay": "._training",
+        "TrainingDisplay": "._training",
+        "write_report": "._report",
+    },
+)

@@ -1,0 +1,33 @@
+"""Names of a package that are imported when they are first used (SPEC 1)."""
+
+import importlib
+import os
+import sys
+
+__all__ = ["attach"]
+
+
+def attach(package: str, objects: dict[str, str], modules=()):
+    """Make the `__getattr__` and the `__dir__` of a package.
+
+    `objects` has the module of each class and function, relative to the package. If the
+    environment has EAGER_IMPORT, all names are imported at once: it finds broken ones.
+    """
+
+    def load(name):
+        if name in objects:
+            value = getattr(importlib.import_module(objects[name], package), name)
+        elif name in modules:
+            value = importlib.import_module(f".{name}", package)
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        setattr(sys.modules[package], name, value)  # so that it is not loaded again
+        return value
+
+    def names():
+        return list(sys.modules[package].__all__)
+
+    if os.environ.get("EAGER_IMPORT"):
+        for name in (*objects, *modules):
+            load(name)
+    return load, names
