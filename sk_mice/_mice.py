@@ -25,7 +25,12 @@ from ._empty_clusters import fill_empty_clusters
 from ._engine import objective
 from ._engine.ambient import OwnDraws, own_settings
 from ._engine.model import gating_prototypes
-from ._engine.nearest import nearest_neighbors, warn_of_recall
+from ._engine.nearest import (
+    labels_of_neighbors,
+    nearest_neighbors,
+    shares_of_labels,
+    warn_of_recall,
+)
 from ._engine.neighbors import comparable_rows
 from ._engine.views import OneRandomView
 from ._start import (
@@ -669,10 +674,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 views = self._labels_of_views(samples, n_views, seed)
             else:
                 views = self._labels_of_neighbors(samples, n_views, seed)
-            shares = np.zeros((len(samples), self.n_clusters), np.float32)
-            for labels in views:
-                shares[np.arange(len(samples)), labels] += 1
-        return shares / shares[0].sum()
+            return shares_of_labels(views, len(samples), self.n_clusters)
 
     def _labels_of_views(self, samples, n_views, seed):
         """Yield the labels (N,) of each random view."""
@@ -687,13 +689,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _labels_of_neighbors(self, samples, n_views, seed):
         """Labels (N,) of the nearest, the second, ...; of a lone sample its own."""
         (labels,) = self._inference.over(samples, self._make_views(), "label")
-        n_views = min(n_views, len(samples) - 1)
-        if not n_views:
-            return labels[None]
         rows = comparable_rows(samples)
         nearest, recall = nearest_neighbors(rows, n_views, seed)
         warn_of_recall(recall, stacklevel=4)  # where `agreement` was called
-        return labels[nearest].T
+        return labels_of_neighbors(labels, nearest)
 
     def transform(self, X, out=None):
         """Gating embeddings g (equation 4).

@@ -80,7 +80,7 @@ IMPORTS = {
     "model_selection": "_progress_bar _constraints _interruption metrics",
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest",
-    "inspection._report": "_engine.arrays _engine.files metrics "
+    "inspection._report": "_engine.arrays _engine.files _engine.nearest metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
     "inspection._thumbnails",
     "inspection._thumbnails": "torch _engine.data",

@@ -15,7 +15,11 @@ from threadpoolctl import threadpool_limits
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine import nearest
-from sk_mice._engine.nearest import nearest_neighbors
+from sk_mice._engine.nearest import (
+    labels_of_neighbors,
+    nearest_neighbors,
+    shares_of_labels,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -146,3 +150,15 @@ def test_a_million_rows_take_less_than_ten_minutes_and_four_gigabytes(tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
     assert time.perf_counter() - start < 600
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4e9 / 1024
+
+
+@pytest.mark.parametrize("n_samples", [1, 3, 4])
+def test_a_few_samples_have_the_neighbors_that_there_are(n_samples):
+    found, recall = nearest_neighbors(np.eye(n_samples), 10)
+    assert found.shape == (n_samples, n_samples - 1)
+    assert recall == 1
+    labels = np.arange(n_samples) % 2
+    shares = shares_of_labels(labels_of_neighbors(labels, found), n_samples, 3)
+    assert shares.shape == (n_samples, 3)
+    expected = {1: [1, 0, 0], 3: [1 / 2, 1 / 2, 0], 4: [1 / 3, 2 / 3, 0]}[n_samples]
+    np.testing.assert_allclose(shares[0], expected, rtol=1e-6)

@@ -14,7 +14,12 @@ import warnings
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-__all__ = ["nearest_neighbors", "warn_of_recall"]
+__all__ = [
+    "labels_of_neighbors",
+    "nearest_neighbors",
+    "shares_of_labels",
+    "warn_of_recall",
+]
 
 MOST_EXACT = 50_000  # rows; of more, the neighbours are found by the index
 GOOD_RECALL = 0.95  # at which the index looks into no more lists
@@ -36,7 +41,7 @@ def nearest_neighbors(
     ----------
     rows : ndarray of shape (N, F)
     n_neighbors : int
-        M, at most N - 1.
+        M; at most N - 1 are found.
     seed : int, default=0
         Of the index and of the sample of rows that its recall is measured on.
 
@@ -53,6 +58,7 @@ def nearest_neighbors(
     UserWarning
         If a search takes more than a minute because faiss is not installed.
     """
+    n_neighbors = min(n_neighbors, len(rows) - 1)
     if len(rows) <= MOST_EXACT:
         return _exact(rows, n_neighbors), 1.0
     if importlib.util.find_spec("faiss") is None:
@@ -68,6 +74,19 @@ def warn_of_recall(recall: float, stacklevel: int) -> None:
             "may help, for example the first 64 principal components of X.",
             stacklevel=stacklevel + 1,
         )
+
+
+def labels_of_neighbors(labels, nearest):
+    """Labels (M, N) of each sample's neighbours (N, M); its own where it has none."""
+    return labels[nearest].T if nearest.shape[1] else labels[None]
+
+
+def shares_of_labels(found, n_samples: int, n_clusters: int):
+    """Shares (N, K) of the clusters in what is found: labels (N,), again and again."""
+    counts = np.zeros((n_samples, n_clusters), np.float32)
+    for labels in found:
+        counts[np.arange(n_samples), labels] += 1
+    return counts / counts[0].sum()
 
 
 # --------------------------------------------------------------------------- exact

@@ -165,7 +165,6 @@ def mutual_neighbors(
     recall : float
         See :func:`nearest_neighbors`.
     """
-    n_neighbors = min(n_neighbors, len(rows) - 1)
     nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
     own = np.arange(len(rows))[:, None]
     mutual = np.stack(
@@ -175,5 +174,5 @@ def mutual_neighbors(
     nearest = np.take_along_axis(nearest, first, axis=1)
     counts = mutual.sum(axis=1, keepdims=True)
     nearest = np.where(counts > 0, nearest, own)
-    repeated = np.arange(n_neighbors) % np.maximum(counts, 1)
+    repeated = np.arange(nearest.shape[1]) % np.maximum(counts, 1)
     return np.take_along_axis(nearest, repeated, axis=1), recall

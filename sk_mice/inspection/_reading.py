@@ -9,7 +9,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
-from .._engine import nearest
+from .._engine.nearest import (
+    labels_of_neighbors,
+    nearest_neighbors,
+    shares_of_labels,
+)
 
 N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
 STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
@@ -149,13 +153,9 @@ def _labels(clusterer, features):
 
 def shares_of_neighbors(embeddings, labels, n_clusters):
     """Shares (N, K) of each unit row's nearest neighbours in each cluster."""
-    table = nearest_neighbors(embeddings, N_NEIGHBORS)
-    shares = np.zeros((len(labels), n_clusters), np.float32)
-    if not table.shape[1]:
-        shares[np.arange(len(labels)), labels] = 1
-    for column in table.T:
-        shares[np.arange(len(labels)), labels[column]] += 1
-    return shares / shares.sum(axis=1, keepdims=True)
+    nearest, _ = nearest_neighbors(embeddings, N_NEIGHBORS)
+    found = labels_of_neighbors(labels, nearest)
+    return shares_of_labels(found, len(labels), n_clusters)
 
 
 def _second(shares, posterior, labels):
@@ -168,14 +168,6 @@ def _second(shares, posterior, labels):
     second = rank.argmax(axis=1)
     found = rank[rows, second] > 0
     return np.where(found, second, -1), np.where(found, shares[rows, second], 0)
-
-
-def nearest_neighbors(embeddings, n_neighbors) -> np.ndarray:
-    """Each row's nearest others by cosine, nearest first, (N, at most n_neighbors)."""
-    n_neighbors = min(n_neighbors, len(embeddings) - 1)
-    if n_neighbors < 1:
-        return np.empty((len(embeddings), 0), np.int64)
-    return nearest.nearest_neighbors(embeddings, n_neighbors)[0]
 
 
 # ------------------------------------------------------------------------- doubts

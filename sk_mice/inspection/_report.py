@@ -22,6 +22,7 @@ from sklearn.utils.validation import _num_samples
 from .. import __version__
 from .._engine.arrays import as_array, plain_array
 from .._engine.files import check_writable, write_atomically
+from .._engine.nearest import nearest_neighbors
 from ..metrics import clustering_accuracy_score
 from ._drawing import fair_sample
 from ._duplicates import near_duplicates
@@ -33,7 +34,6 @@ from ._reading import (
     doubt_of_duplicates,
     doubts,
     is_mixture,
-    nearest_neighbors,
     read,
 )
 from ._thumbnails import COLUMNS, draw_sheets, image_format
@@ -282,7 +282,7 @@ def _check_confidence(confidence, n_samples):
 
 def _samples(reading, names, y, shown) -> dict:
     """Everything about samples, as JSON."""
-    nearest = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
+    nearest, _ = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
     data = {
         "n_clusters": reading.n_clusters,
         "names": names,
