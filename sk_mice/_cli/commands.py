@@ -148,6 +148,13 @@ Overwrite = Annotated[
 ]
 
 
+def _asked(
+    features, image_size, epochs, seed, device, *, clusters=None, minutes=None
+) -> dict:
+    """What was asked of a fit, by name; None is what was not given."""
+    return locals()
+
+
 # ---------------------------------------------------------------------- the commands
 
 
@@ -207,17 +214,20 @@ def fit(
     start = time.monotonic()  # before torch is imported, which takes seconds
     from . import fitting
 
-    asked = {
-        "clusters": clusters,
-        "features": features,
-        "image_size": image_size,
-        "epochs": epochs,
-        "minutes": minutes,
-        "seed": seed,
-        "device": device,
-    }
     task = fitting.Task(
-        *(photos, out, asked, resume, overwrite, copy_to, link_to, quiet, as_json),
+        photos=photos,
+        out=out,
+        asked=_asked(
+            *(features, image_size, epochs, seed, device),
+            clusters=clusters,
+            minutes=minutes,
+        ),
+        resume=resume,
+        overwrite=overwrite,
+        copy_to=copy_to,
+        link_to=link_to,
+        quiet=quiet,
+        as_json=as_json,
         start=start,
     )
     return partial(fitting.fit, task)
@@ -238,7 +248,15 @@ def predict(
     """Write a table of the clusters of other images."""
     from . import using
 
-    return partial(using.predict, result, photos, out, overwrite, quiet, as_json)
+    return partial(
+        using.predict,
+        result,
+        photos,
+        out=out,
+        overwrite=overwrite,
+        quiet=quiet,
+        as_json=as_json,
+    )
 
 
 @app.command(epilog=REPORT)
@@ -308,17 +326,14 @@ def choose_k(
         raise typer.BadParameter(
             f"it must be at least --from, {least}; got {most}", param_hint="--to"
         )
-    candidates = range(least, most + 1)
-    asked = {
-        "clusters": None,
-        "features": features,
-        "image_size": image_size,
-        "epochs": epochs,
-        "minutes": None,
-        "seed": seed,
-        "device": device,
-    }
     return partial(
         choosing.choose_k,
-        *(photos, candidates, repeats, asked, out, overwrite, quiet, as_json),
+        photos,
+        candidates=range(least, most + 1),
+        n_repeats=repeats,
+        asked=_asked(features, image_size, epochs, seed, device),
+        out=out,
+        overwrite=overwrite,
+        quiet=quiet,
+        as_json=as_json,
     )
