@@ -87,7 +87,7 @@ def _run(argv) -> int:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "sk-mice"
         help_ = f" ({command} --help lists the options)" if context else ""
-        _say(f"error: {_line(error.format_message())}{help_}")
+        _say(f"error: {_line(_with_options(error.format_message()))}{help_}")
         return error.exit_code
     except Exception as error:
         if os.environ.get("SK_MICE_TRACEBACK"):

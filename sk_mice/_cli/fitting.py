@@ -5,6 +5,7 @@ import math
 import platform
 import shutil
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,15 +155,26 @@ def _check_same(asked: dict, was: dict, out) -> None:
 
 def check_asked(asked: dict) -> None:
     """Refuse a device or a network that there is not, or training beside a network."""
-    resolve_device(asked["device"] or "auto")
+    with _wrong("--device"):
+        resolve_device(asked["device"] or "auto")
     if asked["features"] is not None:
-        find_network(asked["features"], None)
+        with _wrong("--features"):
+            find_network(asked["features"], None)
     for name in ("epochs", "minutes"):
         if asked["features"] is not None and asked[name] is not None:
             raise BadParameter(
                 "it contradicts --features, with which nothing trains",
                 param_hint=f"--{name}",
             )
+
+
+@contextmanager
+def _wrong(option: str):
+    """Take a ValueError for a wrong argument."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadParameter(str(error), param_hint=option) from error
 
 
 def with_defaults(asked: dict, **others) -> dict:
