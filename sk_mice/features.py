@@ -28,6 +28,7 @@ from ._fitting import fitting
 from ._output import opened
 from ._pretrained import Network, checksum, find_network, input_sizes
 from ._progress_bar import tqdm
+from ._words import shortened
 from .datasets._decoding import LONGEST_SIDE, Decoder, size_of
 
 __all__ = ["PretrainedFeatures"]
@@ -35,7 +36,6 @@ __all__ = ["PretrainedFeatures"]
 # Pixels of a batch. On a CPU, small activations stay in the caches.
 PIXELS = {"cpu": 32 * 160**2, "cuda": 256 * 224**2}
 AHEAD = 3  # batches of files that are decoded while the network runs
-LISTED = 20  # of the files that cannot be read
 
 
 class PretrainedFeatures(
@@ -481,12 +481,10 @@ def _named(paths, reasons):
 
 def _refuse(problems) -> None:
     if problems:
-        lines = [f"  {path!r}: {reason}" for path, reason in problems[:LISTED]]
-        if len(problems) > LISTED:
-            lines.append(f"  and {len(problems) - LISTED} more")
+        lines = shortened([f"{path!r}: {reason}" for path, reason in problems])
         raise ValueError(
             f"{len(problems)} of the files in X cannot be read as an image; leave them "
-            "out.\n" + "\n".join(lines)
+            + "\n  ".join(["out.", *lines])
         )
 
 

@@ -267,6 +267,24 @@ SCORERS = {"acc": acc_scorer, "nmi": nmi_scorer, "ari": ari_scorer}
 """Scorers by name, as ``cross_validate`` and ``GridSearchCV(scoring=...)`` take."""
 
 
+_SCORES = {
+    "ACC": (
+        clustering_accuracy_score,
+        "accuracy under the best matching of clusters with classes",
+    ),
+    "NMI": (normalized_mutual_info_score, "normalised mutual information"),
+    "ARI": (adjusted_rand_score, "adjusted Rand index"),
+}
+
+
+def _scores_in_words(y_true, y_pred):
+    """Name, value and meaning of each score with known classes."""
+    return [
+        (name, float(score(y_true, y_pred)), meaning)
+        for name, (score, meaning) in _SCORES.items()
+    ]
+
+
 # ------------------------------------------------------------------ without classes
 
 

@@ -55,17 +55,18 @@ IMPORTS = {
     "_persistence": "torch _base _classification_em _engine _fitted_state "
     "_spherical_kmeans augmentation backbones features",
     "_progress_bar": "",
+    "_words": "",
     "_show_versions": "torch _device",
     "_interruption": "",
     "_lazy": "",
     # beside them
-    "datasets": "torchvision _constraints _progress_bar datasets._decoding "
+    "datasets": "torchvision _constraints _progress_bar _words datasets._decoding "
     "datasets._file",
     "datasets._decoding": "_constraints",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
     "_engine.ambient _engine.data _engine.files _output _pretrained _progress_bar "
-    "datasets._decoding",
+    "_words datasets._decoding",
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
     "inspection._gallery inspection._report inspection._training",
@@ -80,7 +81,7 @@ IMPORTS = {
     "model_selection": "_progress_bar _constraints _interruption metrics",
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest",
-    "inspection._report": "_engine.arrays _engine.files _engine.nearest metrics "
+    "inspection._report": "_engine.arrays _engine.files _engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
     "inspection._thumbnails",
     "inspection._thumbnails": "torch _engine.data",
@@ -91,12 +92,12 @@ IMPORTS = {
     "_cli.choosing": "_cli.fitting _cli.images _cli.results _cli.terminal "
     "_engine.files model_selection",
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
-    "_cli.fitting": "torch _interruption _pretrained _cli.images _cli.results "
+    "_cli.fitting": "torch _interruption _pretrained _words _cli.images _cli.results "
     "_cli.tables _cli.terminal _cli.together _device _engine.files "
     "inspection._reading inspection._report inspection._thumbnails",
     "_cli.images": "_cli.terminal datasets features",
     "_cli.results": "_engine.files",
-    "_cli.scoring": "_cli.tables _cli.terminal metrics",
+    "_cli.scoring": "_cli.tables _cli.terminal _words metrics",
     "_cli.tables": "",
     "_cli.terminal": "",
     "_cli.together": "_engine.distributed",

@@ -21,19 +21,13 @@ from .._device import resolve_device
 from .._engine.files import write_atomically
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
+from .._words import duration
 from ..inspection._reading import read
 from ..inspection._report import draw_page
 from ..inspection._thumbnails import image_format
 from . import results, tables
 from .images import digest, features_of, fitted_network, read_images
-from .terminal import (
-    Progress,
-    count,
-    duration,
-    end_after_ctrl_c,
-    put,
-    put_json,
-)
+from .terminal import Progress, count, end_after_ctrl_c, put, put_json
 from .together import fit_together, run_together
 
 # What an option is if it is not given, and there is no run to go on with.

@@ -1,4 +1,4 @@
-"""What a user sees on the terminal: progress, results, durations."""
+"""What a user sees on the terminal: progress, results, Ctrl-C."""
 
 import json
 import sys
@@ -37,13 +37,6 @@ def put_bytes(content: bytes) -> None:
 def put_json(facts: dict) -> None:
     """Print one object, in ASCII."""
     print(json.dumps(facts, allow_nan=False))
-
-
-def duration(seconds: float) -> str:
-    """A time in words."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min"
 
 
 def count(n: int, one: str, many: str | None = None) -> str:

@@ -20,13 +20,13 @@ from sklearn.utils._param_validation import StrOptions, validate_params
 
 from .._constraints import Count
 from .._progress_bar import tqdm
+from .._words import shortened
 from ._decoding import LONGEST_SIDE, Decoder
 from ._file import decode_to_file, files_of
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
 WHITE_OF_16_BITS = 65535
-LISTED = 20  # of the files left out that an error names; a warning names all
 MOST_ENTRIES = 10_000_000  # of a folder
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -259,15 +259,14 @@ def report(problems, root, on_error):
     """One error, or one warning, for all that are not in X."""
     if not problems:
         return
-    shown = sorted(problems)[: LISTED if on_error == "raise" else None]
-    lines = [f"  {'/'.join(parts)!r}: {reason}" for parts, reason in shown]
-    if len(shown) < len(problems):
-        lines.append(f"  and {len(problems) - len(shown)} more")
-    listing = "\n".join(lines)
+    lines = [f"{'/'.join(parts)!r}: {reason}" for parts, reason in sorted(problems)]
+    if on_error == "raise":  # a warning names all
+        lines = shortened(lines)
+    listing = "\n  ".join(["", *lines])
     message = f"{len(problems)} of what is in {root!r} cannot be read as an image"
     if on_error == "raise":
-        raise ValueError(f'{message}; on_error="warn" leaves it out.\n{listing}')
-    warnings.warn(f"{message} and is left out.\n{listing}", stacklevel=4)
+        raise ValueError(f'{message}; on_error="warn" leaves it out.{listing}')
+    warnings.warn(f"{message} and is left out.{listing}", stacklevel=4)
 
 
 def load_digits():

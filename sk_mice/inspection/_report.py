@@ -14,7 +14,6 @@ import numpy as np
 from sklearn import config_context
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import _num_samples
@@ -23,7 +22,8 @@ from .. import __version__
 from .._engine.arrays import as_array, plain_array
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
-from ..metrics import clustering_accuracy_score
+from .._words import duration
+from ..metrics import _scores_in_words
 from ._drawing import fair_sample
 from ._duplicates import near_duplicates
 from ._reading import (
@@ -190,8 +190,8 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
         measure=data["measure"],
         mean=float(reading.confidence.mean()),
         doubts=doubted,
-        scores=_scores(reading, y),
-        duration=_duration(sum(row["seconds"] for row in data["history"])),
+        scores=[] if y is None else _scores_in_words(y.astype(str), reading.labels),
+        duration=duration(sum(row["seconds"] for row in data["history"])),
         n_epochs=len(data["history"]),
         n_shown=len(shown),
         limits=data["limits"],
@@ -344,33 +344,6 @@ def _history(clusterer) -> list[dict]:
     return [
         {k: v for k, v in row.items() if k in kept and isinstance(v, str | Real)}
         for row in rows
-    ]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def _scores(reading, y) -> list[tuple[str, float, str]]:
-    if y is None:
-        return []
-    y = y.astype(str)
-    return [
-        (
-            "ACC",
-            clustering_accuracy_score(y, reading.labels),
-            "Accuracy under the best matching of clusters with classes",
-        ),
-        (
-            "NMI",
-            normalized_mutual_info_score(y, reading.labels),
-            "Normalised mutual information",
-        ),
-        ("ARI", adjusted_rand_score(y, reading.labels), "Adjusted Rand index"),
     ]
 
 

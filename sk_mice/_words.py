@@ -1,0 +1,21 @@
+"""Durations and long lists in words."""
+
+__all__ = ["duration", "shortened"]
+
+LISTED = 20
+
+
+def duration(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def shortened(items: list[str], most: int = LISTED) -> list[str]:
+    """All items, or the first ones and how many more there are."""
+    if len(items) <= most:
+        return items
+    return [*items[:most], f"and {len(items) - most} more"]

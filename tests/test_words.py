@@ -1,0 +1,16 @@
+import pytest
+
+from sk_mice._words import duration, shortened
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (9000, "2.5 h")],
+)
+def test_durations(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_long_lists_are_shortened():
+    assert shortened(["a", "b"], 2) == ["a", "b"]
+    assert shortened(["a", "b", "c"], 1) == ["a", "and 2 more"]
