@@ -7,13 +7,14 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["EndToEnd", "Network", "checksum", "find_network", "input_sizes"]
+__all__ = ["EndToEnd", "Network", "at_a_size", "checksum", "find_network"]
 
 LITE = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}
 ENLARGED = 160  # pixels a side, to which images much smaller than a network's are
@@ -61,13 +62,19 @@ class EndToEnd(nn.Module):
         return features.mean((2, 3)) if is_map else features
 
 
-def input_sizes(own_size: int | None, shorter) -> list[int | None]:
-    """Sides of the input for images of which the shorter side is so long.
+def at_a_size(image_size, own_size: int | None, shorter, make: Callable):
+    """Return ``make(size)`` for a side of the network's input.
 
-    The first with which the network works is to be used.
+    For "auto", that is `own_size`; but 160 if the `shorter` side of the images is less
+    than half of that, unless `make` then raises ValueError, as some networks take no
+    other size than their own.
     """
-    small = own_size is not None and 2 * shorter < own_size
-    return [ENLARGED, own_size] if small and own_size > ENLARGED else [own_size]
+    if image_size != "auto":
+        return make(image_size)
+    if own_size is not None and own_size > max(2 * shorter, ENLARGED):
+        with suppress(ValueError):
+            return make(ENLARGED)
+    return make(own_size)
 
 
 def find_network(network, weights):

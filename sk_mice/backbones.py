@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from ._constraints import LARGEST_COUNT, Count
 from ._fitting import plain_numbers
-from ._pretrained import EndToEnd, find_network, input_sizes
+from ._pretrained import EndToEnd, at_a_size, find_network
 
 __all__ = ["MLP", "Pretrained", "ResNet", "SmallResNet"]
 
@@ -270,18 +270,13 @@ class Pretrained(Backbone):
     def _build(self, shape, filled=True):
         self._refuse_vectors(shape)
         source = find_network(self.network, self.weights if filled else None)
-        sizes = [self.image_size]
-        if self.image_size == "auto":
-            sizes = input_sizes(source.own_size, min(shape[1:]))
-        for size in sizes:
+
+        def make(size):
             module = EndToEnd(source.build(size, filled=filled))
-            try:
-                feature_count(module, shape)
-                break
-            except ValueError:  # it may take images of its own size only
-                if size == sizes[-1]:
-                    raise
-        return module
+            feature_count(module, shape)
+            return module
+
+        return at_a_size(self.image_size, source.own_size, min(shape[1:]), make)
 
 
 NAMED = {

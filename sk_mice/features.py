@@ -26,7 +26,7 @@ from ._engine.data import SampleFormat, Samples, infer_format
 from ._engine.files import check_writable
 from ._fitting import fitting
 from ._output import opened
-from ._pretrained import Network, checksum, find_network, input_sizes
+from ._pretrained import Network, at_a_size, checksum, find_network
 from ._progress_bar import tqdm
 from ._words import shortened
 from .datasets._decoding import LONGEST_SIDE, Decoder, size_of
@@ -221,17 +221,15 @@ class PretrainedFeatures(
             shorter = np.median(np.min(_sizes(paths, self.n_jobs), axis=1))
         self._check_out()
         self._from_files = fmt is None
-        sizes = self._candidates(source.own_size, shorter)
-        for size in sizes:
+
+        def make(size):
             network = source.build(size, progress=bool(self.verbose))
             self._format = fmt or _format_of_files(network.decoded_size)
             self._settle(network)
-            try:
-                self.n_features_out_ = self._probe(self._format.shape[1:])
-                break
-            except ValueError:
-                if size == sizes[-1]:
-                    raise
+            self.n_features_out_ = self._probe(self._format.shape[1:])
+            return network
+
+        network = at_a_size(self.image_size, source.own_size, shorter, make)
         self.weights_sha256_ = checksum(network.module)
 
     def transform(self, X):
@@ -283,11 +281,6 @@ class PretrainedFeatures(
         return self.n_features_out_
 
     # ------------------------------------------------------------------- the network
-
-    def _candidates(self, own_size, shorter):
-        """Sides of the input, of which the first that works is used."""
-        is_auto = self.image_size == "auto"
-        return input_sizes(own_size, shorter) if is_auto else [self.image_size]
 
     def _probe(self, shape) -> int:
         """Number of features, by a try with black and noise of a height and width."""
