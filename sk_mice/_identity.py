@@ -7,12 +7,10 @@ kind, a text and the digests of parts, so that no two values run into one anothe
 
 import copyreg
 import hashlib
-import platform
 import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from types import (
     CodeType,
@@ -28,6 +26,7 @@ import torch
 
 from ._engine.arrays import chunks
 from ._engine.dataset import DatasetRows
+from ._show_versions import versions
 
 __all__ = ["facts", "identity"]
 
@@ -82,10 +81,7 @@ def facts(estimator, **inputs) -> dict[str, tuple[str, str]]:
         found[f"`{name}`"] = _digest_or_type(parts[name]), _shown(parts[name])
     for name, value in inputs.items():
         found[name] = _digest_or_type(value), _shown(value)
-    versions = {name: version(name) for name in _LIBRARIES}
-    versions |= {"python": platform.python_version()}
-    versions |= {"sk-mice": sys.modules[__package__].__version__}
-    for name, number in versions.items():
+    for name, number in versions(*_LIBRARIES, "python", "sk-mice").items():
         found[f"the version of {name}"] = number, number
     return found
 

@@ -6,6 +6,8 @@ import re
 import sys
 from importlib import metadata
 
+from . import __version__
+
 DEVELOPMENT = {"test", "docs", "dist", "dev", "browser"}  # extras no user needs
 
 
@@ -29,7 +31,7 @@ def show_versions():
     """
     sections = {
         "System": _system(),
-        "Libraries": {name: _version(name) for name in _libraries()},
+        "Libraries": versions(*_libraries()),
         "Torch": _torch(),
     }
     width = max(len(name) for facts in sections.values() for name in facts)
@@ -63,7 +65,16 @@ def _libraries():
     return names
 
 
+def versions(*names: str) -> dict[str, str | None]:
+    """Versions of libraries, of this package and of Python; None if not installed."""
+    return {name: _version(name) for name in names}
+
+
 def _version(name):
+    if name.lower() == "python":
+        return platform.python_version()
+    if name in ("sk_mice", "sk-mice"):
+        return __version__  # also of a checkout that is not installed
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -47,7 +47,7 @@ IMPORTS = {
     "_device": "torch _engine.data",
     "_empty_clusters": "torch _engine.inference",
     "_freeze": "torch",
-    "_identity": "torch _engine.arrays _engine.dataset",
+    "_identity": "torch _engine.arrays _engine.dataset _show_versions",
     "_pretrained": "torch torchvision safetensors",
     "_output": "_engine.maps",
     "_fitted_state": "torch _classification_em _engine _mice _moco ablations "
@@ -83,7 +83,7 @@ IMPORTS = {
     "inspection._reading": "_engine.nearest",
     "inspection._report": "_engine.arrays _engine.files _engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
-    "inspection._thumbnails",
+    "inspection._thumbnails _show_versions",
     "inspection._thumbnails": "torch _engine.data",
     # the command line, which nothing imports
     "__main__": "cli",

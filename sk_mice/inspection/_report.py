@@ -4,9 +4,7 @@ import base64
 import gzip
 import hashlib
 import os
-import platform
 from functools import cache
-from importlib.metadata import version
 from numbers import Real
 from secrets import token_urlsafe
 
@@ -18,10 +16,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import _num_samples
 
-from .. import __version__
 from .._engine.arrays import as_array, plain_array
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
+from .._show_versions import versions
 from .._words import duration
 from ..metrics import _scores_in_words
 from ._drawing import fair_sample
@@ -196,7 +194,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
         n_shown=len(shown),
         limits=data["limits"],
         steps=_parameters(model),
-        versions=_versions(),
+        versions=versions("sk_mice", "Python", *LIBRARIES).items(),
         data=data,
         sheets=sheets.pictures if sheets else [],
         plotly=_packed_plotly(),
@@ -364,8 +362,3 @@ def _parameters(model) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _shallow(step) -> dict:
     return step.get_params(deep=False) if hasattr(step, "get_params") else {}
-
-
-def _versions() -> list[tuple[str, str]]:
-    found = [("sk_mice", __version__), ("Python", platform.python_version())]
-    return found + [(name, version(name)) for name in LIBRARIES]
