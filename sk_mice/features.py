@@ -22,6 +22,7 @@ from ._check_input import check_samples, check_samples_like
 from ._constraints import Count
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
+from ._engine.arrays import fill
 from ._engine.data import SampleFormat, Samples, infer_format
 from ._engine.files import check_writable
 from ._fitting import fitting
@@ -397,10 +398,7 @@ class PretrainedFeatures(
     def _gathered(self, rows, n):
         """All rows as one array, or as one file."""
         with opened(self.out, (n, self.n_features_out_), np.float32) as features:
-            start = 0
-            for part in rows:
-                features[start : start + len(part)] = part
-                start += len(part)
+            fill(features, rows)
         return features if self.out is None else np.load(self.out, mmap_mode="r")
 
     def _check_out(self) -> None:

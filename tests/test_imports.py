@@ -65,8 +65,8 @@ IMPORTS = {
     "datasets._decoding": "_constraints",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
-    "_engine.ambient _engine.data _engine.files _output _pretrained _progress_bar "
-    "_words datasets._decoding",
+    "_engine.ambient _engine.arrays _engine.data _engine.files _output _pretrained "
+    "_progress_bar _words datasets._decoding",
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
     "inspection._gallery inspection._report inspection._training",
@@ -117,7 +117,8 @@ IMPORTS = {
     "_engine.maps": "_engine.files",
     "_engine.model": "torch _engine.objective",
     "_engine.nearest": "",
-    "_engine.neighbors": "torch _engine.data _engine.distributed _engine.nearest",
+    "_engine.neighbors": "torch _engine.arrays _engine.data _engine.distributed "
+    "_engine.nearest",
     "_engine.objective": "torch _engine.attention",
     "_engine.data": "torch _engine.arrays _engine.maps _engine.order",
     "_engine.dataset": "_engine.arrays",

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-__all__ = ["as_array", "chunks", "extremes", "plain_array"]
+__all__ = ["as_array", "chunks", "extremes", "fill", "plain_array"]
 
 _CHUNK_VALUES = 1 << 24  # values read at a time, as X may be a memory map
 PIXELS = ("1", "L", "I", "I;16", "F", "RGB", "RGBA")  # modes whose values are colours
@@ -123,6 +123,14 @@ def chunks(X, n_values=_CHUNK_VALUES):
     rows = max(1, n_values // max(1, int(np.prod(X.shape[1:]))))
     for start in range(0, len(X), rows):
         yield np.asarray(X[start : start + rows])
+
+
+def fill(whole, parts) -> None:
+    """Fill an array or a tensor with the rows of parts, one after the other."""
+    start = 0
+    for part in parts:
+        whole[start : start + len(part)] = part
+        start += len(part)
 
 
 def extremes(X, axis=None):

@@ -15,6 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 from torch import Tensor
 
+from .arrays import fill
 from .data import Samples, to_device
 from .distributed import ALONE, Group
 from .nearest import nearest_neighbors
@@ -112,12 +113,8 @@ def comparable_rows(samples: Samples) -> np.ndarray:
         components = _principal_components(samples)
         n_values = N_COMPONENTS
     rows = np.empty((len(samples), n_values), np.float32)
-    start = 0
-    for part in _scaled(samples):
-        rows[start : start + len(part)] = (
-            part if components is None else part @ components
-        )
-        start += len(part)
+    parts = _scaled(samples)
+    fill(rows, parts if components is None else (part @ components for part in parts))
     if samples.format.is_image:
         rows -= rows.mean(axis=0)
     return normalize(rows, copy=False)
