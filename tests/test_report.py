@@ -368,7 +368,8 @@ def test_models_that_are_refused(model, error, words, tmp_path):
         ({"confidence": [1.0]}, ValueError, r"`confidence` must have shape \(90,\)"),
         ({"confidence": [2.0] * 90}, ValueError, "`confidence` must hold numbers"),
         ({"confidence": [np.nan] * 90}, ValueError, "`confidence` must hold numbers"),
-        ({"confidence": np.ones((90, 2))}, ValueError, "a column for each of 3"),
+        ({"confidence": np.ones((90, 2))}, ValueError, "one column for each of 3"),
+        ({"confidence": np.ones((90, 4))}, ValueError, "one column for each of 3"),
         ({"title": 3}, TypeError, "`title` must be a string; got 3"),
     ],
 )

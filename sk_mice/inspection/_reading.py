@@ -101,9 +101,9 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     meaning = _meaning(last, confidence)
     if shares is None:
         shares = shares_of_neighbors(embeddings, labels, n_clusters)
-    if shares.shape[1] < n_clusters:
+    if shares.shape[1] != n_clusters:
         raise ValueError(
-            f"`confidence` must have a column for each of {n_clusters} clusters; got "
+            f"`confidence` must have one column for each of {n_clusters} clusters; got "
             f"shape {shares.shape}."
         )
     rows = np.arange(len(labels))
