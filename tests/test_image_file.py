@@ -70,6 +70,14 @@ def test_second_call_decodes_nothing(folder, decoded):
     assert np.array_equal(X, load_image_folder(folder, 9)[0])
 
 
+def test_a_link_stays(folder):
+    out = folder.parent / "images.npy"
+    out.symlink_to(folder.parent / "elsewhere.npy")
+    X, *_ = load(folder)
+    assert out.is_symlink()
+    assert np.array_equal(np.load(out), X)
+
+
 @pytest.mark.parametrize(
     ("change", "n"),
     [

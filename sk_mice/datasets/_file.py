@@ -49,7 +49,7 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
     reasons : list of str or None
         For each file.
     """
-    out = check_path(out, "`out`")
+    out = check_path(out, "`out`").resolve()  # a link stays
     part, journal = (out.with_name(out.name + end) for end in (".part", ".files"))
     stamps = [_stamp(os.path.join(root, *parts)) for parts in found]
     names = hashlib.sha256(repr(found).encode("utf-8", "surrogatepass")).hexdigest()
