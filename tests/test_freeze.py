@@ -207,6 +207,17 @@ def test_a_warm_start_may_freeze_other_blocks(tmp_path):
         assert not same(split(model._model.student.backbone)[0], teacher)
 
 
+def test_what_the_user_has_frozen_never_trains():
+    module = network()
+    module.layers[0].requires_grad_(False)
+    start = split(module, ("layers.0",))
+    fitted = tiny(MoCo, backbone=module, freeze=-1, warm_start=True).fit(X)
+    fitted.set_params(freeze=None).fit(X)
+    still, moved = split(fitted.backbone_, ("layers.0",))
+    assert same(still, start[0])
+    assert none_same(moved, start[1])
+
+
 def test_a_start_at_labels_settles_no_frozen_batch_norm():
     start = split(network())[0]
     fitted = tiny(freeze=-1, init=np.arange(24) % 2).fit(X)

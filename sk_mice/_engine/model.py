@@ -92,7 +92,8 @@ class ContrastiveMixture(nn.Module):
         See :meth:`train_only`.
     """
 
-    trained_blocks: tuple[str, ...] | None = None  # of models pickled before there were
+    trained_blocks: tuple[str, ...] | None
+    _frozen: tuple[str, ...]  # weights that `train_only` has frozen
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class ContrastiveMixture(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.trained_blocks = None
+        self._frozen = ()
         self.n_experts, self.embedding_dim = n_experts, embedding_dim
         gated = omega is not None
         n_heads = 1 if shared_head else n_experts
@@ -214,20 +216,23 @@ class ContrastiveMixture(nn.Module):
     def train_only(self, blocks: tuple[str, ...] | None) -> None:
         """Freeze the backbones but for the modules with these names; None is no module.
 
-        What is frozen keeps its weights, and its batch norms their statistics. What was
-        frozen before trains again.
+        What is frozen keeps its weights, and its batch norms their statistics. What an
+        earlier call has frozen trains again; what the user has frozen does not.
         """
         network = self.student.backbone
-        if self.trained_blocks is not None:
-            for weight in filter(torch.is_floating_point, network.parameters()):
-                weight.requires_grad_(True)
-        self.trained_blocks = blocks
+        for name in self._frozen:
+            network.get_parameter(name).requires_grad_(True)
+        self.trained_blocks, self._frozen = blocks, ()
         if blocks is not None:
             parts = map(network.get_submodule, blocks)
             trained = {id(weight) for part in parts for weight in part.parameters()}
-            for weight in network.parameters():
-                if id(weight) not in trained:
-                    weight.requires_grad_(False)
+            self._frozen = tuple(
+                name
+                for name, weight in network.named_parameters()
+                if weight.requires_grad and id(weight) not in trained
+            )
+            for name in self._frozen:
+                network.get_parameter(name).requires_grad_(False)
 
     def train(self, mode=True):
         """Set the mode, in which frozen blocks stay in evaluation mode."""
