@@ -39,7 +39,8 @@ from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
 from ._engine.nearest import warn_of_recall
 from ._engine.neighbors import find_neighbors
-from ._engine.trainer import Trainer, cosine, teacher_momentum
+from ._engine.schedule import cosine, teacher_momentum
+from ._engine.trainer import Trainer
 from ._engine.views import make_views
 from ._fitting import fitting
 from ._freeze import trained_blocks
@@ -443,16 +444,16 @@ class ContrastiveEstimator(
             callbacks=callbacks,
             stop_requested=lambda: task.interrupt.came,
             group=task.group,
-            **self._course(len(task.samples)),
+            **self._schedule(len(task.samples)),
             **options,
         )
 
     _trainer_class = Trainer
 
-    def _course(self, n_samples: int) -> dict:
+    def _schedule(self, n_samples: int) -> dict:
         """The schedule of the learning rate, and the momentum of the teacher."""
         n_steps = self.max_epochs * batches_per_epoch(n_samples, self.batch_size)
-        return {"course": cosine, "teacher_momentum": teacher_momentum(n_steps)}
+        return {"schedule": cosine, "teacher_momentum": teacher_momentum(n_steps)}
 
     # ------------------------------------------------------------------------ finish
 

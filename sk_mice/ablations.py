@@ -16,6 +16,7 @@ from ._constraints import Count, Number, floats
 from ._engine import objective
 from ._engine.ambient import spawn_seed
 from ._engine.model import gating_prototypes, repelled_directions
+from ._engine.schedule import half_cosine, rise
 from ._engine.trainer import SGD, Trainer
 from ._mice import MiCEClustering
 from ._moco import MoCo
@@ -112,11 +113,11 @@ def _directions(parameter):
     return F.normalize(parameter.detach(), dim=1)
 
 
-class _PaperCourse:
+class _PaperSchedule:
     """The learning rate and the teacher's momentum as parameters of an estimator."""
 
     _parameter_constraints: dict = {
-        "schedule": "no_validation",  # `course` says what it takes
+        "schedule": "no_validation",  # `make_schedule` says what it takes
         "warmup": [Number(0, 1, closed="left")],
         "teacher_momentum": [Number(0, 1, closed="left"), None],
     }
@@ -128,18 +129,18 @@ class _PaperCourse:
 
     def _check(self, X, n_experts):
         X = super()._check(X, n_experts)
-        course(self.schedule, self.warmup)
+        make_schedule(self.schedule, self.warmup)
         return X
 
-    def _course(self, n_samples):
-        options = super()._course(n_samples)
-        options["course"] = course(self.schedule, self.warmup)
+    def _schedule(self, n_samples):
+        options = super()._schedule(n_samples)
+        options["schedule"] = make_schedule(self.schedule, self.warmup)
         if self.teacher_momentum is not None:
             options["teacher_momentum"] = self.teacher_momentum
         return options
 
 
-class PaperMoCo(_PaperCourse, MoCo):
+class PaperMoCo(_PaperSchedule, MoCo):
     """`MoCo` with parameters for the paper's schedules of the learning rate.
 
     Parameters
@@ -166,7 +167,7 @@ class PaperMoCo(_PaperCourse, MoCo):
     _of = MoCo
     _parameter_constraints: dict = {
         **MoCo._parameter_constraints,
-        **_PaperCourse._parameter_constraints,
+        **_PaperSchedule._parameter_constraints,
     }
 
     def __init__(
@@ -178,7 +179,7 @@ class PaperMoCo(_PaperCourse, MoCo):
         self.teacher_momentum = teacher_momentum
 
 
-class PaperMiCE(_PaperCourse, MiCEClustering):
+class PaperMiCE(_PaperSchedule, MiCEClustering):
     """`MiCEClustering` with the parameters of the paper's ablations.
 
     Parameters
@@ -231,7 +232,7 @@ class PaperMiCE(_PaperCourse, MiCEClustering):
     _of = MiCEClustering
     _parameter_constraints: dict = {
         **MiCEClustering._parameter_constraints,
-        **_PaperCourse._parameter_constraints,
+        **_PaperSchedule._parameter_constraints,
         "gating_prototypes": [StrOptions({"auto", "simplex", "repelled", "uniform"})],
         "train_gating_prototypes": ["boolean"],
         "expert_prototypes": [
@@ -330,7 +331,7 @@ def _gating_prototypes(kind, n_clusters, dim, seed):
 # ---------------------------------------------------------------- learning rates
 
 
-def course(schedule, warmup: float) -> Callable[[float], float]:
+def make_schedule(schedule, warmup: float) -> Callable[[float], float]:
     """Factor of the learning rate as a function of progress in [0, 1].
 
     Parameters
@@ -346,12 +347,7 @@ def course(schedule, warmup: float) -> Callable[[float], float]:
         If `schedule` is anything else.
     """
     decay = _decay(schedule)
-
-    def factor(progress):
-        rise = min(1.0, progress / warmup + 0.1) if warmup > 0 else 1.0
-        return rise * decay(progress)
-
-    return factor
+    return lambda progress: rise(progress, warmup) * decay(progress)
 
 
 def _decay(schedule):
@@ -360,7 +356,7 @@ def _decay(schedule):
         return schedule
     if isinstance(schedule, str):
         if schedule == "cosine":
-            return lambda p: 0.5 * (1 + math.cos(math.pi * min(p, 1.0)))
+            return half_cosine
         if schedule == "constant":
             return lambda p: 1.0
         milestones = PAPER_MILESTONES if schedule == "step" else ()

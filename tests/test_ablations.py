@@ -14,7 +14,7 @@ from skorch.callbacks import Callback
 import sk_mice
 from sk_mice import MiCEClustering, ablations
 from sk_mice._engine import objective
-from sk_mice.ablations import AblationTrainer, PaperMiCE, PaperMoCo, course
+from sk_mice.ablations import AblationTrainer, PaperMiCE, PaperMoCo, make_schedule
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -260,25 +260,25 @@ def test_the_update_of_the_prototypes_is_equation_13():
 
 
 def test_step_has_the_papers_milestones():
-    factor = course("step", warmup=0)
+    factor = make_schedule("step", warmup=0)
     epochs = {0: 1, 479: 1, 480: 0.1, 639: 0.1, 640: 0.01, 799: 0.01, 800: 0.001}
     for epoch, expected in epochs.items():
         assert factor(epoch / 1000) == pytest.approx(expected)
 
 
 def test_given_milestones_and_callables():
-    factor = course([0.5, 0.75], warmup=0)
+    factor = make_schedule([0.5, 0.75], warmup=0)
     assert [factor(p) for p in (0.4, 0.6, 0.8)] == pytest.approx([1, 0.1, 0.01])
-    assert course(math.sqrt, warmup=0)(0.25) == 0.5
+    assert make_schedule(math.sqrt, warmup=0)(0.25) == 0.5
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "step", "constant", [0.5], math.cos])
 def test_warmup_rises_and_never_rests_at_zero(schedule):
-    factor = course(schedule, warmup=0.1)
+    factor = make_schedule(schedule, warmup=0.1)
     rises = [factor(p) for p in (0, 0.03, 0.06, 0.089)]
     assert rises == sorted(rises)
     assert 0 < rises[0] < 0.11
-    assert factor(0.2) == course(schedule, warmup=0)(0.2)
+    assert factor(0.2) == make_schedule(schedule, warmup=0)(0.2)
 
 
 def test_bad_schedules():

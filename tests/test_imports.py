@@ -123,9 +123,10 @@ IMPORTS = {
     "_engine.data": "torch _engine.arrays _engine.maps _engine.order",
     "_engine.dataset": "_engine.arrays",
     "_engine.order": "torch",
+    "_engine.schedule": "",
     "_engine.storage": "torch safetensors _engine.files",
     "_engine.trainer": "torch skorch _engine.ambient _engine.objective _engine.data "
-    "_engine.distributed _engine.storage",
+    "_engine.distributed _engine.schedule _engine.storage",
     "_engine.views": "torch _engine.colours _engine.geometry",
 }
 

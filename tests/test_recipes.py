@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sk_mice import MiCEClustering, MoCo, recipes
-from sk_mice.ablations import PaperMiCE, PaperMoCo, course
+from sk_mice.ablations import PaperMiCE, PaperMoCo, make_schedule
 from sk_mice.backbones import SmallResNet
 
 # Epochs after which the rate is multiplied by 0.1 (appendix).
@@ -46,7 +46,7 @@ def test_moco_has_the_same_settings():
 def test_learning_rate_falls_where_the_paper_has_it():
     for name, milestones in MILESTONES.items():
         recipe = getattr(recipes, name)
-        rate = course(recipe["schedule"], recipe["warmup"])
+        rate = make_schedule(recipe["schedule"], recipe["warmup"])
         n_epochs = recipe["max_epochs"]
         assert rate(5 / n_epochs) < 1  # the warm-up of the authors' code
         bounds = [10, *milestones, n_epochs]

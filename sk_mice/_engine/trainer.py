@@ -16,42 +16,13 @@ from . import objective
 from .ambient import OwnDraws, spawn_seed
 from .data import batches_per_epoch, to_device
 from .distributed import ALONE, Group, Part
+from .schedule import cosine
 from .storage import is_data
 
-__all__ = ["Trainer", "cosine", "teacher_momentum"]
+__all__ = ["Trainer"]
 
 N_BINS = 10  # of the posterior's histogram
 LARGEST_KEPT_QUEUE = 2**28  # bytes; above, a second one would take too much memory
-WARMUP = 0.05  # share of a course over which the learning rate rises
-
-
-def cosine(progress: float, warmup: float = WARMUP) -> float:
-    """Course of the learning rate: a linear rise, and half a cosine.
-
-    Parameters
-    ----------
-    progress : float
-        From 0 to 1.
-    warmup : float, default=0.05
-
-    Returns
-    -------
-    float
-        Factor of the peak. A function of progress alone, so that resuming needs no
-        state.
-    """
-    rise = min(1.0, progress / warmup + 0.1)
-    return rise * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
-
-
-def teacher_momentum(n_steps: int) -> float:
-    """Momentum m of the teacher's moving average, for a fit of so many steps.
-
-    It averages over a hundredth of the steps, at least over 100 and at most over 1,000.
-    The latter is the paper's 0.999, for its fits of 150,000 steps and more, and longer
-    than a short fit.
-    """
-    return 1 - 1 / min(max(n_steps / 100, 100), 1000)
 
 
 class SGD(torch.optim.SGD):
@@ -155,7 +126,7 @@ class Trainer(NeuralNet):
     n_epochs, batch_size : int
     neighbors : Neighbors or None
         Samples that replace a sample in its views.
-    course : callable, default=cosine
+    schedule : callable, default=cosine
         Maps the stage's progress in [0, 1] to a factor of `lr`.
     weight_decay : float
     teacher_momentum : float
@@ -190,7 +161,7 @@ class Trainer(NeuralNet):
         n_epochs,
         batch_size,
         neighbors=None,
-        course=cosine,
+        schedule=cosine,
         weight_decay=1e-4,
         teacher_momentum=0.99,
         held_labels=None,
@@ -205,7 +176,7 @@ class Trainer(NeuralNet):
         self.views = views
         self.generator = generator
         self.order_generator = order_generator
-        self.course = course
+        self.schedule = schedule
         self.neighbors = neighbors
         self.teacher_momentum = teacher_momentum
         self.held_labels = held_labels
@@ -398,7 +369,7 @@ class Trainer(NeuralNet):
 
     def _set_learning_rate(self):
         done = len(self.history) - 1 + self.step_ / self.n_steps_
-        lr = self.lr * self.course(done / self.max_epochs)
+        lr = self.lr * self.schedule(done / self.max_epochs)
         for group in self.optimizer_.param_groups:
             group["lr"] = lr
 
