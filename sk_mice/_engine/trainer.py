@@ -193,12 +193,6 @@ class Trainer(NeuralNet):
             lr=lr,
             max_epochs=n_epochs,
             batch_size=batch_size,
-            iterator_train=_Epochs,
-            iterator_train__generator=order_generator,
-            iterator_train__neighbors=neighbors,
-            iterator_train__n_views=module.n_views,
-            iterator_train__views=views,
-            iterator_train__group=self.group,
             callbacks=list(callbacks),
             train_split=None,
             device=None,  # the module is on its device
@@ -212,6 +206,9 @@ class Trainer(NeuralNet):
         """All of skorch's but those that are frozen, for the optimizer."""
         named = super().get_all_learnable_params()
         return ((name, weight) for name, weight in named if weight.requires_grad)
+
+    def get_iterator(self, dataset, training=False):
+        return _Epochs(self, dataset, self.neighbors)
 
     # ---------------------------------------------------------------- the whole run
 
@@ -441,8 +438,7 @@ class Trainer(NeuralNet):
         self.module_.train()
         n_missing = len(self.module_.queue)
         self.step_ = 0
-        options = self.batch_size, self.order_generator, self.views, self.group
-        for batch in _Epochs(samples, *options):
+        for batch in _Epochs(self, samples, neighbors=None):
             with self._own_draws():
                 views = self.views(batch.x, 1, self.generator, batch.part)
                 with self._autocast(views.device), self._draws_of_rank():
@@ -536,51 +532,38 @@ class Trainer(NeuralNet):
 
 
 class _Epochs:
-    """Iterates over the shuffled batches of one epoch.
+    """Iterates over the shuffled batches of one epoch of a trainer.
 
     With neighbors, a neighbor replaces the sample in each view. Indices are on the
     device of the batches.
     """
 
-    def __init__(
-        self,
-        samples,
-        batch_size,
-        generator,
-        views,
-        group=ALONE,
-        neighbors=None,
-        n_views=1,
-    ):
-        self.samples = samples
-        self.batch_size = batch_size
-        self.generator = generator
-        self.views = views
-        self.group = group
-        self.neighbors = neighbors
-        self.n_views = n_views
+    def __init__(self, trainer, samples, neighbors):
+        self.trainer, self.samples, self.neighbors = trainer, samples, neighbors
 
     def __iter__(self):
-        batches = self.samples.shuffled_indices(self.batch_size, self.generator)
-        batches, read = tee(batches)
+        order = self.trainer.batch_size, self.trainer.order_generator
+        batches, read = tee(self.samples.shuffled_indices(*order))
         read = self.samples.read(map(self._read, read))
         for x, indices in zip(read, batches, strict=True):
-            own = self.group.rows(len(indices))
+            own = self.trainer.group.rows(len(indices))
             part = self._part(own, len(indices))
             yield Batch(x, to_device(indices[own], self.samples.device), part)
 
     def _read(self, indices: Tensor) -> Tensor:
         """The samples from which this process makes the views of a batch."""
-        own = self.group.rows(len(indices))
-        read = slice(None) if self.views.mixes else own
+        trainer = self.trainer
+        own = trainer.group.rows(len(indices))
+        read = slice(None) if trainer.views.mixes else own
         if self.neighbors is None:
             return indices[read]
-        return self.neighbors.draw(indices, self.n_views, self.generator, read)
+        n_views, generator = trainer.module_.n_views, trainer.order_generator
+        return self.neighbors.draw(indices, n_views, generator, read)
 
     def _part(self, own: slice, n: int) -> Part | None:
-        if self.group.size == 1:
+        if self.trainer.group.size == 1:
             return None
         # With neighbors, x holds a row for each view of each sample.
-        n_copies = 1 if self.neighbors is None else self.n_views
+        n_copies = 1 if self.neighbors is None else self.trainer.module_.n_views
         rows = torch.arange(n_copies * n).view(n_copies, n)[:, own].flatten()
         return Part(to_device(rows, self.samples.device), n_copies * n, n)
