@@ -88,8 +88,8 @@ def _settle(run, task) -> None:
     model.train()
     with OwnDraws(spawn_seed(run.seed, "settle, networks")):
         for _ in range(SETTLING_STEPS):
-            batches = task.samples.shuffled(task.batch_size, generator)
-            x = task.views.plain(next(batches)[0])
+            order = task.samples.shuffled_indices(task.batch_size, generator)
+            x = task.views.plain(task.samples[next(iter(order))])
             model.embed(x.expand(model.n_views, *x.shape))
     model.eval()
 

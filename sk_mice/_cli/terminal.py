@@ -39,9 +39,9 @@ def put_json(facts: dict) -> None:
     print(json.dumps(facts, allow_nan=False))
 
 
-def count(n: int, one: str, many: str | None = None) -> str:
+def count(n: int, noun: str) -> str:
     """A number with its noun."""
-    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+    return f"{n:,} {noun if n == 1 else f'{noun}s'}"
 
 
 def end_after_ctrl_c(text: str):

@@ -339,11 +339,6 @@ class Samples(Dataset):
         order = torch.arange(len(self), device=self.place)[rows]
         yield from self.read(order.split(batch_size))
 
-    def shuffled(self, batch_size: int, generator: torch.Generator):
-        """One epoch: every sample once, as pairs of batch and indices."""
-        for indices in self.shuffled_indices(batch_size, generator):
-            yield self[indices], indices
-
     def shuffled_indices(self, batch_size: int, generator: torch.Generator):
         """The batches of one epoch as the indices of their samples, where X is."""
         n = batches_per_epoch(len(self), batch_size)

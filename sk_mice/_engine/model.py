@@ -354,17 +354,17 @@ def _halved(queue: Tensor) -> Tensor:
     return queue if queue.dtype == torch.bfloat16 else queue.half()
 
 
-def _ridge(x: Tensor, y: Tensor, penalty: float = 1e-2) -> tuple[Tensor, Tensor]:
+def _ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Weight (D, F) and bias (D,) of the ridge regression of y (N, D) on x (N, F).
 
-    The penalty is relative to the mean variance of the features.
+    The penalty is a hundredth of the mean variance of the features.
     """
     centred, y = x.double(), y.double()
     x_mean, y_mean = centred.mean(dim=0), y.mean(dim=0)
     # In place, if this is a copy, as it is large.
     centred = centred - x_mean if centred is x else centred.sub_(x_mean)
     covariance = centred.T @ centred / len(x)
-    ridge = penalty * covariance.diagonal().mean() + 1e-12
+    ridge = 1e-2 * covariance.diagonal().mean() + 1e-12
     covariance.diagonal().add_(ridge)
     weight = torch.linalg.solve(covariance, centred.T @ (y - y_mean) / len(x)).T
     return weight, y_mean - weight @ x_mean
@@ -380,9 +380,7 @@ def gating_prototypes(n_clusters: int, dim: int) -> Tensor:
     return repelled_directions(n_clusters, dim)
 
 
-def repelled_directions(
-    n_clusters: int, dim: int, dtype=torch.float32, *, n_steps: int = 300
-) -> Tensor:
+def repelled_directions(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
     """Unit vectors spread over the sphere by mutual repulsion.
 
     The stand-in for :func:`objective.simplex_centres` where K > D + 1. A soft maximum
@@ -394,7 +392,6 @@ def repelled_directions(
     n_clusters, dim : int
         K and D.
     dtype : torch.dtype, default=torch.float32
-    n_steps : int, default=300
 
     Returns
     -------
@@ -404,13 +401,11 @@ def repelled_directions(
     generator = torch.Generator().manual_seed(0)
     omega = torch.randn(n_clusters, dim, generator=generator, dtype=torch.float64)
     omega = F.normalize(omega, dim=1)
-    step_size = 1.0
-    for step in range(n_steps):
-        progress = step / n_steps
+    for step in range(300):
+        progress = step / 300
         sharpness = 4.0 * 64.0**progress
         cosines = omega @ omega.T
         cosines.fill_diagonal_(-math.inf)
         push = torch.softmax(sharpness * cosines, dim=1) @ omega
-        rate = step_size * (1 - progress)
-        omega = F.normalize(omega - rate * push, dim=1)
+        omega = F.normalize(omega - (1 - progress) * push, dim=1)
     return omega.to(dtype)

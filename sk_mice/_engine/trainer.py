@@ -60,7 +60,10 @@ class EpochStatistics:
 
     def __init__(self, n_samples: int, n_experts: int, dim: int, device):
         self.labels = torch.full((n_samples,), -1, device=device)
-        self._sums = torch.zeros(n_experts, dim, dtype=torch.float32, device=device)
+        # (K, D): sums of the teacher embeddings v_k assigned to each expert k.
+        self.class_sums = torch.zeros(
+            n_experts, dim, dtype=torch.float32, device=device
+        )
         # ELBO and confidence, summed in float64, as float32 cannot count beyond 2**24.
         self._totals = torch.zeros(2, dtype=torch.float64, device=device)
         self._bins = torch.zeros(N_BINS, dtype=torch.int64, device=device)
@@ -69,7 +72,7 @@ class EpochStatistics:
     def reset(self) -> None:
         self._previous.copy_(self.labels)
         self.labels.fill_(-1)
-        for total in (self._sums, self._totals, self._bins):
+        for total in (self.class_sums, self._totals, self._bins):
             total.zero_()
 
     @torch.no_grad()
@@ -80,20 +83,15 @@ class EpochStatistics:
         self._totals += torch.stack([elbo * len(q), confidence.sum()])
         bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
         self._bins.index_add_(0, bins, torch.ones_like(bins))
-        self._sums += objective.class_sums(v, labels, len(self._sums))
+        self.class_sums += objective.class_sums(v, labels, len(self.class_sums))
 
     def combine(self, group: Group) -> None:
         """Add what the other processes have seen."""
-        group.sum(self._sums, self._totals, self._bins)
+        group.sum(self.class_sums, self._totals, self._bins)
         group.maximum(self.labels)
 
-    @property
-    def class_sums(self) -> Tensor:
-        """(K, D): sums of the teacher embeddings v_k assigned to each expert k."""
-        return self._sums
-
     def summary(self) -> dict:
-        n_samples, n_experts = len(self.labels), len(self._sums)
+        n_samples, n_experts = len(self.labels), len(self.class_sums)
         elbo, confidence = (self._totals / n_samples).tolist()
         changed = (self.labels != self._previous).float().mean().item()
         return {
