@@ -41,7 +41,7 @@ from ._engine.nearest import warn_of_recall
 from ._engine.neighbors import find_neighbors
 from ._engine.schedule import cosine, teacher_momentum
 from ._engine.trainer import Trainer
-from ._engine.views import make_views
+from ._engine.views import ImageViews, VectorViews
 from ._fitting import fitting
 from ._freeze import trained_blocks
 from ._identity import facts, identity
@@ -336,10 +336,9 @@ class ContrastiveEstimator(
     # Predictions see the plain image.
     def _make_views(self, of=None):
         fmt = self._format
-        mean, std = fmt.mean, fmt.std
-        if not fmt.is_image:  # Samples has standardised them
-            mean, std = [0.0] * len(mean), [1.0] * len(std)
-        return make_views(fmt.shape, mean=mean, std=std, augmentation=of)
+        if not fmt.is_image:
+            return VectorViews(fmt.shape, of)
+        return ImageViews(fmt.shape, of, mean=fmt.mean, std=fmt.std)
 
     # -------------------------------------------------------------- initialise, train
 

@@ -22,7 +22,7 @@ from sk_mice._engine.data import Samples, infer_format
 from sk_mice._engine.model import ContrastiveMixture
 from sk_mice._engine.neighbors import Neighbors
 from sk_mice._engine.trainer import Trainer
-from sk_mice._engine.views import make_views
+from sk_mice._engine.views import ImageViews, VectorViews
 from sk_mice.augmentation import ImageAugmentation, VectorAugmentation
 from sk_mice.backbones import MLP, SmallResNet, feature_count
 
@@ -155,8 +155,9 @@ def make_trainer(
                 colours="simclr", flip=True, crop_scale=(0.2, 1.0), affine=(10.0, 10.0)
             )
     with mode:
-        stated = {"mean": fmt.mean, "std": fmt.std}
-        views = make_views(fmt.shape, **stated, augmentation=augmentation)
+        views = VectorViews(fmt.shape, augmentation)
+        if fmt.is_image:
+            views = ImageViews(fmt.shape, augmentation, mean=fmt.mean, std=fmt.std)
     spec = SmallResNet(4, blocks=(1,)) if fmt.is_image else MLP(8)
     network = spec.build(views.out_shape)
     parts = {"n_experts": K, "omega": torch.zeros(K, embedding_dim), "kappa": 1.0}
@@ -196,8 +197,8 @@ def train(trainer, samples, mode):
     with mode:
         trainer.begin(samples)
         trainer.notify("on_epoch_begin", dataset_train=samples)
-        # Constants of the views come to the device at the first step of a fit.
-        trainer.views._on(CUDA)
+        if samples.format.is_image:  # constants come at the first step of a fit
+            trainer.views._on(CUDA)
         batches = trainer.get_iterator(samples, training=True)
         with Watch() as watch:
             trainer.run_single_epoch(batches, True, "train", trainer.train_step)

@@ -12,7 +12,7 @@ from sk_mice._engine.data import Samples, infer_format
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 from sk_mice._engine.schedule import cosine
 from sk_mice._engine.trainer import EpochStatistics, Trainer
-from sk_mice._engine.views import make_views
+from sk_mice._engine.views import VectorViews
 from sk_mice.augmentation import VectorAugmentation
 from sk_mice.backbones import MLP
 
@@ -42,10 +42,9 @@ def make_trainer(samples, cls=Trainer, **options):
         kappa=1.0,
     )
     defaults = {"lr": 0.1, "schedule": constant, "n_epochs": 2, "batch_size": 16}
-    augmentation = VectorAugmentation()
     return cls(
         model,
-        views=make_views((F,), mean=[0] * F, std=[1] * F, augmentation=augmentation),
+        views=VectorViews((F,), VectorAugmentation()),
         generator=torch.Generator().manual_seed(0),
         order_generator=torch.Generator().manual_seed(0),
         **(defaults | options),

@@ -20,7 +20,7 @@ from sk_mice._engine.colours import (
     map_colours,
 )
 from sk_mice._engine.geometry import crop_boxes, sampling_grid
-from sk_mice._engine.views import corrupt, make_views
+from sk_mice._engine.views import ImageViews, VectorViews, corrupt
 from sk_mice.augmentation import NAMED, ImageAugmentation
 
 LUMA = torch.tensor([0.299, 0.587, 0.114])
@@ -42,7 +42,7 @@ def image_views(shape, augmentation="moco", **parameters):
         usual = {"flip": True, "crop_scale": crop_scale, "affine": (0, 0)}
         augmentation = ImageAugmentation(colours=augmentation, **(usual | parameters))
     mean, std = [0.0] * shape[0], [1.0] * shape[0]
-    return make_views(shape, mean=mean, std=std, augmentation=augmentation)
+    return ImageViews(shape, augmentation, mean=mean, std=std)
 
 
 # What holds for every augmentation of images
@@ -100,7 +100,7 @@ def test_constant_images_stay_finite(augmentation, value):
     views = image_views((3, 16, 16), augmentation=augmentation)
     views.mean, views.std = torch.full((3,), value), torch.ones(3)
     assert views(batch, 2, seeded()).isfinite().all()
-    views = make_views((3, 16, 16), mean=[value] * 3, std=[0.0] * 3)
+    views = ImageViews((3, 16, 16), None, mean=[value] * 3, std=[0.0] * 3)
     assert torch.equal(views.plain(batch), torch.zeros_like(batch))
 
 
@@ -138,7 +138,7 @@ def test_views_survive_pickling_and_autocast():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_plain_is_the_resized_and_normalised_sample(shape):
     mean, std = torch.linspace(0.2, 0.5, shape[0]), torch.linspace(0.3, 0.1, shape[0])
-    views = make_views(shape, mean=mean, std=std.tolist(), augmentation=None)
+    views = ImageViews(shape, None, mean=mean, std=std.tolist())
     batch = pictures(3, *shape)
     size = views.out_shape[1:]
     expected = interpolate(batch, size=size, mode="bilinear", align_corners=False)
@@ -155,7 +155,7 @@ def test_normalisation_comes_last():
     raw = image_views((3, 16, 16))(batch, 2, seeded())
     augmentation = image_views((3, 16, 16)).augmentation
     mean, std = [0.1, 0.2, 0.3], [0.5, 0.0, 2.0]
-    views = make_views((3, 16, 16), mean=mean, std=std, augmentation=augmentation)
+    views = ImageViews((3, 16, 16), augmentation, mean=mean, std=std)
     expected = torch.tensor([0.1, 0.2, 0.3])[:, None, None]
     expected = (raw - expected) / torch.tensor([0.5, 1.0, 2.0])[:, None, None]
     torch.testing.assert_close(views(batch, 2, seeded()), expected)
@@ -453,7 +453,7 @@ def test_a_callable_gets_the_stack_before_normalisation():
         return images.mul_(0.5)  # writing on the stack must not reach the batch
 
     seen, generator = [], seeded()
-    views = make_views((1, 8, 12), mean=[0.2], std=[0.5], augmentation=augmentation)
+    views = ImageViews((1, 8, 12), augmentation, mean=[0.2], std=[0.5])
     batch = pictures(4, 1, 8, 12)
     given = batch.clone()
     made = views(batch, 1, generator)
@@ -493,14 +493,12 @@ def test_bad_callables_are_refused(augmentation, error, message):
 # Vectors
 
 
-def test_vectors_are_standardised_and_constant_features_are_not_divided():
+def test_plain_vectors_stay_as_they_are():
     batch = pictures(9, 3)
-    views = make_views((3,), mean=[0.1, 0.2, 0.3], std=[0.5, 0.0, 2.0])
-    expected = (batch - torch.tensor([0.1, 0.2, 0.3])) / torch.tensor([0.5, 1.0, 2.0])
-    assert torch.equal(views.plain(batch), expected)
+    views = VectorViews((3,), None)
+    assert torch.equal(views.plain(batch), batch)
     assert views.out_shape == (3,)
-    twin = make_views((3,), mean=views.mean, std=views.std, augmentation=None)
-    assert torch.equal(twin(batch, 2, seeded()), expected.expand(2, -1, -1))
+    assert torch.equal(views(batch, 2, seeded()), batch.expand(2, -1, -1))
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -508,8 +506,7 @@ def test_vectors_get_noise_and_values_of_other_samples(name):
     augmentation = NAMED[name][1]
     noise, replaced = augmentation.noise, augmentation.replacement
     batch = 10.0 * torch.arange(200.0)[:, None] + torch.zeros(200, 50)
-    mean, std = [0.0] * 50, [1.0] * 50
-    views = make_views((50,), mean=mean, std=std, augmentation=augmentation)
+    views = VectorViews((50,), augmentation)
     torch_state = torch.get_rng_state()
     made = views(batch, 3, seeded())
     assert made.shape == (3, 200, 50)
@@ -534,11 +531,9 @@ def test_replaced_values_keep_their_feature_and_never_come_from_the_sample_itsel
 
 def test_a_callable_for_vectors():
     batch = pictures(5, 4)
-    double = make_views(
-        (4,), mean=[0.1] * 4, std=[0.5] * 4, augmentation=lambda x, g: x.mul_(2)
-    )
-    expected = double.plain(2 * batch).expand(3, -1, -1)
+    double = VectorViews((4,), lambda x, g: x.mul_(2))
+    expected = (2 * batch).expand(3, -1, -1)
     torch.testing.assert_close(double(batch, 3, seeded()), expected)
-    wrong = make_views((4,), mean=[0] * 4, std=[1] * 4, augmentation=lambda x, g: x.T)
+    wrong = VectorViews((4,), lambda x, g: x.T)
     with pytest.raises(ValueError, match=r"`augmentation` .* \(15, 4\) .* \(4, 15\)"):
         wrong(batch, 3, seeded())

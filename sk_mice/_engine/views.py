@@ -26,58 +26,15 @@ from torch.nn.functional import grid_sample, interpolate
 from .colours import LUMA, blur, colour_basis, colour_map, lift, map_colours
 from .geometry import crop_boxes, sampling_grid
 
-__all__ = ["ImageViews", "OneRandomView", "VectorViews", "make_views"]
+__all__ = ["ImageViews", "OneRandomView", "VectorViews"]
 
 MIN_SIDE = 16  # of views of images, in pixels
 
 
-def make_views(shape, *, mean, std, augmentation=None):
-    """Make the function that turns a batch into random views.
-
-    Parameters
-    ----------
-    shape : (C, H, W) or (D,)
-        Shape of one sample: an image of 1, 3 or 4 channels, or a vector.
-    mean, std : sequence or Tensor of shape (C,) or (D,)
-        Statistics per channel (of images scaled to [0, 1]) or feature, used to
-        normalise. A standard deviation of zero counts as one.
-    augmentation : object, callable or None
-        For images an object with `colours` ("moco", "simclr" or None), `flip` (bool),
-        `crop_scale` (low, high) and `affine` (rotation, shear), for vectors one with
-        `noise` and `replacement`; see `sk_mice.augmentation`. A callable is called as
-        `augmentation(stack, generator)` with all views of a batch, (V * B, C, H, W)
-        in [0, 1] or (V * B, D), and what it returns is resized and normalised.
-        None repeats the plain sample.
-
-    Returns
-    -------
-    ImageViews or VectorViews
-
-    Examples
-    --------
-    >>> import torch
-    >>> views = make_views((1, 8, 8), mean=[0.3], std=[0.4])
-    >>> batch = torch.rand(5, 1, 8, 8)
-    >>> views(batch, 3, torch.Generator().manual_seed(0)).shape
-    torch.Size([3, 5, 1, 16, 16])
-    """
-    views = VectorViews if len(shape) == 1 else ImageViews
-    return views(shape, mean, std, augmentation)
-
-
 class _Views:
-    def __init__(self, shape, mean, std, augmentation):
-        self.shape = tuple(map(int, shape))
-        self.out_shape = (self.shape[0], *(max(n, MIN_SIDE) for n in self.shape[1:]))
-        self.mean = torch.as_tensor(mean, dtype=torch.float32)
-        std = torch.as_tensor(std, dtype=torch.float32)
-        self.std = torch.where(std == 0, 1.0, std)
+    def __init__(self, shape, augmentation):
+        self.shape = self.out_shape = tuple(map(int, shape))
         self.augmentation = augmentation
-        self._constants = {}
-
-    def __getstate__(self):
-        # Tensors of another device would not load where that device is missing.
-        return {**vars(self), "_constants": {}}
 
     @torch.no_grad()
     def __call__(self, batch, n_views, generator, part=None):
@@ -114,15 +71,7 @@ class _Views:
     @property
     def mixes(self) -> bool:
         """Whether views of a sample depend on the other samples of the batch."""
-        return callable(self.augmentation) or not (
-            self.augmentation is None or len(self.shape) == 3
-        )
-
-    def _on(self, device):
-        """Constants on a device, kept there so that no step copies from the host."""
-        if device not in self._constants:
-            self._constants[device] = [x.to(device) for x in self._make_constants()]
-        return self._constants[device]
+        return callable(self.augmentation)
 
 
 class OneRandomView:
@@ -144,20 +93,27 @@ class OneRandomView:
 
 
 class VectorViews(_Views):
-    """Random views of batches of feature vectors; see `make_views`."""
+    """Random views of batches of vectors, which are standardised already.
 
-    @torch.no_grad()
+    Parameters
+    ----------
+    shape : (D,)
+    augmentation : VectorAugmentation, callable or None
+        A callable is called as `augmentation(stack, generator)` with all views of a
+        batch, (V * B, D). None repeats the plain sample.
+    """
+
     def plain(self, batch):
-        """Standardise (B, D), without draws: what networks see at prediction."""
-        mean, std = self._on(batch.device)
-        return (batch - mean) / std
+        """(B, D) without draws: what networks see at prediction."""
+        return batch
 
-    def _make_constants(self):
-        return self.mean, self.std
+    @property
+    def mixes(self) -> bool:
+        return self.augmentation is not None  # which may take values of others
 
     def _random(self, batch, n_views, generator, part):
         noise, share = self.augmentation.noise, self.augmentation.replacement
-        views = corrupt(self.plain(batch), n_views, share, generator)
+        views = corrupt(batch, n_views, share, generator)
         draws = torch.empty_like(views).normal_(0.0, noise, generator=generator)
         return views.add_(draws)
 
@@ -211,7 +167,39 @@ RECIPES = {
 
 
 class ImageViews(_Views):
-    """Random views of batches of images; see `make_views`."""
+    """Random views of batches of images.
+
+    Parameters
+    ----------
+    shape : (C, H, W)
+        Shape of an image, of 1, 3 or 4 channels.
+    augmentation : ImageAugmentation, callable or None
+        Without "auto". A callable is called as `augmentation(stack, generator)` with
+        all views of a batch, (V * B, C, H, W) in [0, 1], and what it returns is resized
+        and normalised. None repeats the plain sample.
+    mean, std : sequence or Tensor of shape (C,)
+        Statistics of the images in [0, 1], used to normalise.
+
+    Examples
+    --------
+    >>> import torch
+    >>> views = ImageViews((1, 8, 8), None, mean=[0.3], std=[0.4])
+    >>> batch = torch.rand(5, 1, 8, 8)
+    >>> views(batch, 3, torch.Generator().manual_seed(0)).shape
+    torch.Size([3, 5, 1, 16, 16])
+    """
+
+    def __init__(self, shape, augmentation, *, mean, std):
+        super().__init__(shape, augmentation)
+        self.out_shape = (self.shape[0], *(max(n, MIN_SIDE) for n in self.shape[1:]))
+        self.mean = torch.as_tensor(mean, dtype=torch.float32)
+        std = torch.as_tensor(std, dtype=torch.float32)
+        self.std = torch.where(std == 0, 1.0, std)  # float32 may round a small one to 0
+        self._constants = {}
+
+    def __getstate__(self):
+        # Tensors of another device would not load where that device is missing.
+        return {**vars(self), "_constants": {}}
 
     @torch.no_grad()
     def plain(self, batch):
@@ -225,6 +213,12 @@ class ImageViews(_Views):
         mean, std = self._on(batch.device)[:2]
         images = (batch - mean).div_(std)
         return images.contiguous(memory_format=torch.channels_last)
+
+    def _on(self, device):
+        """Constants on a device, kept there so that no step copies from the host."""
+        if device not in self._constants:
+            self._constants[device] = [x.to(device) for x in self._make_constants()]
+        return self._constants[device]
 
     def _make_constants(self):
         n_channels = self.shape[0]
