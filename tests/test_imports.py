@@ -109,6 +109,7 @@ IMPORTS = {
     "_engine.ambient": "torch",
     "_engine.arrays": "",
     "_engine.attention": "torch",
+    "_engine.batches": "torch _engine.data _engine.distributed",
     "_engine.colours": "torch",
     "_engine.geometry": "torch",
     "_engine.inference": "torch _engine.attention _engine.distributed _engine.model",
@@ -124,9 +125,11 @@ IMPORTS = {
     "_engine.dataset": "_engine.arrays",
     "_engine.order": "torch",
     "_engine.schedule": "",
+    "_engine.statistics": "torch _engine.distributed _engine.objective",
     "_engine.storage": "torch safetensors _engine.files",
-    "_engine.trainer": "torch skorch _engine.ambient _engine.objective _engine.data "
-    "_engine.distributed _engine.schedule _engine.storage",
+    "_engine.trainer": "torch skorch _engine.ambient _engine.batches _engine.data "
+    "_engine.distributed _engine.objective _engine.schedule _engine.statistics "
+    "_engine.storage",
     "_engine.views": "torch _engine.colours _engine.geometry",
 }
 

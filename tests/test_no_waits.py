@@ -98,7 +98,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "backward", backward)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**40, 2**40))
     monkeypatch.setattr(torch, "autocast", autocast)
-    for name in ("data", "neighbors", "trainer"):
+    for name in ("batches", "data", "neighbors"):
         monkeypatch.setattr(f"sk_mice._engine.{name}.to_device", to_device)
     return mode
 

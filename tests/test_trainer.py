@@ -11,7 +11,7 @@ from sk_mice._engine import objective
 from sk_mice._engine.data import Samples, infer_format
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 from sk_mice._engine.schedule import cosine
-from sk_mice._engine.trainer import EpochStatistics, Trainer
+from sk_mice._engine.trainer import Trainer
 from sk_mice._engine.views import VectorViews
 from sk_mice.augmentation import VectorAugmentation
 from sk_mice.backbones import MLP
@@ -69,25 +69,6 @@ def test_history_says_what_an_epoch_did(samples):
     assert rows[0]["changed"] == 1  # from no label at all
 
 
-def test_statistics_add_up_an_epoch():
-    statistics = EpochStatistics(7, K, D, "cpu")
-    joint = torch.randn(7, K)
-    v = torch.nn.functional.normalize(torch.randn(7, K, D), dim=-1)
-    for indices in torch.arange(7).split(3):
-        part = joint[indices]
-        statistics.add(indices, part, objective.elbo(part).mean(), v[indices])
-    q = objective.posterior(joint)
-    labels = q.argmax(1)
-    summary = statistics.summary()
-    assert summary["elbo"] == pytest.approx(objective.elbo(joint).mean().item())
-    assert summary["confidence"] == pytest.approx(q.max(1).values.mean().item())
-    counts, _ = np.histogram(q.numpy(), bins=10, range=(0, 1))
-    assert summary["posterior_counts"] == counts.tolist()
-    assert summary["cluster_sizes"] == np.bincount(labels, minlength=K).tolist()
-    for k in range(K):
-        torch.testing.assert_close(statistics.class_sums[k], v[labels == k, k].sum(0))
-
-
 def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset(
     samples,
 ):
@@ -104,17 +85,6 @@ def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset
 
     make_trainer(samples, callbacks=[Watch()]).begin(samples).train()
     assert seen == [0.0, 0.0]
-
-
-def test_counts_go_beyond_what_float32_can_count():
-    n_samples, n_experts = 4096, 4097
-    statistics = EpochStatistics(n_samples, n_experts, 1, "cpu")
-    joint = torch.zeros(n_samples, n_experts)
-    v = torch.ones(n_samples, n_experts, 1)
-    for _ in range(2):
-        statistics.add(torch.arange(n_samples), joint, torch.zeros(()), v)
-    assert n_samples * n_experts > 2**24
-    assert statistics.summary()["posterior_counts"][0] == 2 * n_samples * n_experts
 
 
 def test_the_teacher_and_fixed_prototypes_do_not_learn_by_gradient(samples):

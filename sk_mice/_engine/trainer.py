@@ -4,8 +4,7 @@ import inspect
 import math
 import time
 from contextlib import contextmanager, nullcontext
-from itertools import chain, tee
-from typing import NamedTuple
+from itertools import chain
 
 import torch
 from skorch import NeuralNet
@@ -14,14 +13,15 @@ from torch import Tensor, nn
 
 from . import objective
 from .ambient import OwnDraws, spawn_seed
-from .data import batches_per_epoch, to_device
-from .distributed import ALONE, Group, Part
+from .batches import Batch, Batches
+from .data import batches_per_epoch
+from .distributed import ALONE
 from .schedule import cosine
+from .statistics import EpochStatistics
 from .storage import is_data
 
 __all__ = ["Trainer"]
 
-N_BINS = 10  # of the posterior's histogram
 LARGEST_KEPT_QUEUE = 2**28  # bytes; above, a second one would take too much memory
 
 
@@ -38,69 +38,6 @@ class NegativeELBO(nn.Module):
 
     def forward(self, joint: Tensor, q: Tensor | None = None) -> Tensor:
         return -objective.elbo(joint, q).mean()
-
-
-class Batch(NamedTuple):
-    """Samples of a step: x (of all rows, if the views mix them) and their numbers.
-
-    Of a fit in several processes, `indices` and `part` are of this process's rows.
-    """
-
-    x: Tensor
-    indices: Tensor
-    part: Part | None = None
-
-
-class EpochStatistics:
-    """Sums over an epoch, kept on the device and read once at the end of the epoch.
-
-    Beside the figures of the history, these are the class sums for the analytical
-    update (equation 13) and the hard assignment of every sample.
-    """
-
-    def __init__(self, n_samples: int, n_experts: int, dim: int, device):
-        self.labels = torch.full((n_samples,), -1, device=device)
-        # (K, D): sums of the teacher embeddings v_k assigned to each expert k.
-        self.class_sums = torch.zeros(
-            n_experts, dim, dtype=torch.float32, device=device
-        )
-        # ELBO and confidence, summed in float64, as float32 cannot count beyond 2**24.
-        self._totals = torch.zeros(2, dtype=torch.float64, device=device)
-        self._bins = torch.zeros(N_BINS, dtype=torch.int64, device=device)
-        self._previous = self.labels.clone()
-
-    def reset(self) -> None:
-        self._previous.copy_(self.labels)
-        self.labels.fill_(-1)
-        for total in (self.class_sums, self._totals, self._bins):
-            total.zero_()
-
-    @torch.no_grad()
-    def add(self, indices: Tensor, joint: Tensor, elbo: Tensor, v: Tensor) -> None:
-        q = objective.posterior(joint)  # (B, K)
-        confidence, labels = q.max(dim=1)
-        self.labels[indices] = labels
-        self._totals += torch.stack([elbo * len(q), confidence.sum()])
-        bins = (q * N_BINS).long().clamp_(0, N_BINS - 1).flatten()
-        self._bins.index_add_(0, bins, torch.ones_like(bins))
-        self.class_sums += objective.class_sums(v, labels, len(self.class_sums))
-
-    def combine(self, group: Group) -> None:
-        """Add what the other processes have seen."""
-        group.sum(self.class_sums, self._totals, self._bins)
-        group.maximum(self.labels)
-
-    def summary(self) -> dict:
-        n_samples, n_experts = len(self.labels), len(self.class_sums)
-        elbo, confidence = (self._totals / n_samples).tolist()
-        changed = (self.labels != self._previous).float().mean().item()
-        return {
-            "elbo": elbo,
-            "confidence": confidence,
-            "posterior_counts": self._bins.tolist(),
-            "changed": changed,
-            "cluster_sizes": self.labels.bincount(minlength=n_experts).tolist(),
-        }
 
 
 class Trainer(NeuralNet):
@@ -206,7 +143,7 @@ class Trainer(NeuralNet):
         return ((name, weight) for name, weight in named if weight.requires_grad)
 
     def get_iterator(self, dataset, training=False):
-        return _Epochs(self, dataset, self.neighbors)
+        return Batches(self, dataset, self.neighbors)
 
     # ---------------------------------------------------------------- the whole run
 
@@ -436,7 +373,7 @@ class Trainer(NeuralNet):
         self.module_.train()
         n_missing = len(self.module_.queue)
         self.step_ = 0
-        for batch in _Epochs(self, samples, neighbors=None):
+        for batch in Batches(self, samples, neighbors=None):
             with self._own_draws():
                 views = self.views(batch.x, 1, self.generator, batch.part)
                 with self._autocast(views.device), self._draws_of_rank():
@@ -527,41 +464,3 @@ class Trainer(NeuralNet):
     @property
     def _keeps_queue(self) -> bool:
         return self.module_.queue.nbytes <= LARGEST_KEPT_QUEUE
-
-
-class _Epochs:
-    """Iterates over the shuffled batches of one epoch of a trainer.
-
-    With neighbors, a neighbor replaces the sample in each view. Indices are on the
-    device of the batches.
-    """
-
-    def __init__(self, trainer, samples, neighbors):
-        self.trainer, self.samples, self.neighbors = trainer, samples, neighbors
-
-    def __iter__(self):
-        order = self.trainer.batch_size, self.trainer.order_generator
-        batches, read = tee(self.samples.shuffled_indices(*order))
-        read = self.samples.read(map(self._read, read))
-        for x, indices in zip(read, batches, strict=True):
-            own = self.trainer.group.rows(len(indices))
-            part = self._part(own, len(indices))
-            yield Batch(x, to_device(indices[own], self.samples.device), part)
-
-    def _read(self, indices: Tensor) -> Tensor:
-        """The samples from which this process makes the views of a batch."""
-        trainer = self.trainer
-        own = trainer.group.rows(len(indices))
-        read = slice(None) if trainer.views.mixes else own
-        if self.neighbors is None:
-            return indices[read]
-        n_views, generator = trainer.module_.n_views, trainer.order_generator
-        return self.neighbors.draw(indices, n_views, generator, read)
-
-    def _part(self, own: slice, n: int) -> Part | None:
-        if self.trainer.group.size == 1:
-            return None
-        # With neighbors, x holds a row for each view of each sample.
-        n_copies = 1 if self.neighbors is None else self.trainer.module_.n_views
-        rows = torch.arange(n_copies * n).view(n_copies, n)[:, own].flatten()
-        return Part(to_device(rows, self.samples.device), n_copies * n, n)
