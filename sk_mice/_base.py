@@ -33,12 +33,13 @@ from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
 from ._device import check_size, is_worker, resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
-from ._engine.data import SampleFormat, Samples, batches_per_epoch, infer_format
 from ._engine.distributed import Group, open_group
+from ._engine.format import SampleFormat, infer_format
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
 from ._engine.nearest import warn_of_recall
 from ._engine.neighbors import find_neighbors
+from ._engine.samples import Samples, batches_per_epoch
 from ._engine.schedule import cosine, teacher_momentum
 from ._engine.trainer import Trainer
 from ._engine.views import ImageViews, VectorViews

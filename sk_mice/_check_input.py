@@ -10,8 +10,8 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from ._engine.arrays import as_array, chunks, extremes
-from ._engine.data import SampleFormat
 from ._engine.dataset import DatasetRows, from_dataset
+from ._engine.format import SampleFormat
 
 # Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ._engine.data import SampleFormat
+from ._engine.format import SampleFormat
 
 
 def resolve_device(device, local_rank: int | None = None) -> torch.device:

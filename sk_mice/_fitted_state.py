@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 
 from . import augmentation, backbones
 from ._classification_em import ClassificationEM
-from ._engine.data import CHANNELS, LARGEST, SampleFormat
+from ._engine.format import CHANNELS, LARGEST, SampleFormat
 from ._mice import MiCEClustering
 from ._moco import MoCo
 from ._spherical_kmeans import SphericalKMeans

@@ -16,8 +16,8 @@ from . import __version__, augmentation, backbones
 from ._base import ContrastiveEstimator
 from ._classification_em import ClassificationEM
 from ._engine.ambient import OwnDraws, own_settings
-from ._engine.data import SampleFormat
 from ._engine.files import as_path
+from ._engine.format import SampleFormat
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
 from ._engine.storage import (

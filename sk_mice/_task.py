@@ -9,10 +9,10 @@ import torch
 from ._callbacks import Interrupt
 from ._checkpoint import Restarts
 from ._engine.ambient import kept_memory
-from ._engine.data import Samples
 from ._engine.distributed import Group
 from ._engine.inference import Inference
 from ._engine.neighbors import Neighbors
+from ._engine.samples import Samples
 from ._engine.views import ImageViews, VectorViews
 from ._progress_bar import FitBar
 

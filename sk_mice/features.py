@@ -23,8 +23,9 @@ from ._constraints import Count
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
 from ._engine.arrays import fill
-from ._engine.data import SampleFormat, Samples, infer_format
 from ._engine.files import check_writable
+from ._engine.format import SampleFormat, infer_format
+from ._engine.samples import Samples
 from ._fitting import fitting
 from ._output import opened
 from ._pretrained import Network, at_a_size, checksum, find_network

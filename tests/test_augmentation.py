@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice._engine.data import Samples, infer_format
+from sk_mice._engine.format import infer_format
+from sk_mice._engine.samples import Samples
 from sk_mice.augmentation import (
     ImageAugmentation,
     VectorAugmentation,

@@ -124,5 +124,5 @@ def test_a_saved_model_is_on_the_cpu(tmp_path):
 
 
 def test_data_that_does_not_fit_is_moved_batch_by_batch(monkeypatch):
-    monkeypatch.setattr("sk_mice._engine.data.RESIDENT_SHARE", 0.0)
+    monkeypatch.setattr("sk_mice._engine.samples.RESIDENT_SHARE", 0.0)
     MiCEClustering(4, device="cuda", max_epochs=2, random_state=0).fit(IMAGES)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sk_mice._device import resolve_device, resolve_precision
-from sk_mice._engine.data import infer_format
+from sk_mice._engine.format import infer_format
 
 CPU = torch.device("cpu")
 IMAGES, VECTORS = np.zeros((4, 8, 8)), np.zeros((4, 8))

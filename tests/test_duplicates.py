@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sk_mice import MiCEClustering
-from sk_mice._engine.data import infer_format
+from sk_mice._engine.format import infer_format
 from sk_mice.backbones import SmallResNet
 from sk_mice.inspection import write_report
 from sk_mice.inspection._duplicates import near_duplicates

@@ -40,11 +40,11 @@ IMPORTS = {
     "backbones": "torch torchvision _constraints _fitting _pretrained",
     "_fitting": "",
     "_callbacks": "skorch _progress_bar",
-    "_check_input": "_engine.arrays _engine.data _engine.dataset",
+    "_check_input": "_engine.arrays _engine.dataset _engine.format",
     "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage",
     "_constraints": "",
     "_cosine_kmeans": "_engine.arrays",
-    "_device": "torch _engine.data",
+    "_device": "torch _engine.format",
     "_empty_clusters": "torch _engine.inference",
     "_freeze": "torch",
     "_identity": "torch _engine.arrays _engine.dataset _show_versions",
@@ -65,8 +65,8 @@ IMPORTS = {
     "datasets._decoding": "_constraints",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
-    "_engine.ambient _engine.arrays _engine.data _engine.files _output _pretrained "
-    "_progress_bar _words datasets._decoding",
+    "_engine.ambient _engine.arrays _engine.files _engine.format _engine.samples "
+    "_output _pretrained _progress_bar _words datasets._decoding",
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
     "inspection._gallery inspection._report inspection._training",
@@ -74,8 +74,8 @@ IMPORTS = {
     "inspection._drawing": "metrics",
     "inspection._duplicates": "inspection._thumbnails",
     "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
-    "inspection._gallery": "torch _constraints _engine.arrays _engine.data "
-    "inspection._drawing metrics",
+    "inspection._gallery": "torch _constraints _engine.arrays _engine.format "
+    "_engine.samples inspection._drawing metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "",
     "model_selection": "_progress_bar _constraints _interruption metrics",
@@ -84,7 +84,7 @@ IMPORTS = {
     "inspection._report": "_engine.arrays _engine.files _engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
     "inspection._thumbnails _show_versions",
-    "inspection._thumbnails": "torch _engine.data",
+    "inspection._thumbnails": "torch _engine.format",
     # the command line, which nothing imports
     "__main__": "cli",
     "cli": "_cli.commands",
@@ -109,27 +109,28 @@ IMPORTS = {
     "_engine.ambient": "torch",
     "_engine.arrays": "",
     "_engine.attention": "torch",
-    "_engine.batches": "torch _engine.data _engine.distributed",
+    "_engine.batches": "torch _engine.distributed _engine.samples",
     "_engine.colours": "torch",
+    "_engine.format": "torch _engine.arrays _engine.maps",
     "_engine.geometry": "torch",
     "_engine.inference": "torch _engine.attention _engine.distributed _engine.model",
-    "_engine.invariances": "torch _engine.data _engine.geometry",
+    "_engine.invariances": "torch _engine.geometry _engine.samples",
     "_engine.files": "",
     "_engine.maps": "_engine.files",
     "_engine.model": "torch _engine.objective",
     "_engine.nearest": "",
-    "_engine.neighbors": "torch _engine.arrays _engine.data _engine.distributed "
-    "_engine.nearest",
+    "_engine.neighbors": "torch _engine.arrays _engine.distributed _engine.nearest "
+    "_engine.samples",
     "_engine.objective": "torch _engine.attention",
-    "_engine.data": "torch _engine.arrays _engine.maps _engine.order",
     "_engine.dataset": "_engine.arrays",
     "_engine.order": "torch",
+    "_engine.samples": "torch _engine.arrays _engine.format _engine.maps _engine.order",
     "_engine.schedule": "",
     "_engine.statistics": "torch _engine.distributed _engine.objective",
     "_engine.storage": "torch safetensors _engine.files",
-    "_engine.trainer": "torch skorch _engine.ambient _engine.batches _engine.data "
-    "_engine.distributed _engine.objective _engine.schedule _engine.statistics "
-    "_engine.storage",
+    "_engine.trainer": "torch skorch _engine.ambient _engine.batches "
+    "_engine.distributed _engine.objective _engine.samples _engine.schedule "
+    "_engine.statistics _engine.storage",
     "_engine.views": "torch _engine.colours _engine.geometry",
 }
 

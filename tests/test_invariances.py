@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sk_mice._engine.data import Samples, infer_format
+from sk_mice._engine.format import infer_format
 from sk_mice._engine.invariances import (
     _sheared,
     _shrunk,
@@ -16,6 +16,7 @@ from sk_mice._engine.invariances import (
     mirror_images_look_alike,
     share_nearer_as_it_is,
 )
+from sk_mice._engine.samples import Samples
 
 CPU = torch.device("cpu")
 DIGITS = load_digits().images.astype(np.float32) / 16

@@ -7,8 +7,13 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from sk_mice import MiCEClustering, _start
-from sk_mice._engine import data
 from sk_mice.datasets import load_digits
+
+
+def counts_as_large(monkeypatch, n_bytes):
+    monkeypatch.setattr("sk_mice._engine.format.LARGE", n_bytes)
+    monkeypatch.setattr("sk_mice._engine.samples.WINDOW", n_bytes)
+    monkeypatch.setattr("sk_mice._engine.samples.BLOCK", n_bytes // 10)
 
 
 @pytest.fixture
@@ -18,8 +23,7 @@ def X(tmp_path, monkeypatch):
     few = np.sort(np.flatnonzero(y < 3)[:300])
     few = few[np.argsort(y[few], kind="stable")]
     np.save(tmp_path / "X.npy", X[few])
-    monkeypatch.setattr(data, "WINDOW", 100 * X[0].nbytes)
-    monkeypatch.setattr(data, "BLOCK", 10 * X[0].nbytes)
+    counts_as_large(monkeypatch, 100 * X[0].nbytes)
     return np.load(tmp_path / "X.npy", mmap_mode="r")
 
 
@@ -58,8 +62,7 @@ def test_clusters_are_found_in_a_sorted_file(tmp_path, monkeypatch):
     X, y = make_blobs(600, 10, centers=3, random_state=0)
     order = np.argsort(y, kind="stable")
     np.save(tmp_path / "X.npy", X[order])
-    monkeypatch.setattr(data, "WINDOW", 100 * X[0].nbytes)
-    monkeypatch.setattr(data, "BLOCK", 10 * X[0].nbytes)
+    counts_as_large(monkeypatch, 100 * X[0].nbytes)
     file = np.load(tmp_path / "X.npy", mmap_mode="r")
     for values in (file, X[order]):
         mice = fitted(values, max_epochs=20)

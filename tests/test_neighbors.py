@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits, make_blobs
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice._engine import data, neighbors
-from sk_mice._engine.data import Samples, infer_format
+from sk_mice._engine import neighbors
+from sk_mice._engine.format import infer_format
 from sk_mice._engine.neighbors import (
     Neighbors,
     comparable_rows,
     find_neighbors,
     mutual_neighbors,
 )
+from sk_mice._engine.samples import Samples
 from sk_mice.metrics import clustering_accuracy_score
 
 CPU = torch.device("cpu")
@@ -95,7 +96,7 @@ def test_neighbors_of_what_is_larger_than_memory(image, tmp_path, monkeypatch):
     if image:
         X = X.reshape(-1, 10, 10)
     np.save(tmp_path / "X.npy", X)
-    monkeypatch.setattr(data, "WINDOW", 1000)
+    monkeypatch.setattr("sk_mice._engine.format.LARGE", 1000)
     monkeypatch.setattr(neighbors, "N_COMPONENTS", 20)
     monkeypatch.setattr(neighbors, "N_OF_COMPONENTS", 100)
     file = samples(np.load(tmp_path / "X.npy", mmap_mode="r"))

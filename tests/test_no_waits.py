@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from sk_mice._base import moco_options
-from sk_mice._engine import data
-from sk_mice._engine.data import Samples, infer_format
+from sk_mice._engine.format import as_tensor, infer_format
 from sk_mice._engine.model import ContrastiveMixture
 from sk_mice._engine.neighbors import Neighbors
+from sk_mice._engine.samples import Samples
 from sk_mice._engine.trainer import Trainer
 from sk_mice._engine.views import ImageViews, VectorViews
 from sk_mice.augmentation import ImageAugmentation, VectorAugmentation
@@ -98,7 +98,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "backward", backward)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**40, 2**40))
     monkeypatch.setattr(torch, "autocast", autocast)
-    for name in ("batches", "data", "neighbors"):
+    for name in ("batches", "neighbors", "samples"):
         monkeypatch.setattr(f"sk_mice._engine.{name}.to_device", to_device)
     return mode
 
@@ -112,9 +112,13 @@ SHAPES = {
 
 def make_samples(mode, kind, dtype):
     X = np.random.default_rng(0).integers(0, 256, SHAPES[kind]).astype(dtype)
-    fmt, read = infer_format(X), data._tensor
+    fmt = infer_format(X)
+
+    def fake_tensor(array):
+        return mode.from_tensor(as_tensor(array))
+
     with mode, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data, "_tensor", lambda array: mode.from_tensor(read(array)))
+        patch.setattr("sk_mice._engine.samples.as_tensor", fake_tensor)
         samples = Samples(X, fmt, CUDA)
     assert samples.place == samples.resident.device == CUDA
     return samples

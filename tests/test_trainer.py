@@ -8,8 +8,9 @@ import torch
 from skorch.callbacks import Callback
 
 from sk_mice._engine import objective
-from sk_mice._engine.data import Samples, infer_format
+from sk_mice._engine.format import infer_format
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
+from sk_mice._engine.samples import Samples
 from sk_mice._engine.schedule import cosine
 from sk_mice._engine.trainer import Trainer
 from sk_mice._engine.views import VectorViews

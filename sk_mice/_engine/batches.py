@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .data import to_device
 from .distributed import Part
+from .samples import to_device
 
 __all__ = ["Batch", "Batches"]
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .data import Samples
 from .geometry import sampling_grid
+from .samples import Samples
 
 __all__ = ["images_lean", "mirror_images_look_alike"]
 

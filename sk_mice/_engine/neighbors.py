@@ -16,9 +16,9 @@ from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from .arrays import fill
-from .data import Samples, to_device
 from .distributed import ALONE, Group
 from .nearest import nearest_neighbors
+from .samples import Samples, to_device
 
 __all__ = ["Neighbors", "comparable_rows", "find_neighbors", "mutual_neighbors"]
 

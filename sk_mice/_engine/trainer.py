@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from . import objective
 from .ambient import OwnDraws, spawn_seed
 from .batches import Batch, Batches
-from .data import batches_per_epoch
 from .distributed import ALONE
+from .samples import batches_per_epoch
 from .schedule import cosine
 from .statistics import EpochStatistics
 from .storage import is_data

@@ -307,7 +307,8 @@ def _images(X, indices, image_shape):
     """Images (n, H, W, C) in [0, 1] at each of some arrays of indices."""
     import torch
 
-    from .._engine.data import Samples, infer_format
+    from .._engine.format import infer_format
+    from .._engine.samples import Samples
 
     every = np.concatenate(indices)
     chosen = np.asarray(X)[every]

@@ -9,7 +9,7 @@ import torch
 from PIL import Image, features
 from torch.nn.functional import interpolate
 
-from .._engine.data import SampleFormat, infer_format
+from .._engine.format import SampleFormat, infer_format
 
 COLUMNS = 16  # of a sheet
 PER_SHEET = COLUMNS * 16

@@ -1,35 +1,22 @@
-"""X as it is stored: layout, range of values, statistics, batches."""
+"""How X is stored: layout, range of values, statistics."""
 
 import math
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from .arrays import chunks, extremes
-from .maps import mapped_file, will_need
-from .order import blocks_of, windows
+from .maps import mapped_file
 
-__all__ = [
-    "SampleFormat",
-    "Samples",
-    "batches_per_epoch",
-    "infer_format",
-    "to_device",
-]
+__all__ = ["SampleFormat", "as_tensor", "infer_format", "is_large"]
 
 CHANNELS = (1, 3, 4)
-RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
 LARGEST = 1e140
-# Bytes that are read from a file in one go, and among which its rows are shuffled.
-BLOCK, WINDOW = 2**20, 2**30
-FEW_VALUES = 2**20  # of which the statistics of a large X are sums at a time
-BATCHES_AHEAD = 2  # that a thread gathers for a GPU
+LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time
+FEW_VALUES = 2**20  # of such an X that are computed with at a time
 
 
 @dataclass(frozen=True)
@@ -89,7 +76,7 @@ class SampleFormat:
 def is_large(X) -> bool:
     """Whether X may be larger than memory: what grows with it has to be small."""
     stored = mapped_file(X) is not None or not isinstance(X, np.ndarray)
-    return stored and X.nbytes > WINDOW
+    return stored and X.nbytes > LARGE
 
 
 def infer_format(X, image_shape=None) -> SampleFormat:
@@ -211,7 +198,7 @@ def _statistics(X, fmt):
     pieces = chunks(X, FEW_VALUES) if is_large(X) else chunks(X)
     if fmt.is_image:
         axes = (0, 2, 3)
-        parts = (fmt.as_batch(_tensor(part)).double().numpy() for part in pieces)
+        parts = (fmt.as_batch(as_tensor(part)).double().numpy() for part in pieces)
     else:
         axes = (0,)
         parts = (part.astype(np.float64) for part in pieces)
@@ -232,154 +219,10 @@ def _statistics(X, fmt):
     return mean.tolist(), std.tolist()
 
 
-def _tensor(array) -> Tensor:
+def as_tensor(array) -> Tensor:
     """An array as a tensor, in a type that torch computes with."""
     if array.dtype not in (np.uint8, np.float32, np.float64):
         array = array.astype(np.float64 if array.dtype.itemsize > 2 else np.float32)
     if not (array.flags.writeable and array.dtype.isnative):
         array = array.astype(array.dtype.newbyteorder("="))
     return torch.from_numpy(np.ascontiguousarray(array))
-
-
-class Samples(Dataset):
-    """The samples of X, delivered in batches of indices.
-
-    On a CPU, and if X is larger than half of the free memory of a GPU, X stays where it
-    is (also on disk, as a memory map), and each batch is gathered from it. Otherwise X
-    moves to the device once, images of 8 bits as they are, and all else as batches need
-    it. An X in a file of more than 1 GiB is shuffled in windows of that size.
-
-    Parameters
-    ----------
-    X : ndarray or DatasetRows
-    fmt : SampleFormat
-    device : torch.device
-
-    Attributes
-    ----------
-    place : torch.device
-        Where X is, and so the indices of its samples.
-    """
-
-    def __init__(self, X, fmt: SampleFormat, device: torch.device):
-        self.X = X
-        self.format = fmt
-        self.device = device
-        self.resident = None
-        if device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(device)
-            if self._resident_bytes() <= RESIDENT_SHARE * free:
-                self.resident = self._moved()
-        self.place = torch.device("cpu") if self.resident is None else device
-
-    @property
-    def _has_eight_bits(self) -> bool:
-        """Whether X is resident as it is stored, in a quarter of the memory."""
-        return self.format.is_image and self.X.dtype == np.uint8
-
-    def _resident_bytes(self) -> int:
-        n_bytes = 1 if self._has_eight_bits else 4
-        return n_bytes * len(self) * math.prod(self.format.shape)
-
-    def _moved(self) -> Tensor:
-        if self._has_eight_bits:
-            return _tensor(self.X[:]).to(self.device)
-        size = (len(self), *self.format.shape)
-        resident = torch.empty(size, dtype=torch.float32, device=self.device)
-        start = 0
-        for part in chunks(self.X):
-            batch = self.format.as_batch(_tensor(part).to(self.device))
-            resident[start : start + len(part)] = batch
-            start += len(part)
-        return resident
-
-    def __len__(self):
-        return len(self.X)
-
-    def __getitem__(self, indices: Tensor) -> Tensor:
-        """Samples (B, C, H, W) in [0, 1] or standardised (B, F), on the device."""
-        if self.resident is None:
-            return self._moved_batch(self._gathered(indices))
-        values = self.resident[indices]
-        return self.format.as_batch(values) if self._has_eight_bits else values
-
-    def _gathered(self, indices: Tensor) -> Tensor:
-        """Stored values that are not resident, in memory a GPU can read from."""
-        # The gather makes a fresh array, so a read-only X is never shared.
-        values = _tensor(self.X[indices.numpy()])
-        return values.pin_memory() if self.device.type == "cuda" else values
-
-    def _moved_batch(self, values: Tensor) -> Tensor:
-        values = values.to(self.device, non_blocking=True)
-        if not self.is_large or self.device.type != "cpu":
-            return self.format.as_batch(values)
-        # In float64, a whole batch takes six times the memory.
-        n = max(1, FEW_VALUES // values[0].numel())
-        return torch.cat([self.format.as_batch(part) for part in values.split(n)])
-
-    def read(self, batches):
-        """Yield the samples of each batch of indices.
-
-        What is not resident on a GPU is gathered ahead by a thread.
-        """
-        if self.resident is not None or self.device.type == "cpu":
-            yield from map(self.__getitem__, batches)
-            return
-        ahead = deque()
-        with ThreadPoolExecutor(1) as reader:
-            for indices in batches:
-                ahead.append(reader.submit(self._gathered, indices))
-                if len(ahead) > BATCHES_AHEAD:
-                    yield self._moved_batch(ahead.popleft().result())
-            while ahead:
-                yield self._moved_batch(ahead.popleft().result())
-
-    def in_order(self, batch_size: int, rows=slice(None)):
-        """All samples, or those of some rows, batch by batch, in the order of X."""
-        order = torch.arange(len(self), device=self.place)[rows]
-        yield from self.read(order.split(batch_size))
-
-    def shuffled_indices(self, batch_size: int, generator: torch.Generator):
-        """The batches of one epoch as the indices of their samples, where X is."""
-        n = batches_per_epoch(len(self), batch_size)
-        large = self.resident is None and self.is_large
-        if large and mapped_file(self.X) is not None:
-            return self._shuffled_in_windows(n, generator)
-        order = torch.randperm(len(self), generator=generator)
-        order = to_device(order, self.place)  # once, as each time takes as long
-        return order.tensor_split(n)
-
-    @property
-    def is_large(self) -> bool:
-        return is_large(self.X)
-
-    def _shuffled_in_windows(self, n_batches: int, generator):
-        """Yield batches; the system reads one window ahead."""
-        n_bytes = self.X.nbytes / len(self)
-        block, window = (max(1, round(size / n_bytes)) for size in (BLOCK, WINDOW))
-        parts = windows(len(self), block, window, generator)
-        done, hinted, ahead = 0, 0, list(parts)
-        for batch in torch.cat(parts).tensor_split(n_batches):
-            # Not before the second batch, as some take but one.
-            while done and ahead and hinted < done + window:
-                for start, stop in blocks_of(ahead[0]):
-                    will_need(self.X, start, stop)
-                hinted += len(ahead.pop(0))
-            yield batch
-            done += len(batch)
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device, without waiting until a GPU has done what it has to do."""
-    if device.type == "cuda" and not tensor.is_cuda:
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
-
-
-def batches_per_epoch(n_samples: int, batch_size: int) -> int:
-    """Number of batches, which have equal sizes to within one.
-
-    None holds a single sample, which batch normalisation cannot take: with a
-    `batch_size` of 2 and an odd number of samples one holds three.
-    """
-    return min(-(-n_samples // batch_size), n_samples // 2)
