@@ -63,7 +63,7 @@ def measure(options) -> dict:
     with kept_memory(alone.device):
         for repeat in range(-1, options.repeats):  # the first one warms up
             for name, (part, by_first) in parts.items():
-                group.any(False)  # all begin together
+                group.barrier()  # all begin together
                 found = [0.0, 0.0]
                 if group.first or not by_first:
                     found = seconds(part, options.steps)

@@ -22,7 +22,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
-from ._callbacks import Follow, Interrupt, check_callbacks
+from ._callbacks import EpochProgress, Interrupt, check_callbacks
 from ._check_input import (
     check_samples,
     check_samples_like,
@@ -427,7 +427,8 @@ class ContrastiveEstimator(
     def _make_trainer(self, run, model, task, n_epochs, stage, lr=None, **options):
         seed = spawn_seed(run.seed, "stage", run.stage)
         views_seed, order_seed = spawn_seed(seed, "views"), spawn_seed(seed, "order")
-        callbacks = [Follow(task.bar, task.interrupt, stage), *(self.callbacks or ())]
+        progress = EpochProgress(task.bar, task.interrupt, stage)
+        callbacks = [progress, *(self.callbacks or ())]
         if self.checkpoint is not None:
             callbacks.append(SaveProgress(task.restarts, run, task.group))
         return self._trainer_class(

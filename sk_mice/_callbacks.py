@@ -10,7 +10,7 @@ from skorch.callbacks import Callback
 from ._progress_bar import FitBar
 
 
-class Follow(Callback):
+class EpochProgress(Callback):
     """Counts the epochs of a stage; from the first on, Ctrl-C waits for their end."""
 
     def __init__(self, bar: FitBar, interrupt, stage: str):

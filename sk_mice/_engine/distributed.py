@@ -109,6 +109,9 @@ class Group:
         """What the function returns, or raises, in the first process."""
         return function()
 
+    def barrier(self) -> None:
+        """Wait for all processes, however late."""
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process. It waits for all, however late."""
         return flag
@@ -212,6 +215,9 @@ class Processes(Group):
             raise refusal
         return value
 
+    def barrier(self):
+        self.any(False)
+
     def any(self, flag):
         work, flags = self._ask(flag, self._between)
         work.wait()
@@ -292,7 +298,7 @@ class Processes(Group):
 
     def close(self, failed):
         if not failed:  # the others may still read what was sent last
-            self.any(False)
+            self.barrier()
         dist.destroy_process_group(self._steps)
         dist.destroy_process_group(self._between)
         if self._own:

@@ -186,7 +186,7 @@ class Trainer(NeuralNet):
             if not self.between_epochs_ or self.group.any(self.stop_requested()):
                 raise
         finally:
-            self.networks_ = None  # nothing holds the gradients of a later stage up
+            self.networks_ = None  # its hooks would run in a later stage, too
             self.notify("on_train_end", X=self.samples_, y=None)
         return self
 
@@ -322,7 +322,7 @@ class Trainer(NeuralNet):
 
     def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
-        self.group.any(False)  # what callbacks do between epochs may take its time
+        self.group.barrier()  # callbacks of one process may have taken long
         self.between_epochs_ = False
         self.module_.train()
         self.statistics_.reset()
