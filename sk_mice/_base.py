@@ -3,7 +3,6 @@
 import copy
 import math
 import os
-import warnings
 from contextlib import contextmanager
 from numbers import Integral
 
@@ -43,6 +42,7 @@ from ._engine.samples import Samples, batches_per_epoch
 from ._engine.schedule import cosine, teacher_momentum
 from ._engine.trainer import Trainer
 from ._engine.views import ImageViews, VectorViews
+from ._engine.warn import warn_user
 from ._fitting import fitting
 from ._freeze import trained_blocks
 from ._identity import facts, identity
@@ -224,7 +224,7 @@ class ContrastiveEstimator(
         if self.n_neighbors:
             seed = spawn_seed(seeds[0], "neighbors")
             neighbors = find_neighbors(samples, self.n_neighbors, seed, group)
-            warn_of_recall(neighbors.recall, stacklevel=4)  # where `fit` was called
+            warn_of_recall(neighbors.recall)
         n_epochs = {stage: n * len(seeds) for stage, n in self._n_epochs().items()}
         task = Task(
             group=group,
@@ -479,10 +479,9 @@ class ContrastiveEstimator(
             raise error
         if not task.group.first:  # which says it
             return
-        warnings.warn(
+        warn_user(
             f"`fit` was interrupted: the model is that of {self.n_iter_} whole epochs.",
             ConvergenceWarning,
-            stacklevel=4,  # where `fit` was called
         )
 
     # ------------------------------------------------------------------- predictions

@@ -1,8 +1,6 @@
 """Checks of X: for a fit, and at prediction against the fit."""
 
 import math
-import sys
-import warnings
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,6 +10,7 @@ from sklearn.utils.validation import validate_data
 from ._engine.arrays import as_array, chunks, extremes
 from ._engine.dataset import DatasetRows, from_dataset
 from ._engine.format import SampleFormat
+from ._engine.warn import warn_user
 
 # Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12
@@ -147,7 +146,7 @@ def check_values_like(X, fmt: SampleFormat) -> None:
     if measure is not None:
         i = int(np.argmax(measure))
         where = "" if fmt.is_image else f" in feature {i}"
-        _warn(
+        warn_user(
             f"X has values from {low[i]:g} to {high[i]:g}{where}, and `fit` saw values "
             f"from {seen[0, i]:g} to {seen[1, i]:g}: the samples are at another scale "
             "or of another kind, and what is predicted of them may mean nothing."
@@ -195,15 +194,3 @@ def _narrowness(low, high, seen, is_image):
     narrow = extent <= NARROW * spans
     one_value = low.min() == high.max()  # as of black images
     return spans if narrow[spans > 0].all() and not one_value else None
-
-
-def _warn(message):
-    """Warn at the user's line, also if scikit-learn calls us."""
-    frame, level = sys._getframe(), 1
-    while frame.f_back and _package(frame) in {"sk_mice", "sklearn", "joblib"}:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
-
-
-def _package(frame):
-    return frame.f_globals.get("__name__", "").split(".")[0]

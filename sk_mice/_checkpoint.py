@@ -6,7 +6,6 @@ import json
 import math
 import os
 import time
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from skorch.callbacks import Callback
 from ._engine.distributed import Group
 from ._engine.model import ContrastiveMixture
 from ._engine.storage import UNREADABLE, pack, read, reason, unpack, write
+from ._engine.warn import warn_user
 
 _KIND: dict = {"kind": "checkpoint", "version": 4}
 LEAST_PAUSE = 20  # between two files, to the time that writing one takes
@@ -125,7 +125,7 @@ class Checkpoint:
                 continue
             except ValueError as error:
                 problem = error
-                warnings.warn(f"Passed over a checkpoint: {error}", stacklevel=6)
+                warn_user(f"Passed over a checkpoint: {error}")
         if problem is not None:
             there = [repr(str(p)) for p in (self.path, self.previous) if p.exists()]
             raise ValueError(

@@ -3,12 +3,12 @@
 import multiprocessing
 import os
 import re
-import warnings
 from pathlib import Path
 
 import torch
 
 from ._engine.format import SampleFormat
+from ._engine.warn import warn_user
 
 
 def resolve_device(device, local_rank: int | None = None) -> torch.device:
@@ -27,11 +27,10 @@ def resolve_device(device, local_rank: int | None = None) -> torch.device:
         if worker is None:
             return torch.device("cuda")
         if worker >= n_gpus:
-            warnings.warn(
+            warn_user(
                 f'`device`="auto" lets several workers share the {n_gpus} GPUs of this '
                 "machine, and their memory. Use at most as many workers (`n_jobs`), or "
-                "name the device.",
-                stacklevel=2,
+                "name the device."
             )
         return torch.device("cuda", worker % n_gpus)
     try:

@@ -1,7 +1,6 @@
 """MiCE: mixture of contrastive experts, as a clusterer."""
 
 import math
-import warnings
 from itertools import combinations
 
 import numpy as np
@@ -33,6 +32,7 @@ from ._engine.nearest import (
 )
 from ._engine.neighbors import comparable_rows
 from ._engine.views import OneRandomView
+from ._engine.warn import warn_user
 from ._start import (
     checked_labels,
     clusterer_of_features,
@@ -526,12 +526,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         if not n_empty:
             n_empty, what = n_filled, "were empty after training and moved to samples"
         if n_empty:
-            warnings.warn(
+            warn_user(
                 f"{n_empty} of {self.n_clusters} clusters {what}. Try fewer clusters, "
                 "more epochs (`max_epochs`), another start (`init`, `n_init`, "
                 "`random_state`) or a lower `lr`.",
                 ConvergenceWarning,
-                stacklevel=4,  # where `fit` was called
             )
 
     def __getstate__(self):
@@ -691,7 +690,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         (labels,) = self._inference.over(samples, self._make_views(), "label")
         rows = comparable_rows(samples)
         nearest, recall = nearest_neighbors(rows, n_views, seed)
-        warn_of_recall(recall, stacklevel=4)  # where `agreement` was called
+        warn_of_recall(recall)
         return labels_of_neighbors(labels, nearest)
 
     def transform(self, X, out=None):

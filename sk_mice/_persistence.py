@@ -2,7 +2,6 @@
 
 import os
 import platform
-import warnings
 from dataclasses import asdict
 
 import numpy as np
@@ -29,6 +28,7 @@ from ._engine.storage import (
     unpack,
     write,
 )
+from ._engine.warn import warn_user
 from ._fitted_state import (
     ATTRIBUTES,
     check_attributes,
@@ -137,10 +137,9 @@ def save(model, path):
     document["versions"] = versions
     write(path, tensors, document, **_KIND)
     if left_out:  # after all is safe, as a warning may be an error
-        warnings.warn(
+        warn_user(
             f"A file without code cannot hold the {', the '.join(left_out)}: the "
-            "loaded model has defaults for such parameters, and no such attributes.",
-            stacklevel=2,
+            "loaded model has defaults for such parameters, and no such attributes."
         )
 
 

@@ -1,7 +1,5 @@
 """Spherical k-means: k-means on directions, by cosine similarity."""
 
-import warnings
-
 import numpy as np
 from sklearn.base import (
     BaseEstimator,
@@ -25,6 +23,7 @@ from ._cosine_kmeans import (
     unit_rows,
 )
 from ._engine.arrays import plain_array
+from ._engine.warn import warn_user
 from ._fitting import fitting
 
 
@@ -384,12 +383,11 @@ class SphericalKMeans(
     def _warn_of_missing_clusters(self):
         n_found = len(np.unique(self.labels_))
         if n_found < self.n_clusters:
-            warnings.warn(
+            warn_user(
                 f"Number of distinct clusters ({n_found}) found smaller than "
                 f"n_clusters ({self.n_clusters}). Possibly due to duplicate "
                 "directions in X.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     @property
@@ -406,9 +404,7 @@ class SphericalKMeans(
 def _warn_of_zero_rows(nonzero):
     n_zero = np.count_nonzero(~nonzero)
     if n_zero:
-        warnings.warn(
+        warn_user(
             f"{n_zero} of {len(nonzero)} rows of X are zero: they have no direction, "
-            "cosine 0 with every centre and cost 1.",
-            UserWarning,
-            stacklevel=4,
+            "cosine 0 with every centre and cost 1."
         )

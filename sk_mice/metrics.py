@@ -24,7 +24,6 @@ fall into other clusters than those of the fit, which shows such folds without c
 """
 
 import math
-import warnings
 from contextlib import suppress
 
 import numpy as np
@@ -38,6 +37,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
+
+from ._engine.warn import warn_user
 
 __all__ = [
     "SCORERS",
@@ -237,13 +238,11 @@ def _warn_of_fold(estimator, clusters):
     shares = counts / counts.sum(axis=1, keepdims=True)
     unlike = np.abs(shares[0] - shares[1]).sum() / 2
     if unlike > UNLIKE and chi2_contingency(counts).pvalue < CHANCE:
-        warnings.warn(
+        warn_user(
             f"{unlike:.0%} of the samples to score would have to change their cluster "
             "for the clusters to have the sizes that they have in the fit. If they are "
             "a fold, X is probably sorted by class: shuffle the folds, as by "
-            "`cv=KFold(shuffle=True)`.",
-            UserWarning,
-            stacklevel=2,
+            "`cv=KFold(shuffle=True)`."
         )
 
 

@@ -11,7 +11,6 @@
 3
 """
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +24,7 @@ from sklearn.utils._param_validation import HasMethods, validate_params
 from sklearn.utils.validation import _num_samples
 
 from ._constraints import Count
+from ._engine.warn import warn_user
 from ._interruption import ended_by_ctrl_c
 from ._progress_bar import tqdm
 from .metrics import silhouette_scorer
@@ -373,11 +373,10 @@ def _of_each(splits, measure, n_repeats, least):
     except KeyboardInterrupt:
         if len(found) < least:
             raise
-        warnings.warn(
+        warn_user(
             f"Interrupted: the result is that of {len(found)} of {n_repeats} random "
             "splits.",
             ConvergenceWarning,
-            stacklevel=4,  # where the public function was called
         )
     return found
 

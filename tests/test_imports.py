@@ -31,7 +31,8 @@ IMPORTS = {
     "_engine _identity _callbacks _freeze _output _progress_bar _task augmentation "
     "backbones",
     "_classification_em": "_fitting _constraints _cosine_kmeans",
-    "_spherical_kmeans": "_fitting _constraints _cosine_kmeans _engine.arrays",
+    "_spherical_kmeans": "_fitting _constraints _cosine_kmeans _engine.arrays "
+    "_engine.warn",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
     "_start": "torch _classification_em _engine",
@@ -40,11 +41,12 @@ IMPORTS = {
     "backbones": "torch torchvision _constraints _fitting _pretrained",
     "_fitting": "",
     "_callbacks": "skorch _progress_bar",
-    "_check_input": "_engine.arrays _engine.dataset _engine.format",
-    "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage",
+    "_check_input": "_engine.arrays _engine.dataset _engine.format _engine.warn",
+    "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage "
+    "_engine.warn",
     "_constraints": "",
     "_cosine_kmeans": "_engine.arrays",
-    "_device": "torch _engine.format",
+    "_device": "torch _engine.format _engine.warn",
     "_empty_clusters": "torch _engine.inference",
     "_freeze": "torch",
     "_identity": "torch _engine.arrays _engine.dataset _show_versions",
@@ -60,8 +62,8 @@ IMPORTS = {
     "_interruption": "",
     "_lazy": "",
     # beside them
-    "datasets": "torchvision _constraints _progress_bar _words datasets._decoding "
-    "datasets._file",
+    "datasets": "torchvision _constraints _engine.warn _progress_bar _words "
+    "datasets._decoding datasets._file",
     "datasets._decoding": "_constraints",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
@@ -77,8 +79,8 @@ IMPORTS = {
     "inspection._gallery": "torch _constraints _engine.arrays _engine.format "
     "_engine.samples inspection._drawing metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
-    "metrics": "",
-    "model_selection": "_progress_bar _constraints _interruption metrics",
+    "metrics": "_engine.warn",
+    "model_selection": "_progress_bar _constraints _engine.warn _interruption metrics",
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest",
     "inspection._report": "_engine.arrays _engine.files _engine.nearest _words metrics "
@@ -97,7 +99,7 @@ IMPORTS = {
     "inspection._reading inspection._report inspection._thumbnails",
     "_cli.images": "_cli.terminal datasets features",
     "_cli.results": "_engine.files",
-    "_cli.scoring": "_cli.tables _cli.terminal _words metrics",
+    "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.tables": "",
     "_cli.terminal": "",
     "_cli.together": "_engine.distributed",
@@ -118,7 +120,7 @@ IMPORTS = {
     "_engine.files": "",
     "_engine.maps": "_engine.files",
     "_engine.model": "torch _engine.objective",
-    "_engine.nearest": "",
+    "_engine.nearest": "_engine.warn",
     "_engine.neighbors": "torch _engine.arrays _engine.distributed _engine.nearest "
     "_engine.samples",
     "_engine.objective": "torch _engine.attention",
@@ -132,6 +134,7 @@ IMPORTS = {
     "_engine.distributed _engine.objective _engine.samples _engine.schedule "
     "_engine.statistics _engine.storage",
     "_engine.views": "torch _engine.colours _engine.geometry",
+    "_engine.warn": "",
 }
 
 

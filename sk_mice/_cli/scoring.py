@@ -1,10 +1,9 @@
 """``sk-mice score``: clusters beside known classes."""
 
-import warnings
-
 import numpy as np
 
 from .. import metrics
+from .._engine.warn import warn_user
 from .._words import shortened
 from . import tables
 from .terminal import count, put, put_json
@@ -35,11 +34,10 @@ def score(clusters, truth, as_json) -> None:
 def _name_missing(here: dict, path, there: dict, other) -> None:
     missing = [repr(name) for name in here if name not in there]
     if missing:
-        warnings.warn(
+        warn_user(
             f"{count(len(missing), 'file')} of {str(path)!r} "
             f"{'is' if len(missing) == 1 else 'are'} not in {str(other)!r}: "
-            f"{', '.join(shortened(missing))}",
-            stacklevel=2,
+            f"{', '.join(shortened(missing))}"
         )
 
 

@@ -14,6 +14,8 @@ import warnings
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
+from .warn import warn_user
+
 __all__ = [
     "labels_of_neighbors",
     "nearest_neighbors",
@@ -66,13 +68,12 @@ def nearest_neighbors(
     return _by_index(rows, n_neighbors, seed)
 
 
-def warn_of_recall(recall: float, stacklevel: int) -> None:
+def warn_of_recall(recall: float) -> None:
     """Warn if many neighbours were missed."""
     if recall < POOR_RECALL:
-        warnings.warn(
+        warn_user(
             f"The index found {recall:.0%} of the nearest neighbours. Fewer dimensions "
-            "may help, for example the first 64 principal components of X.",
-            stacklevel=stacklevel + 1,
+            "may help, for example the first 64 principal components of X."
         )
 
 
@@ -125,10 +126,9 @@ def _without(found, own):
 
 def _announce(seconds: float) -> None:
     if seconds > _LONG:
-        warnings.warn(
+        warn_user(
             f"The exact search for neighbours takes about {seconds / 60:.0f} minutes. "
-            'With faiss it is faster: pip install "sk-mice[neighbors]".',
-            stacklevel=2,
+            'With faiss it is faster: pip install "sk-mice[neighbors]".'
         )
 
 

@@ -7,7 +7,6 @@ The classes are for scores; no estimator needs them.
 
 import gzip
 import os
-import warnings
 import zlib
 from heapq import heappop, heappush
 from numbers import Integral
@@ -19,6 +18,7 @@ from sklearn import datasets as sklearn_datasets
 from sklearn.utils._param_validation import StrOptions, validate_params
 
 from .._constraints import Count
+from .._engine.warn import warn_user
 from .._progress_bar import tqdm
 from .._words import shortened
 from ._decoding import LONGEST_SIDE, Decoder
@@ -266,7 +266,7 @@ def report(problems, root, on_error):
     message = f"{len(problems)} of what is in {root!r} cannot be read as an image"
     if on_error == "raise":
         raise ValueError(f'{message}; on_error="warn" leaves it out.{listing}')
-    warnings.warn(f"{message} and is left out.{listing}", stacklevel=4)
+    warn_user(f"{message} and is left out.{listing}")
 
 
 def load_digits():

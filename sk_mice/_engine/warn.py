@@ -1,0 +1,21 @@
+"""Warnings that point at the user's line."""
+
+import sys
+import warnings
+
+__all__ = ["warn_user"]
+
+# Their lines between the user's and the warning are passed over.
+BETWEEN = {"sk_mice", "sklearn", "joblib"}
+
+
+def warn_user(message: str, category=UserWarning) -> None:
+    """Warn at the user's line, also if scikit-learn calls us."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and _package(frame) in BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _package(frame) -> str:
+    return frame.f_globals.get("__name__", "").split(".")[0]
