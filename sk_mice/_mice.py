@@ -192,7 +192,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     expert_prototypes_ : ndarray of shape (K, D)
         Unit vectors.
     backbone_ : nn.Module
-        The trained network. It can be another estimator's `backbone`.
+        The trained network. It can be another estimator's `backbone`; weights that
+        `freeze` has frozen stay so.
     device_ : torch.device
         Device of the model.
     n_features_in_ : int

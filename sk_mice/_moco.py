@@ -43,7 +43,8 @@ class MoCo(ContrastiveEstimator):
     Attributes
     ----------
     backbone_ : nn.Module
-        The trained network. It can be the `backbone` of a :class:`MiCEClustering`.
+        The trained network. It can be the `backbone` of a :class:`MiCEClustering`;
+        weights that `freeze` has frozen stay so.
     history_ : list of dict
         Figures for every epoch; see :class:`MiCEClustering`.
     n_iter_ : int
