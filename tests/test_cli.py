@@ -1,6 +1,7 @@
 """The command line: what it writes, says and refuses, and what is left after Ctrl-C."""
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from safetensors.torch import load_file
 from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, load
-from sk_mice._cli import fitting, tables
+from sk_mice._cli import fitting, sorting, tables
 from sk_mice._engine.distributed import Group
 from sk_mice._engine.inference import Inference
 from sk_mice.cli import main
@@ -347,7 +348,7 @@ def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
         patch.setattr(MiCEClustering, "_train", killed)  # after the first stage
         assert run("fit", photos, *FIT, "--out", out, "-q") == 1
     assert [*(out / "checkpoint").iterdir()]
-    assert not json.loads((out / "run.json").read_text())["finished"]
+    assert not json.loads((out / "checkpoint" / "run.json").read_text())["finished"]
     capsys.readouterr()
     again = ["fit", photos, "--out", out, "--resume"]
     for option, other in (("--clusters", 3), ("--seed", 5), ("--image-size", 16)):
@@ -388,6 +389,69 @@ def test_overwrite_replaces_a_result(photos, fitted, tmp_path):
     assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
 
 
+def test_a_result_stays_until_the_next_one_is_there(
+    photos, fitted, tmp_path, monkeypatch, capsys
+):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    other = ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(MiCEClustering, "fit", press_ctrl_c)
+        assert run(*other, "--overwrite") == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    advice = "The same command with --resume in place of --overwrite goes on."
+    assert last == f"Stopped. {advice}"
+    for name in ("clusters.csv", "model.safetensors", "report.html", "run.json"):
+        assert (out / name).read_bytes() == (fitted / name).read_bytes()
+    assert run("predict", out, photos, "-q", "--out", tmp_path / "new.csv") == 0
+    assert run(*other) == 2  # the run that can go on is not replaced by chance
+    assert run(*other, "--resume") == 0
+    assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
+    assert not (out / "checkpoint").exists()
+
+    def fail(*args):
+        raise ValueError("no")
+
+    monkeypatch.setattr(MiCEClustering, "fit", fail)
+    assert run("fit", photos, *FIT, "--out", out, "--overwrite", "-q") == 1
+    assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
+    assert not (out / "checkpoint").exists()
+
+
+def test_a_folder_that_has_moved_goes_on_and_names_its_files(
+    photos, fitted, tmp_path, monkeypatch, capsys
+):
+    out, moved = tmp_path / "result", tmp_path / "moved"
+    with monkeypatch.context() as patch:
+        patch.setattr(MiCEClustering, "_train", press_ctrl_c)
+        assert run("fit", photos, *FIT, "--out", out, "-q") == 130
+    out.rename(moved)
+    again = ["fit", photos, "--resume", "--json", "--out"]
+    assert run(*again, moved) == 0
+    assert_same_result(moved, fitted)
+    moved.rename(out)
+    capsys.readouterr()
+    assert run(*again, out) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["table"] == str(out / "clusters.csv")
+    assert facts["model"] == str(out / "model.safetensors")
+    assert facts["report"] == str(out / "report.html")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"finished": true}', "{"])
+def test_a_run_of_something_else_is_left_alone(photos, tmp_path, capsys, content):
+    out = tmp_path / "theirs"
+    out.mkdir()
+    (out / "run.json").write_text(content)
+    (out / "model.safetensors").touch()
+    words = f"{str(out)!r} holds no run of sk-mice; {str(out / 'run.json')!r}"
+    for way in ([], ["--resume"], ["--overwrite"]):
+        assert words in refused(capsys, 2, "fit", photos, *FIT, "--out", out, *way)
+    for command in ("predict", "report"):
+        line = refused(capsys, 2, command, out, photos)
+        assert f"RESULT: {words}" in line
+    assert (out / "run.json").read_text() == content
+
+
 def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys):
     out = tmp_path / "result"
     short = ["--clusters", "2", "--image-size", "8", "--out", out]
@@ -407,6 +471,10 @@ def test_the_probe_grows_with_the_time():
     assert fitting.epochs_within(mice, X, 0, Group()) == 1
     assert fitting.epochs_within(mice, X, 600, Group()) > 100
     assert not hasattr(mice, "labels_")
+
+
+def press_ctrl_c(*args, **kwargs):
+    raise KeyboardInterrupt
 
 
 class PressCtrlC(Callback):
@@ -457,6 +525,150 @@ def test_ctrl_c_before_the_first_epoch_leaves_a_fit_to_begin(
     monkeypatch.setattr(fitting, "read_images", press)
     assert run("fit", photos, *FIT, "--out", tmp_path / "other") == 130
     assert capsys.readouterr().err.splitlines()[-1] == "sk-mice: stopped"
+
+
+# ------------------------------------------------------------------------------- sort
+
+
+@pytest.mark.parametrize("option", ["--copy-to", "--link-to"])
+def test_a_sort_that_is_interrupted_goes_on(
+    photos, fitted, tmp_path, monkeypatch, capsys, option
+):
+    out, into = tmp_path / "result", tmp_path / "sorted"
+    command = ["fit", photos, *FIT, "--out", out, option, into]
+    name = "_link" if option == "--link-to" else "_copy"
+    place, placed = getattr(sorting, name), []
+
+    def interrupted(source, target):
+        placed.append(target)
+        if len(placed) > 5:
+            raise KeyboardInterrupt
+        place(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sorting, name, interrupted)
+        assert run(*command) == 130
+    stdout, stderr = capsys.readouterr()
+    assert "20 images in 2 clusters" in stdout
+    assert stderr.splitlines()[-1] == (
+        "Stopped before all images were sorted. The same command with --resume goes on."
+    )
+    assert_same_result(out, fitted)
+    assert len([*into.rglob("*.png")]) == 5
+    if option == "--copy-to":  # killed within a file, which lost its last bytes
+        os.truncate(placed[4], os.path.getsize(placed[4]) - 9)
+    assert run(*command, "--resume") == 0
+    assert_sorted(into, out, photos)
+    assert run(*command, "--resume") == 0  # there is nothing left to do
+    assert_sorted(into, out, photos)
+
+
+def assert_sorted(into, out, photos):
+    rows = table(out / "clusters.csv")
+    for row in rows:
+        inner = os.path.join(f"cluster-{row['cluster']}", row["file"])
+        assert (into / inner).read_bytes() == (photos / row["file"]).read_bytes()
+    assert len([path for path in into.rglob("*") if not path.is_dir()]) == len(rows)
+
+
+def test_a_sort_that_goes_on_overwrites_no_other_file(photos, fitted, tmp_path, capsys):
+    out, into = shutil.copytree(fitted, tmp_path / "result"), tmp_path / "sorted"
+    row = table(out / "clusters.csv")[0]
+    made = into / f"cluster-{row['cluster']}" / row["file"]
+    command = ["fit", photos, "--out", out, "--resume", "-q", "--copy-to", into]
+    made.parent.mkdir(parents=True)
+    for content in (b"mine", (photos / row["file"]).read_bytes() + b"mine"):
+        made.write_bytes(content)
+        assert repr(str(made)) in refused(capsys, 1, *command)
+        assert made.read_bytes() == content
+    made.unlink()
+    made.symlink_to(photos / row["file"])
+    assert repr(str(made)) in refused(capsys, 1, *command)
+    made.unlink()
+    (into / "mine.txt").touch()
+    line = refused(capsys, 2, *command)
+    assert "--copy-to" in line
+    assert "'mine.txt'" in line
+    (into / "mine.txt").unlink()
+    assert run(*command) == 0
+    assert_sorted(into, out, photos)
+    command[-2] = "--link-to"
+    assert run(*command) == 1
+
+
+def test_photos_that_are_gone_are_named_and_the_rest_is_sorted(
+    photos, tmp_path, monkeypatch, capsys
+):
+    copied = shutil.copytree(photos, tmp_path / "photos")
+    out, copies, links = (tmp_path / name for name in ("result", "copies", "links"))
+    fit, gone = MiCEClustering.fit, [HARD[0], NAMES[3]]
+
+    def lose(self, X):
+        for name in gone:
+            (copied / name).unlink()
+        return fit(self, X)
+
+    monkeypatch.setattr(MiCEClustering, "fit", lose)
+    command = ["fit", copied, *FIT, "--out", out, "--copy-to", copies]
+    assert run(*command, "--link-to", links, "-q") == 0
+    warned = capsys.readouterr().err.splitlines()[-1]
+    assert warned.startswith("sk-mice: warning: 2 images cannot be sorted")
+    assert repr(HARD[0]) in warned
+    assert repr(NAMES[3]) in warned
+    assert json.loads((out / "run.json").read_text())["finished"]
+    for folder in (copies, links):
+        assert len([*folder.rglob("*.png")]) == 18
+    assert run(*command, "--resume", "-q") == 0
+
+
+def test_a_full_disk_names_the_file(photos, fitted, tmp_path, monkeypatch, capsys):
+    out, into = shutil.copytree(fitted, tmp_path / "result"), tmp_path / "sorted"
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    command = ["fit", photos, "--out", out, "--resume", "-q", "--copy-to", into]
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", full)
+        line = refused(capsys, 1, *command)
+    assert f"'{into}" in line
+    assert "No space left on device" in line
+    assert run(*command) == 0
+
+
+@pytest.mark.parametrize(
+    ("copy_to", "link_to", "option"),
+    [
+        ("a", "a", "--link-to"),
+        ("a", "a/b", "--link-to"),
+        ("a/b", "link-to-a", "--link-to"),
+        ("out", None, "--copy-to"),
+        (None, "out", "--link-to"),
+        (None, ".", "--link-to"),
+        ("out/checkpoint/a", None, "--copy-to"),
+        (None, "out/clusters.csv", "--link-to"),
+    ],
+)
+def test_folders_that_lie_in_each_other_are_refused_before_the_fit(
+    photos, tmp_path, capsys, copy_to, link_to, option
+):
+    (tmp_path / "link-to-a").symlink_to(tmp_path / "a")
+    sort = []
+    if copy_to is not None:
+        sort += ["--copy-to", tmp_path / copy_to]
+    if link_to is not None:
+        sort += ["--link-to", tmp_path / link_to]
+    out = tmp_path / "out"
+    line = refused(capsys, 2, "fit", photos, *FIT, "--out", out, *sort)
+    assert f"{option}: " in line
+    assert [path.name for path in tmp_path.iterdir()] == ["link-to-a"]
+
+
+def test_images_may_be_sorted_into_the_folder_of_the_result(photos, tmp_path):
+    out = tmp_path / "out"
+    command = ["fit", photos, *FIT, "--out", out, "-q", "--copy-to", out / "sorted"]
+    assert run(*command) == 0
+    assert_sorted(out / "sorted", out, photos)
 
 
 # --------------------------------------------------------------- predict, report, score

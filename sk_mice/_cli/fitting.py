@@ -3,8 +3,8 @@
 import io
 import math
 import platform
-import shutil
 import time
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,11 @@ from .._device import resolve_device
 from .._engine.files import write_atomically
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
-from .._words import duration
+from .._words import duration, shortened
 from ..inspection._reading import read
 from ..inspection._report import draw_page
 from ..inspection._thumbnails import image_format
-from . import results, tables
+from . import results, sorting, tables
 from .images import digest, features_of, fitted_network, read_images
 from .terminal import Progress, count, end_after_ctrl_c, put, put_json
 from .together import fit_together, run_together
@@ -34,7 +34,6 @@ from .together import fit_together, run_together
 DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
 # The probe of --minutes: enough for two batches, and for one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
-RESUME = "The same command with --resume goes on."
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,14 @@ def fit(task: Task) -> None:
 
 
 def _fit(task: Task, group) -> None:
-    result, progress = results.ResultFolder(task.out), Progress(task.quiet)
+    result = results.ResultFolder(task.out, "--out")
+    progress = Progress(task.quiet)
     run = _check(task, result)
     if run is not None and run["finished"]:
         progress.say(f"The fit in {str(task.out)!r} is complete")
         found = tables.read_column(result.table, ["cluster"])
-        _sort(task, [*found], [int(label) for label in found.values()], progress)
-        _show(task, run["results"])
+        labels = [int(label) for label in found.values()]
+        _end(task, result, run, [*found], labels, progress)
         return
     parameters = run["parameters"] if run else with_defaults(task.asked)
     X, files, left_out = read_images(task.photos, parameters, progress)
@@ -77,31 +77,43 @@ def _fit(task: Task, group) -> None:
     network = fitted_network(parameters, task.photos, files, progress)
     if run is None:
         run = _new_run(parameters, X, files)
-        result.clear()
-        result.write_run(run)
+        result.begin(run)
     try:
         samples = X
         if network is not None:
             samples = _features(network, task.photos, files, result, progress)
         clusterer = _train(run, samples, result, task.start, progress, group)
-        reading = _write(result, network, clusterer, X, samples, files, progress)
+        reading = judged(clusterer, samples, progress)
+        whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
+        run = run | {"finished": whole}
+        run["results"] = _facts(reading, clusterer, run, left_out, task.start)
+        _write(task, result, run, network, clusterer, reading, X, files, progress)
     except KeyboardInterrupt:
-        end_after_ctrl_c(f"Stopped. {RESUME}")
+        end_after_ctrl_c(f"Stopped. {_advice(task)}")
     except Exception:
         if not result.has_progress:  # nor does it stand in the way of the next try
-            result.remove()
+            result.abandon()
         raise
-    run["finished"] = network is not None or clusterer.n_iter_ == run["max_epochs"]
-    seconds = time.monotonic() - task.start
-    run["results"] = _facts(result, reading, clusterer, run, left_out, seconds)
-    if run["finished"]:
-        _sort(task, files, clusterer.labels_.tolist(), progress)
-    result.write_run(run)
-    _show(task, run["results"])
     if not run["finished"]:
-        whole = count(run["max_epochs"], "epoch")
-        end_after_ctrl_c(f"Stopped after {clusterer.n_iter_} of {whole}. {RESUME}")
-    shutil.rmtree(result.checkpoint, ignore_errors=True)
+        _show(task, result, run)
+        epochs = f"{clusterer.n_iter_} of {count(run['max_epochs'], 'epoch')}"
+        end_after_ctrl_c(f"Stopped after {epochs}. {_advice(task)}")
+    _end(task, result, run, files, clusterer.labels_.tolist(), progress)
+
+
+def _end(task: Task, result, run, files, labels, progress: Progress) -> None:
+    """What is left to do when the result is complete."""
+    result.end()
+    _show(task, result, run)
+    try:
+        _sort(task, files, labels, progress)
+    except KeyboardInterrupt:
+        end_after_ctrl_c(f"Stopped before all images were sorted. {_advice(task)}")
+
+
+def _advice(task: Task) -> str:
+    instead = " in place of --overwrite" if task.overwrite else ""
+    return f"The same command with --resume{instead} goes on."
 
 
 # ------------------------------------------------------------------------ before a fit
@@ -120,18 +132,20 @@ def _check(task: Task, result) -> dict | None:
         if folder is not None:
             results.check_outside(folder, task.photos, option)
             results.check_folder(folder, option)
+    sorting.check_apart(result, task.copy_to, task.link_to)
     check_asked(asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:
         raise BadParameter("it contradicts --epochs", param_hint="--minutes")
-    run = result.read_run() if task.resume else None
+    run = result.read_started() if task.resume else None
     if run is not None:
         _check_same(asked, run["parameters"], task.out)
     elif asked["clusters"] is None:
         raise BadParameter(
             "it must be given: the number of clusters", param_hint="--clusters"
         )
-    results.check_empty(task.copy_to, "--copy-to")
-    results.check_empty(task.link_to, "--link-to")
+    if run is None or not run["finished"]:  # else a sort may go on
+        sorting.check_empty(task.copy_to, "--copy-to")
+        sorting.check_empty(task.link_to, "--link-to")
     return run
 
 
@@ -191,7 +205,8 @@ def _check_images(parameters: dict, X, files, run) -> None:
     if run is not None and run["images"]["digest"] != digest(X, files):
         raise BadParameter(
             f"these images ({len(files):,}) are not those of the run that --resume "
-            f"goes on with ({run['images']['count']:,}), or have changed",
+            f"goes on with ({run['images']['count']:,}), or have changed; --overwrite "
+            "begins anew",
             param_hint="PHOTOS",
         )
 
@@ -219,7 +234,6 @@ def _features(network, photos, files, result, progress: Progress):
     if result.features.exists():
         return np.load(result.features)
     features = features_of(network, photos, files, progress)
-    result.checkpoint.mkdir(exist_ok=True)
     content = io.BytesIO()
     np.save(content, features)
     write_atomically(result.features, [content.getbuffer()])
@@ -250,7 +264,7 @@ def _train(run: dict, samples, result, start: float, progress: Progress, group):
     if run["max_epochs"] is None:
         left = 60 * parameters["minutes"] - (time.monotonic() - start)
         n_epochs = run["max_epochs"] = epochs_within(mice, samples, left, group)
-        result.write_run(run)
+        result.write_started(run)
         fit_into = "fits" if n_epochs == 1 else "fit"
         progress.say(
             f"{count(n_epochs, 'epoch')} {fit_into} into {parameters['minutes']:g} min"
@@ -285,16 +299,19 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
 # ----------------------------------------------------------------------- after the fit
 
 
-def _write(result, network, clusterer, X, samples, files, progress: Progress):
-    """Write the files of a result; return what the clusterer says of the samples."""
+def _write(
+    task, result, run, network, clusterer, reading, X, files, progress: Progress
+) -> None:
+    """Write the files of a result."""
     model = clusterer
     if network is not None:
         model = Pipeline([("features", network), ("clusters", clusterer)])
-    reading = judged(clusterer, samples, progress)
     write_atomically(result.table, [tables.as_csv(tables.rows_of(files, reading))])
     save(model, result.model)
+    result.write_run(run)  # now, because it goes with the model
     write_page(result, reading, model, X, files, progress)
-    return reading
+    run["results"]["seconds"] = _seconds_since(task.start)
+    result.write_run(run)
 
 
 def judged(clusterer, samples, progress: Progress):
@@ -311,13 +328,26 @@ def write_page(result, reading, model, X, files, progress: Progress) -> None:
 
 
 def _sort(task: Task, files, labels, progress: Progress) -> None:
-    for folder, link in ((task.copy_to, False), (task.link_to, True)):
+    missing: dict[str, None] = {}
+    for option, folder, doing in (
+        ("--copy-to", task.copy_to, "Copying"),
+        ("--link-to", task.link_to, "Linking"),
+    ):
         if folder is not None:
-            progress.say(f"{'Linking' if link else 'Copying'} into {str(folder)!r}")
-            results.sort_into(folder, task.photos, files, labels, link)
+            progress.say(f"{doing} into {str(folder)!r}")
+            lost = sorting.sort_into(folder, task.photos, files, labels, option)
+            missing |= dict.fromkeys(lost)
+    if missing:
+        warnings.warn(
+            f"{count(len(missing), 'image')} cannot be sorted, since "
+            f"{str(task.photos)!r} no longer has "
+            f"{'it' if len(missing) == 1 else 'them'}: "
+            f"{', '.join(shortened([*map(repr, missing)]))}",
+            stacklevel=2,
+        )
 
 
-def _facts(result, reading, clusterer, run, left_out, seconds: float) -> dict:
+def _facts(reading, clusterer, run, left_out, start: float) -> dict:
     pairs = zip(reading.sizes.tolist(), reading.means.tolist(), strict=True)
     return {
         "images": len(reading.labels),
@@ -329,14 +359,16 @@ def _facts(result, reading, clusterer, run, left_out, seconds: float) -> dict:
         "epochs": run["max_epochs"] and clusterer.n_iter_,
         "max_epochs": run["max_epochs"],
         "complete": run["finished"],
-        "seconds": round(seconds, 1),
-        "table": str(result.table),
-        "model": str(result.model),
-        "report": str(result.page),
+        "seconds": _seconds_since(start),
     }
 
 
-def _show(task: Task, facts: dict) -> None:
+def _seconds_since(start: float) -> float:
+    return round(time.monotonic() - start, 1)
+
+
+def _show(task: Task, result, run) -> None:
+    facts = run["results"] | result.names  # where the folder is now
     if task.as_json:
         put_json(facts)
         return

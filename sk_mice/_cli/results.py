@@ -1,4 +1,4 @@
-"""The folder with the results of a fit, and the images sorted by cluster."""
+"""The folder with the results of a fit, and what can be refused before the work."""
 
 import json
 import os
@@ -12,29 +12,56 @@ from .._engine.files import check_writable, write_atomically
 
 
 class ResultFolder:
-    """The files that ``sk-mice fit`` writes."""
+    """The files that ``sk-mice fit`` writes.
 
-    def __init__(self, path):
+    ``run.json`` is of the result that the folder has. What is known of a fit that is
+    under way lies beside its checkpoints, so that an earlier result stays whole until
+    it is replaced. `option` is what the user knows the folder as.
+    """
+
+    def __init__(self, path, option: str):
         self.path = Path(path)
+        self.option = option
         self.table = self.path / "clusters.csv"
         self.model = self.path / "model.safetensors"
         self.page = self.path / "report.html"
         self.run = self.path / "run.json"
         self.checkpoint = self.path / "checkpoint"
+        self.started = self.checkpoint / "run.json"
         self.features = self.checkpoint / "features.npy"
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The files for the user, by what they are."""
+        files = {"table": self.table, "model": self.model, "report": self.page}
+        return {what: str(path) for what, path in files.items()}
+
     def read_run(self) -> dict | None:
-        """What is known of the fit; None where there is none."""
+        """What is known of the fit that has a result; None where there is none."""
+        return self._read(self.run)
+
+    def read_started(self) -> dict | None:
+        """What is known of a fit that can go on, else of the one with a result."""
+        return self._read(self.started) or self.read_run()
+
+    def _read(self, path) -> dict | None:
         try:
-            return json.loads(self.run.read_bytes())
+            run = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise ValueError(f"{str(self.run)!r} is damaged: {error}.") from error
+        except ValueError:
+            run = None
+        if not _is_run(run):
+            self._refuse(f"holds no run of sk-mice; {str(path)!r} is of another kind")
+        return run
 
     def write_run(self, run: dict) -> None:
-        """Replace what is known of the fit."""
+        """Replace what is known of the fit that has a result."""
         write_atomically(self.run, [json.dumps(run, indent=2).encode()])
+
+    def write_started(self, run: dict) -> None:
+        """Replace what is known of the fit that is under way."""
+        write_atomically(self.started, [json.dumps(run, indent=2).encode()])
 
     def check_free(self, resume: bool, overwrite: bool) -> None:
         """Refuse a folder with other files, and an earlier result unless it is meant.
@@ -47,7 +74,7 @@ class ResultFolder:
             return
         if not self.path.is_dir():
             self._refuse("is not a folder")
-        if not self.run.exists():
+        if self.read_started() is None:
             if any(self.path.iterdir()):
                 self._refuse("holds other files; name a new folder")
         elif not resume and not overwrite:
@@ -56,31 +83,47 @@ class ResultFolder:
             )
 
     def _refuse(self, why: str):
-        raise BadParameter(f"{str(self.path)!r} {why}", param_hint="--out")
+        raise BadParameter(f"{str(self.path)!r} {why}", param_hint=self.option)
 
-    def clear(self) -> None:
-        """Make the folder, without the files of an earlier fit."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        for path in (self.run, self.table, self.model, self.page):
-            path.unlink(missing_ok=True)
+    def begin(self, run: dict) -> None:
+        """Make the folder for a new fit; an earlier result stays as it is."""
+        self.end()
+        self.checkpoint.mkdir(parents=True)
+        self.write_started(run)
+
+    def end(self) -> None:
+        """Remove what a fit needs to go on."""
+        self.started.unlink(missing_ok=True)  # first: without the rest it is of no use
         shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     @property
     def has_progress(self) -> bool:
         """Whether there is something to go on with."""
         kept = self.checkpoint.glob("*.safetensors")
-        return self.table.exists() or self.features.exists() or any(kept)
+        return self.features.exists() or any(kept)
 
-    def remove(self) -> None:
-        """Remove its files, and the folder if nothing else is in it."""
-        self.clear()
+    def abandon(self) -> None:
+        """Remove what a fit has begun, and the folder if nothing else is in it."""
+        self.end()
         with suppress(OSError):
             self.path.rmdir()
 
 
+def _is_run(run) -> bool:
+    """Whether this is what ``sk-mice fit`` writes of a run."""
+    keys = {"parameters", "max_epochs", "images", "versions", "finished"}
+    return (
+        isinstance(run, dict)
+        and keys <= run.keys()
+        and all(isinstance(run[k], dict) for k in ("parameters", "images", "versions"))
+        and "sk_mice" in run["versions"]
+        and ("results" in run or not run["finished"])
+    )
+
+
 def require_result(path) -> tuple[ResultFolder, dict]:
     """A folder with a model, and what is known of its fit."""
-    result = ResultFolder(path)
+    result = ResultFolder(path, "RESULT")
     run = result.read_run()
     if run is None or not result.model.exists():
         raise BadParameter(
@@ -89,10 +132,15 @@ def require_result(path) -> tuple[ResultFolder, dict]:
     return result, run
 
 
+def lies_in(inner, outer) -> bool:
+    """Whether a path is a folder, or lies in it, links followed."""
+    inner, outer = (os.path.realpath(path) for path in (inner, outer))
+    return os.path.commonpath([inner, outer]) == outer
+
+
 def check_outside(path, photos, option: str) -> None:
     """Refuse a folder among the images, where it would be read with them."""
-    inner, outer = (os.path.realpath(p) for p in (path, photos))
-    if os.path.commonpath([inner, outer]) == outer:
+    if lies_in(path, photos):
         raise BadParameter(
             f"{str(path)!r} lies in the folder of images, and would be read with them",
             param_hint=option,
@@ -127,29 +175,3 @@ def check_folder(folder, option: str) -> None:
     else:
         return
     raise BadParameter(f"{nearest!r} {why}", param_hint=option)
-
-
-def check_empty(folder, option: str) -> None:
-    """Refuse a folder in which a file could be overwritten."""
-    if folder is None or not os.path.lexists(folder):
-        return
-    if not os.path.isdir(folder) or os.listdir(folder):
-        raise BadParameter(
-            f"{str(folder)!r} must be new or empty, so that no file is overwritten",
-            param_hint=option,
-        )
-
-
-def sort_into(folder, photos, files, labels, link: bool) -> None:
-    """Copy or link each file into a folder of its cluster, with its subfolders."""
-    width = len(str(max(labels)))
-    for name, label in zip(files, labels, strict=True):
-        source = os.path.join(os.path.realpath(photos), name)
-        target = os.path.join(folder, f"cluster-{label:0{width}}", name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        if link:
-            os.symlink(source, target)  # fails if there is a file
-            continue
-        with open(source, "rb") as content, open(target, "xb") as copy:
-            shutil.copyfileobj(content, copy)
-        shutil.copystat(source, target)

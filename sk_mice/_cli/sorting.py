@@ -1,0 +1,124 @@
+"""Images in a folder for each cluster, as copies or links."""
+
+import errno
+import os
+import shutil
+
+from typer import BadParameter
+
+from .results import ResultFolder, lies_in
+
+BLOCK = 2**20  # bytes
+
+
+def check_apart(result: ResultFolder, copy_to, link_to) -> None:
+    """Refuse folders of which one would be written into another."""
+    own = result.table, result.model, result.page, result.run, result.checkpoint
+    for option, folder in (("--copy-to", copy_to), ("--link-to", link_to)):
+        if folder is None:
+            continue
+        if lies_in(result.path, folder) or any(lies_in(folder, path) for path in own):
+            raise BadParameter(
+                f"{str(folder)!r} must be another folder than --out, "
+                f"{str(result.path)!r}, and not hold it",
+                param_hint=option,
+            )
+    if copy_to is None or link_to is None:
+        return
+    if lies_in(copy_to, link_to) or lies_in(link_to, copy_to):
+        raise BadParameter(
+            f"{str(link_to)!r} and --copy-to, {str(copy_to)!r}, must be two folders of "
+            "which none lies in the other",
+            param_hint="--link-to",
+        )
+
+
+def check_empty(folder, option: str) -> None:
+    """Refuse a folder in which a file could be overwritten."""
+    if folder is None or not os.path.lexists(folder):
+        return
+    if not os.path.isdir(folder) or os.listdir(folder):
+        _refuse(folder, option)
+
+
+def _refuse(folder, option: str, but: str = ""):
+    raise BadParameter(
+        f"{str(folder)!r} must be new or empty, so that no file is overwritten{but}",
+        param_hint=option,
+    )
+
+
+def sort_into(folder, photos, files, labels, option: str) -> list[str]:
+    """Copy or link each file into a folder of its cluster, with its subfolders.
+
+    A sort that was interrupted goes on: what it has made stays. Returns the files that
+    are no longer among the photos.
+    """
+    width = len(str(max(labels)))
+    sources = {
+        os.path.normpath(os.path.join(f"cluster-{label:0{width}}", name)): name
+        for name, label in zip(files, labels, strict=True)
+    }
+    _check_made(folder, sources, option)
+    place = _link if option == "--link-to" else _copy
+    missing = []
+    for inner, name in sources.items():
+        source = os.path.join(os.path.realpath(photos), name)
+        target = os.path.join(folder, inner)
+        try:
+            os.stat(source)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            place(source, target)
+        except OSError as error:
+            if error.filename == source:
+                missing.append(name)
+            elif error.filename is None:  # as of a full disk
+                raise OSError(error.errno, error.strerror, target) from error
+            else:
+                raise
+    return missing
+
+
+def _check_made(folder, sources, option: str) -> None:
+    """Refuse a folder with a file that sorting these images does not make."""
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        _refuse(folder, option)
+    for at, folders, names in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(at, name))]
+        for name in names + links:
+            inner = os.path.relpath(os.path.join(at, name), folder)
+            if inner not in sources:
+                _refuse(folder, option, f"; it holds {inner!r}")
+
+
+def _link(source, target) -> None:
+    if not os.path.lexists(target):
+        os.symlink(source, target)
+    elif not (os.path.islink(target) and os.readlink(target) == source):
+        _refuse_other(target)
+
+
+def _copy(source, target) -> None:
+    """Copy a file, or what is missing of a copy."""
+    with open(source, "rb") as content:
+        there = os.path.lexists(target)
+        if there:
+            _check_begun(content, target)
+        if not there or os.path.getsize(target) < os.path.getsize(source):
+            with open(target, "ab" if there else "xb") as copy:
+                shutil.copyfileobj(content, copy)
+    shutil.copystat(source, target)
+
+
+def _check_begun(content, target) -> None:
+    """Read from a file what its copy has; refuse a copy that has something else."""
+    if os.path.islink(target):
+        _refuse_other(target)
+    with open(target, "rb") as copy:
+        while block := copy.read(BLOCK):
+            if content.read(len(block)) != block:
+                _refuse_other(target)
+
+
+def _refuse_other(target):
+    raise FileExistsError(errno.EEXIST, "is there, and not of this image", target)
