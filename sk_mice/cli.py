@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from contextlib import nullcontext
 
 __all__ = ["main"]
 
@@ -20,6 +21,14 @@ OPTIONS = {
     "network": "--features",
     "path": "PHOTOS",
     "random_state": "--seed",
+    "weights": "`weights` in Python",
+}
+# What to try instead of parameters for which there are no options.
+ADVICE = {
+    "Try fewer clusters, more epochs (`max_epochs`), another start (`init`, `n_init`, "
+    "`random_state`) or a lower `lr`.": "Try fewer clusters, a longer training "
+    "(--epochs; --minutes of `sk-mice fit`) or another start (--seed).",
+    "Try a lower `lr` or higher temperatures.": "Try another start (--seed).",
 }
 
 
@@ -43,21 +52,25 @@ def main(argv=None) -> int:
     >>> main(["score", "missing.csv", "truth.csv"])
     2
     """
+    if sys.stderr is None:  # closed by the shell: else messages would go to stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
         warnings.simplefilter("always", UserWarning)
         # The commands say it in their own words.
         warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
+        # Is about folds that the user makes; `choose-k` makes its own.
+        warnings.filterwarnings("ignore", ".* of the samples to score would have to")
         warnings.showwarning = _show_warning
         try:
             return _run(argv)
         except BrokenPipeError:
-            # Python would raise it again when it flushes at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return NO_READER
         except KeyboardInterrupt:
             _say("stopped")
             return CTRL_C
+        finally:
+            _drop_what_cannot_be_written()
 
 
 def _run(argv) -> int:
@@ -76,8 +89,9 @@ def _run(argv) -> int:
         work = app(argv, prog_name="sk-mice", standalone_mode=False)
         if callable(work):
             work()
-            sys.stdout.flush()
             return 0
+        if work == CTRL_C:  # within the imports of a command
+            raise KeyboardInterrupt
         return work or 0
     except (BrokenPipeError, KeyboardInterrupt):
         raise
@@ -96,6 +110,15 @@ def _run(argv) -> int:
         return FAILED
 
 
+def _drop_what_cannot_be_written() -> None:
+    """Python would raise the error again when it flushes stdout at its end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _words(error: Exception) -> str:
     """What an error says, with the file or the option, in one line."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
@@ -110,6 +133,8 @@ def _words(error: Exception) -> str:
 
 
 def _with_options(text: str) -> str:
+    for advice, other in ADVICE.items():
+        text = text.replace(advice, other)
     for name, option in OPTIONS.items():
         text = text.replace(f"`{name}`", option)
     return text
@@ -124,4 +149,7 @@ def _show_warning(message, *args, **kwargs):
 
 
 def _say(text: str) -> None:
-    print(f"sk-mice: {text}", file=sys.stderr, flush=True)
+    bars = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    # Bars make room for the line, and come back below it.
+    with bars.external_write_mode(sys.stderr) if bars else nullcontext():
+        print(f"sk-mice: {text}", file=sys.stderr, flush=True)

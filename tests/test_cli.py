@@ -16,9 +16,11 @@ from safetensors.torch import load_file
 from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, load
-from sk_mice._cli import fitting, sorting, tables
+from sk_mice._cli import choosing, fitting, sorting, tables
+from sk_mice._cli.terminal import Progress
 from sk_mice._engine.distributed import Group
 from sk_mice._engine.inference import Inference
+from sk_mice._task import _check_finite
 from sk_mice.cli import main
 from sk_mice.inspection._reading import Reading
 
@@ -750,6 +752,30 @@ def test_score_names_the_table_that_is_wrong(tmp_path, capsys, content, words):
     assert "truth.csv" in last
 
 
+def test_score_leaves_out_rows_without_a_class(tmp_path, capsys):
+    rows = [[name, k // 2] for k, name in enumerate("abcdef")]
+    header = ["file", "cluster"]
+    clusters = write_table(tmp_path / "clusters.csv", header, [*rows, ["g", ""]])
+    classes = ["cat", "cat", "dog", "", "dog", " ", "cat"]
+    pairs = [[*pair] for pair in zip("abcdefg", classes, strict=True)]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
+    assert run("score", clusters, truth, "--json") == 0
+    stdout, stderr = capsys.readouterr()
+    facts = json.loads(stdout)
+    assert facts["files"] == 4
+    assert facts["ACC"] == 0.75
+    assert stderr.splitlines() == [
+        f"sk-mice: warning: 1 file of {str(clusters)!r} has no cluster and does not "
+        "count",
+        f"sk-mice: warning: 2 files of {str(truth)!r} have no class and do not count",
+    ]
+    pairs = [[name, ""] for name in "abcdef"]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
+    assert run("score", clusters, truth) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "no file in common that has a cluster and a class" in last
+
+
 # ----------------------------------------------------------------------------- choose-k
 
 
@@ -799,6 +825,41 @@ def test_ctrl_c_leaves_the_choice_of_the_whole_splits(
     assert not plot.exists()
 
 
+def test_too_many_clusters_are_refused_before_features(
+    photos, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(choosing, "fitted_network", lambda *args: 1 / 0)
+    network = ("--features", "efficientnet-lite0", "--out", tmp_path / "plot.png")
+    last = refused_last(capsys, "choose-k", photos, *network, "--to", 11)
+    assert "--to: it must be at most half the number of images, 10; got 11" in last
+
+
+def test_warnings_leave_the_line_of_the_bar_and_name_options(
+    photos, tmp_path, monkeypatch, capsys
+):
+    def warn(self, X):
+        self.cluster_sizes_ = np.array([0, len(X)])
+        self._warn_of_empty_clusters(0)
+        _check_finite(np.array([np.nan]))
+
+    monkeypatch.setattr(MiCEClustering, "fit", warn)
+    monkeypatch.setattr(Progress, "verbose", 1)
+    options = ("--image-size", 8, "--to", 3, "--out", tmp_path / "plot.png")
+    assert run("choose-k", photos, *options) == 1
+    stderr = capsys.readouterr().err
+    lines = [line for part in stderr.splitlines() for line in part.split("\r")]
+    warned = (
+        "sk-mice: warning: 1 of 2 clusters are empty. Try fewer clusters, a longer "
+    )
+    (line,) = [line for line in lines if line.startswith(warned)]
+    assert "--epochs" in line
+    assert "--seed" in line
+    assert lines[-1].startswith("sk-mice: error: ")
+    assert "--seed" in lines[-1]
+    assert "`lr`" not in stderr
+    assert "init`" not in stderr
+
+
 def refused_last(capsys, *arguments):
     assert run(*arguments) == 2
     return capsys.readouterr().err.splitlines()[-1]
@@ -845,6 +906,47 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
     assert {path.name for path in tmp_path.iterdir()} == {"file", "shut"}
 
 
+def test_what_libraries_print_is_not_in_the_table(
+    photos, tmp_path, monkeypatch, capsysbinary
+):
+    from sk_mice.features import PretrainedFeatures
+
+    transform = PretrainedFeatures.transform
+
+    def printing(network, X):
+        print("Downloading: much")
+        return transform(network, X)
+
+    out = tmp_path / "result"
+    network = ("--features", "efficientnet-lite0", "--image-size", 32)
+    assert run("fit", photos, "--clusters", 2, "--out", out, *network, "-q") == 0
+    monkeypatch.setattr(PretrainedFeatures, "transform", printing)
+    assert run("predict", out, photos, "-q") == 0
+    stdout, stderr = capsysbinary.readouterr()
+    assert stdout == (out / "clusters.csv").read_bytes()
+    assert b"Downloading: much" in stderr
+
+
+def test_weights_that_cannot_be_had_say_what_to_do(
+    photos, tmp_path, monkeypatch, capsys
+):
+    import torch
+
+    def fail(url, file, *args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    out = ("--clusters", 2, "--out", tmp_path / "result", "-q", "--features")
+    assert run("fit", photos, *out, "resnet18") == 1
+    stdout, stderr = capsys.readouterr()
+    assert not stdout
+    last = stderr.splitlines()[-1]
+    assert f"into the folder {str(tmp_path / 'hub' / 'checkpoints')!r}" in last
+    assert last.endswith("or name a file with them by `weights` in Python.")
+    assert not (tmp_path / "result").exists()
+
+
 def shell(*arguments, **variables):
     environment = os.environ | variables
     command = [sys.executable, "-m", "sk_mice", *map(str, arguments)]
@@ -871,3 +973,22 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     )
     assert done.stdout.strip() in {"0", "141"}
     assert done.stderr == ""
+
+
+def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys):
+    path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
+    full = f"{sys.executable} -m sk_mice score {path} {path} > /dev/full"
+    done = subprocess.run(["bash", "-c", full], capture_output=True, text=True)
+    words = "sk-mice: error: The output cannot be written: "
+    assert done.stderr == f"{words}No space left on device.\n"
+    assert done.returncode == 1
+    with monkeypatch.context() as patch:  # as after `>&-`
+        patch.setattr(sys, "stdout", None)
+        assert run("score", path, path) == 1
+        assert run("score", path, tmp_path / "none.csv") == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"{words}it is closed."
+    with monkeypatch.context() as patch:  # nor do errors go to stdout after `2>&-`
+        patch.setattr(sys, "stderr", None)
+        assert run("score", path, tmp_path / "none.csv") == 2
+        sys.stderr.close()
+    assert not capsys.readouterr().out

@@ -2,6 +2,8 @@
 
 import io
 
+from typer import BadParameter
+
 from .._engine.files import write_atomically
 from ..model_selection import choose_n_clusters
 from . import results
@@ -23,6 +25,12 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
     asked = with_defaults(asked, epochs=EPOCHS)
     progress = Progress(quiet)
     X, files, _ = read_images(photos, asked, progress)
+    if max(candidates) > len(X) // 2:
+        raise BadParameter(
+            f"it must be at most half the number of images, {len(X) // 2}; got "
+            f"{max(candidates)}",
+            param_hint="--to",
+        )
     network = fitted_network(asked, photos, files, progress)
     samples = X
     if network is not None:

@@ -55,7 +55,8 @@ Examples:
   sk-mice score result/clusters.csv truth.csv
 
 The first line of truth.csv names its columns: file, and class (or label). Files are
-matched by name; those that only one table has are named and do not count.
+matched by name; those that only one table has are named and do not count. Nor do rows
+without a class.
 """
 CHOOSE_K = """\b
 Examples:
@@ -107,6 +108,13 @@ Result = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")
 ]
+# Of commands whose result is what they print.
+QuietButTable = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print nothing but the table, warnings and errors."
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print the results as one JSON object.")
 ]
@@ -132,7 +140,8 @@ Size = Annotated[
         min=8,
         max=LARGEST_SIDE,
         metavar="PIXELS",
-        help="Side of the images as they are read. [default: 32, with --features 160]",
+        help="Side of the images as they are read. [default: 32; with --features, that "
+        "of the network, such as 224 for ordinary photographs and 160 for small ones]",
     ),
 ]
 Features = Annotated[
@@ -242,7 +251,7 @@ def predict(
         typer.Option(metavar="FILE", help="File for the table. [default: stdout]"),
     ] = None,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
+    quiet: QuietButTable = False,
     as_json: Json = False,
 ):
     """Write a table of the clusters of other images."""
@@ -316,7 +325,7 @@ def choose_k(
         Path, typer.Option(metavar="FILE", help="File for the plot, a PNG.")
     ] = Path("choose-k.png"),
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
+    quiet: QuietButTable = False,
     as_json: Json = False,
 ):
     """Compare numbers of clusters."""

@@ -104,9 +104,11 @@ def _fit(task: Task, group) -> None:
 def _end(task: Task, result, run, files, labels, progress: Progress) -> None:
     """What is left to do when the result is complete."""
     result.end()
-    _show(task, result, run)
     try:
-        _sort(task, files, labels, progress)
+        try:
+            _sort(task, files, labels, progress)
+        finally:
+            _show(task, result, run)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped before all images were sorted. {_advice(task)}")
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import sys
+from contextlib import redirect_stdout
 
 import numpy as np
 
@@ -39,7 +41,8 @@ def paths_of(folder, files) -> list[str]:
 def features_of(network, folder, files, progress: Progress):
     """What a fitted network makes of the files."""
     progress.say(f"Computing the features of {network.network}")
-    return network.transform(paths_of(folder, files))
+    with _printed_on_stderr():
+        return network.transform(paths_of(folder, files))
 
 
 def digest(X, files) -> str:
@@ -62,4 +65,10 @@ def fitted_network(parameters: dict, folder, files, progress: Progress):
         device=parameters["device"],
         verbose=progress.verbose,
     )
-    return network.fit(paths_of(folder, files))
+    with _printed_on_stderr():
+        return network.fit(paths_of(folder, files))
+
+
+def _printed_on_stderr():
+    """Leaves stdout to the results: libraries print what they download."""
+    return redirect_stdout(sys.stderr)

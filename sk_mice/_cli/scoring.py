@@ -15,10 +15,13 @@ def score(clusters, truth, as_json) -> None:
     known = tables.read_column(truth, ["class", "label", "cluster"])
     _name_missing(found, clusters, known, truth)
     _name_missing(known, truth, found, clusters)
+    found = _with_value(found, clusters, "cluster")
+    known = _with_value(known, truth, "class")
     files = [name for name in found if name in known]
     if not files:
         raise ValueError(
-            f"{str(clusters)!r} and {str(truth)!r} have no file in common."
+            f"{str(clusters)!r} and {str(truth)!r} have no file in common that has a "
+            "cluster and a class."
         )
     y_pred = np.array([found[name] for name in files], dtype=object)
     y_true = np.array([known[name] for name in files], dtype=object)
@@ -39,6 +42,20 @@ def _name_missing(here: dict, path, there: dict, other) -> None:
             f"{'is' if len(missing) == 1 else 'are'} not in {str(other)!r}: "
             f"{', '.join(shortened(missing))}"
         )
+
+
+def _with_value(table: dict, path, what: str) -> dict:
+    """The files of a table that have a value, which is not known of all."""
+    kept = {name: value for name, value in table.items() if value.strip()}
+    n_without = len(table) - len(kept)
+    if n_without:
+        has, does = ("has", "does") if n_without == 1 else ("have", "do")
+        warnings.warn(
+            f"{count(n_without, 'file')} of {str(path)!r} {has} no {what} and {does} "
+            "not count",
+            stacklevel=3,
+        )
+    return kept
 
 
 def _matching(y_true, y_pred) -> list[dict]:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import contextmanager
 
 
 class Progress:
@@ -21,22 +22,38 @@ class Progress:
         return int(not self.quiet and sys.stderr.isatty())
 
 
+@contextmanager
+def _stdout():
+    """Standard output; OSError that says so if it cannot be written."""
+    if sys.stdout is None:
+        raise OSError("The output cannot be written: it is closed.")
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads any more, which is no error
+        raise
+    except OSError as error:
+        raise OSError(f"The output cannot be written: {error.strerror}.") from error
+
+
 def put(text: str) -> None:
     """Print on stdout, also names of files that its encoding does not have."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    with _stdout() as stdout:
+        encoding = stdout.encoding or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=stdout)
 
 
 def put_bytes(content: bytes) -> None:
     """Write to stdout as it is."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    with _stdout() as stdout:
+        stdout.flush()
+        stdout.buffer.write(content)
 
 
 def put_json(facts: dict) -> None:
     """Print one object, in ASCII."""
-    print(json.dumps(facts, allow_nan=False))
+    with _stdout() as stdout:
+        print(json.dumps(facts, allow_nan=False), file=stdout)
 
 
 def count(n: int, noun: str) -> str:
