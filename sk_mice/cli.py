@@ -1,9 +1,11 @@
 """The command ``sk-mice``: clusters a folder of images without Python."""
 
 import os
+import signal
 import sys
+import threading
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 __all__ = ["main"]
 
@@ -52,32 +54,37 @@ def main(argv=None) -> int:
     >>> main(["score", "missing.csv", "truth.csv"])
     2
     """
-    if sys.stderr is None:  # closed by the shell: else messages would go to stdout
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
-        warnings.simplefilter("always", UserWarning)
-        # The commands say it in their own words.
-        warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
-        # Is about folds that the user makes; `choose-k` makes its own.
-        warnings.filterwarnings("ignore", ".* of the samples to score would have to")
-        warnings.showwarning = _show_warning
-        try:
-            return _run(argv)
-        except BrokenPipeError:
-            return NO_READER
-        except KeyboardInterrupt:
-            _say("stopped")
-            return CTRL_C
-        finally:
-            _drop_what_cannot_be_written()
+    try:
+        if sys.stderr is None:  # closed by the shell: else messages would go to stdout
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
+            warnings.simplefilter("always", UserWarning)
+            # The commands say it in their own words.
+            warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
+            # Is about folds that the user makes; `choose-k` makes its own.
+            warnings.filterwarnings("ignore", ".* of the samples to score would have")
+            warnings.showwarning = _show_warning
+            code = _run(argv)
+    except BrokenPipeError:
+        code = NO_READER
+    except KeyboardInterrupt:
+        _say("stopped")
+        code = CTRL_C
+    if code == CTRL_C:
+        # A KeyboardInterrupt that has gone through exec(), which dataclasses use, makes
+        # Python end with another code, unless there is one more exec().
+        exec("")
+    _drop_what_cannot_be_written()
+    return code
 
 
 def _run(argv) -> int:
     try:
-        from typer import TyperException
+        with _heard_ctrl_c():
+            from typer import TyperException
 
-        from ._cli.commands import app
+            from ._cli.commands import app
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise
@@ -86,12 +93,11 @@ def _run(argv) -> int:
     try:
         # Typer reads the arguments and returns what is to be done, or an exit code.
         argv = (sys.argv[1:] if argv is None else argv) or ["--help"]
-        work = app(argv, prog_name="sk-mice", standalone_mode=False)
+        with _heard_ctrl_c():
+            work = app(argv, prog_name="sk-mice", standalone_mode=False)
         if callable(work):
             work()
             return 0
-        if work == CTRL_C:  # within the imports of a command
-            raise KeyboardInterrupt
         return work or 0
     except (BrokenPipeError, KeyboardInterrupt):
         raise
@@ -108,6 +114,28 @@ def _run(argv) -> int:
             raise
         _say(f"error: {_words(error)}")
         return FAILED
+
+
+@contextmanager
+def _heard_ctrl_c():
+    """Ctrl-C within imports, which may swallow it or make another error of it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed = []
+
+    def press(number, frame):
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        signal.signal(signal.SIGINT, press)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if pressed:
+            raise KeyboardInterrupt
 
 
 def _drop_what_cannot_be_written() -> None:

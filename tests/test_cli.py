@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -671,6 +672,34 @@ def test_images_may_be_sorted_into_the_folder_of_the_result(photos, tmp_path):
     command = ["fit", photos, *FIT, "--out", out, "-q", "--copy-to", out / "sorted"]
     assert run(*command) == 0
     assert_sorted(out / "sorted", out, photos)
+
+
+@pytest.mark.parametrize("swallowed", [(), KeyboardInterrupt])
+def test_ctrl_c_within_imports_is_said(
+    photos, tmp_path, monkeypatch, capsys, swallowed
+):
+    def press(*args, **kwargs):
+        with suppress(swallowed):  # as of C extensions
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(fitting, "Task", press)
+    assert run("fit", photos, *FIT, "--out", tmp_path / "result") == 130
+    assert capsys.readouterr().err == "sk-mice: stopped\n"
+
+
+def test_ctrl_c_within_exec_has_its_exit_code(tmp_path):
+    lines = [
+        "import sys",
+        "from sk_mice import cli",
+        "cli._run = lambda argv: exec('raise KeyboardInterrupt')",
+        "sys.exit(cli.main())",
+    ]
+    (tmp_path / "stopped.py").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "stopped"]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "sk-mice: stopped\n")
 
 
 # --------------------------------------------------------------- predict, report, score

@@ -88,8 +88,12 @@ class ResultFolder:
     def begin(self, run: dict) -> None:
         """Make the folder for a new fit; an earlier result stays as it is."""
         self.end()
-        self.checkpoint.mkdir(parents=True)
-        self.write_started(run)
+        try:
+            self.checkpoint.mkdir(parents=True)
+            self.write_started(run)
+        except BaseException:
+            self.abandon()
+            raise
 
     def end(self) -> None:
         """Remove what a fit needs to go on."""
