@@ -96,6 +96,7 @@ IMPORTS = {
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
     "_cli.fitting": "torch _interruption _pretrained _words _cli.images _cli.results "
     "_cli.sorting _cli.tables _cli.terminal _cli.together _device _engine.files "
+    "_engine.warn "
     "inspection._reading inspection._report inspection._thumbnails",
     "_cli.images": "_cli.terminal datasets features",
     "_cli.results": "_engine.files",

@@ -4,7 +4,6 @@ import io
 import math
 import platform
 import time
-import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typer import BadParameter
 from .. import ClassificationEM, MiCEClustering, __version__, save
 from .._device import resolve_device
 from .._engine.files import write_atomically
+from .._engine.warn import warn_user
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
 from .._words import duration, shortened
@@ -340,12 +340,11 @@ def _sort(task: Task, files, labels, progress: Progress) -> None:
             lost = sorting.sort_into(folder, task.photos, files, labels, option)
             missing |= dict.fromkeys(lost)
     if missing:
-        warnings.warn(
+        warn_user(
             f"{count(len(missing), 'image')} cannot be sorted, since "
             f"{str(task.photos)!r} no longer has "
             f"{'it' if len(missing) == 1 else 'them'}: "
-            f"{', '.join(shortened([*map(repr, missing)]))}",
-            stacklevel=2,
+            f"{', '.join(shortened([*map(repr, missing)]))}"
         )
 
 

@@ -50,10 +50,9 @@ def _with_value(table: dict, path, what: str) -> dict:
     n_without = len(table) - len(kept)
     if n_without:
         has, does = ("has", "does") if n_without == 1 else ("have", "do")
-        warnings.warn(
+        warn_user(
             f"{count(n_without, 'file')} of {str(path)!r} {has} no {what} and {does} "
             "not count",
-            stacklevel=3,
         )
     return kept
 
