@@ -71,10 +71,6 @@ def main(argv=None) -> int:
     except KeyboardInterrupt:
         _say("stopped")
         code = CTRL_C
-    if code == CTRL_C:
-        # A KeyboardInterrupt that has gone through exec(), which dataclasses use, makes
-        # Python end with another code, unless there is one more exec().
-        exec("")
     _drop_what_cannot_be_written()
     return code
 

@@ -687,21 +687,6 @@ def test_ctrl_c_within_imports_is_said(
     assert capsys.readouterr().err == "sk-mice: stopped\n"
 
 
-def test_ctrl_c_within_exec_has_its_exit_code(tmp_path):
-    lines = [
-        "import sys",
-        "from sk_mice import cli",
-        "cli._run = lambda argv: exec('raise KeyboardInterrupt')",
-        "sys.exit(cli.main())",
-    ]
-    (tmp_path / "stopped.py").write_text("\n".join(lines))
-    command = [sys.executable, "-m", "stopped"]
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "sk-mice: stopped\n")
-
-
 # --------------------------------------------------------------- predict, report, score
 
 
