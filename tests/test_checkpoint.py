@@ -434,24 +434,23 @@ def test_a_file_of_another_fit_is_not_used(whole, tmp_path):
         clone(estimator).fit(IMAGES)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-# Later Pythons warn of threads, of which the children make no use.
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def fit_into(folder, name):
+    _checkpoint.LEAST_PAUSE = 0  # also in a new process
+    model = mice(checkpoint=folder / "runs", max_epochs=6, init="random")
+    (folder / name).write_text(repr(model.fit(IMAGES).elbo_))
+
+
 @pytest.mark.filterwarnings("ignore:Passed over:UserWarning")
 def test_equal_fits_share_a_folder(tmp_path):
-    def fit(name):
-        model = mice(checkpoint=tmp_path / "runs", max_epochs=6, init="random")
-        (tmp_path / name).write_text(repr(model.fit(IMAGES).elbo_))
-
-    process = multiprocessing.get_context("fork").Process
-    fits = [process(target=fit, args=(name,)) for name in "ab"]
+    process = multiprocessing.get_context("spawn").Process
+    fits = [process(target=fit_into, args=(tmp_path, name)) for name in "ab"]
     for one in fits:
         one.start()
     for one in fits:
         one.join()
     assert [one.exitcode for one in fits] == [0] * 2
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
-    fit("again")
+    fit_into(tmp_path, "again")
     assert (tmp_path / "a").read_text() == (tmp_path / "again").read_text()
 
 
