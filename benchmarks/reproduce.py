@@ -108,6 +108,11 @@ ROWS = (
         1,
     ),
     Row(
+        "neighbor_votes_digits_1797.json",
+        "benchmarks/neighbor_votes.py --data digits",
+        10,
+    ),
+    Row(
         "neighbor_votes_digits_710_unbalanced.json",
         "benchmarks/neighbor_votes.py --data digits --unbalanced",
         5,
@@ -141,6 +146,22 @@ ROWS = (
     step("resnet-small_10_student_view", "--gate-view student --repeats 5", 1),
     em("heads_digits_200", "--data digits", 60),
     em("heads_fashion_mnist_24", "--data fashion-mnist --epochs 24 --seeds 0 1 2", 60),
+    em(
+        "heads_digits_200_unbalanced",
+        '--data digits --unbalanced --variants "own heads" "shared head"',
+        8,
+    ),
+    em(
+        "heads_fashion_mnist_24_unbalanced",
+        f"--data fashion-mnist --unbalanced --epochs 24 {THREE} "
+        '--variants "own heads" "shared head"',
+        8,
+    ),
+    Row(
+        "small_maps_cifar10_jpeg_24.json",
+        f"benchmarks/small_maps.py --data cifar10-jpeg --epochs 24 {THREE} {CIFAR}",
+        45,
+    ),
     em("e_steps_digits_200", "--data digits --what e-steps --heads shared", 60),
     em(
         "e_steps_fashion_mnist_24",
