@@ -27,8 +27,8 @@ def check_apart(result: ResultFolder, copy_to, link_to) -> None:
         return
     if lies_in(copy_to, link_to) or lies_in(link_to, copy_to):
         raise BadParameter(
-            f"{str(link_to)!r} and --copy-to, {str(copy_to)!r}, must be two folders of "
-            "which none lies in the other",
+            f"{str(link_to)!r} must be another folder than --copy-to, "
+            f"{str(copy_to)!r}, and neither may lie in the other",
             param_hint="--link-to",
         )
 
