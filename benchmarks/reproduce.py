@@ -117,6 +117,23 @@ ROWS = (
         "benchmarks/neighbor_votes.py --data digits --unbalanced",
         5,
     ),
+    Row(
+        "neighbor_votes_fashion_mnist_10000.json",
+        f"benchmarks/neighbor_votes.py --data fashion-mnist --epochs 24 {THREE}",
+        12,
+    ),
+    Row(
+        "neighbor_votes_fashion_mnist_3850_unbalanced.json",
+        "benchmarks/neighbor_votes.py --data fashion-mnist --epochs 24 --unbalanced "
+        f"{THREE}",
+        5,
+    ),
+    Row(
+        "neighbor_votes_fashion_mnist_10000_pixels.json",
+        "benchmarks/neighbor_votes.py --data fashion-mnist --epochs 24 --rows pixels "
+        f"{THREE}",
+        2,
+    ),
     Row("neighbors_digits_vectors.json", "benchmarks/neighbors.py --epochs 60", 2),
     Row(
         "neighbors_fashion_mnist_vectors.json",
