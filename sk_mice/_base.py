@@ -32,6 +32,7 @@ from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
 from ._device import check_size, is_worker, resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
+from ._engine.arrays import fill
 from ._engine.distributed import Group, open_group
 from ._engine.format import SampleFormat, infer_format
 from ._engine.inference import Inference
@@ -508,15 +509,16 @@ class ContrastiveEstimator(
             check_output(out, shape, dtype)
             check_values_like(X, self._format)
             samples = Samples(X, self._format, self.device_)
-            with opened(out, shape, dtype) as array:
-                batches = self._inference.batches(samples, self._make_views(), wanted)
-                start = 0
+            batches = self._inference.batches(samples, self._make_views(), wanted)
+
+            def values():
                 for (value,) in batches:
                     value = value.cpu()
                     self._check_inferred(value.numpy())
-                    value = value if then is None else then(value)
-                    array[start : start + len(value)] = value.numpy()
-                    start += len(value)
+                    yield value.numpy() if then is None else then(value).numpy()
+
+            with opened(out, shape, dtype) as array:
+                fill(array, values())
         return array
 
     def _check_inferred(self, *found) -> None:

@@ -52,7 +52,7 @@ class Task:
     def infer(self, inference: Inference, what: str) -> np.ndarray:
         """A quantity of the training samples (see `Inference`) that must be finite."""
         (value,) = inference.over(self.samples, self.views, what, group=self.group)
-        _check_finite(value)
+        _check_finite(torch.from_numpy(value))
         return value
 
     def inferred(self, inference: Inference, *what: str, rows=slice(None)):
@@ -60,12 +60,12 @@ class Task:
         n = inference.batch_size(self.samples, self.views)
         for batch in self.samples.in_order(n, rows):
             values = inference(self.views.plain(batch), *what)
-            _check_finite(*(value.cpu().numpy() for value in values))
+            _check_finite(*values)
             yield values
 
 
-def _check_finite(*values) -> None:
-    if not all(np.isfinite(value).all() for value in values):
+def _check_finite(*values: torch.Tensor) -> None:
+    if not all(value.isfinite().all() for value in values):
         raise FloatingPointError(
             "What the model infers is not finite. Try a lower `lr` or higher "
             "temperatures."

@@ -1,5 +1,6 @@
 """The command ``sk-mice``: clusters a folder of images without Python."""
 
+import io
 import os
 import signal
 import sys
@@ -56,7 +57,7 @@ def main(argv=None) -> int:
     """
     try:
         if sys.stderr is None:  # closed by the shell: else messages would go to stdout
-            sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+            sys.stderr = io.StringIO()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
             warnings.simplefilter("always", UserWarning)

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from safetensors.torch import load_file
 from skorch.callbacks import Callback
@@ -854,7 +855,7 @@ def test_warnings_leave_the_line_of_the_bar_and_name_options(
     def warn(self, X):
         self.cluster_sizes_ = np.array([0, len(X)])
         self._warn_of_empty_clusters(0)
-        _check_finite(np.array([np.nan]))
+        _check_finite(torch.tensor(torch.nan))
 
     monkeypatch.setattr(MiCEClustering, "fit", warn)
     monkeypatch.setattr(Progress, "verbose", 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from .arrays import chunks
+from .arrays import chunks, fill
 from .format import FEW_VALUES, SampleFormat, as_tensor, is_large
 from .maps import mapped_file, will_need
 from .order import blocks_of, windows
@@ -67,11 +67,8 @@ class Samples(Dataset):
             return as_tensor(self.X[:]).to(self.device)
         size = (len(self), *self.format.shape)
         resident = torch.empty(size, dtype=torch.float32, device=self.device)
-        start = 0
-        for part in chunks(self.X):
-            batch = self.format.as_batch(as_tensor(part).to(self.device))
-            resident[start : start + len(part)] = batch
-            start += len(part)
+        stored = (as_tensor(part).to(self.device) for part in chunks(self.X))
+        fill(resident, map(self.format.as_batch, stored))
         return resident
 
     def __len__(self):
