@@ -355,7 +355,7 @@ def _words(values):
 # ----------------------------------------------------------------------- iterations
 
 
-class Run(NamedTuple):
+class Solution(NamedTuple):
     """Where a run of k-means ends."""
 
     labels: np.ndarray  # (N,), nearest centres
@@ -365,7 +365,7 @@ class Run(NamedTuple):
     n_iter: int
 
 
-def lloyd(rows, centers, max_iter=300, tol=1e-4, verbose=0) -> Run:
+def lloyd(rows, centers, max_iter=300, tol=1e-4, verbose=0) -> Solution:
     """Alternate nearest centres and optimal centres from one start."""
     n_clusters = len(centers)
     sums = np.zeros(centers.shape)
@@ -398,7 +398,7 @@ def lloyd(rows, centers, max_iter=300, tol=1e-4, verbose=0) -> Run:
         print(f"Stopped at iteration {n_iter}: {reason}.")
     # Once more with every product, so that labels are what predict gives.
     labels, cosines = rows.nearest(centers)
-    return Run(labels, rows.inertia(cosines), centers, sums, n_iter)
+    return Solution(labels, rows.inertia(cosines), centers, sums, n_iter)
 
 
 def absorb(rows, centers, sums):

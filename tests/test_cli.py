@@ -683,7 +683,7 @@ def test_ctrl_c_within_imports_is_said(
         with suppress(swallowed):  # as of C extensions
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(fitting, "Task", press)
+    monkeypatch.setattr(fitting, "Request", press)
     assert run("fit", photos, *FIT, "--out", tmp_path / "result") == 130
     assert capsys.readouterr().err == "sk-mice: stopped\n"
 

@@ -223,7 +223,7 @@ def fit(
     start = time.monotonic()  # before torch is imported, which takes seconds
     from . import fitting
 
-    task = fitting.Task(
+    request = fitting.Request(
         photos=photos,
         out=out,
         asked=_asked(
@@ -239,7 +239,7 @@ def fit(
         as_json=as_json,
         start=start,
     )
-    return partial(fitting.fit, task)
+    return partial(fitting.fit, request)
 
 
 @app.command(epilog=PREDICT)

@@ -37,7 +37,7 @@ PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
 
 
 @dataclass(frozen=True)
-class Task:
+class Request:
     """The arguments of ``sk-mice fit``."""
 
     photos: Path
@@ -52,102 +52,102 @@ class Task:
     start: float  # of the command, by the monotonic clock
 
 
-def fit(task: Task) -> None:
+def fit(request: Request) -> None:
     """Cluster the images of a folder and write the results.
 
     After Ctrl-C the results are those of the epochs so far, and SystemExit is raised.
     The processes of torchrun share the training.
     """
-    run_together(lambda group: _fit(task, group))
+    run_together(lambda group: _fit(request, group))
 
 
-def _fit(task: Task, group) -> None:
-    result = results.ResultFolder(task.out, "--out")
-    progress = Progress(task.quiet)
-    run = _check(task, result)
+def _fit(request: Request, group) -> None:
+    result = results.ResultFolder(request.out, "--out")
+    progress = Progress(request.quiet)
+    run = _check(request, result)
     if run is not None and run["finished"]:
-        progress.say(f"The fit in {str(task.out)!r} is complete")
+        progress.say(f"The fit in {str(request.out)!r} is complete")
         found = tables.read_column(result.table, ["cluster"])
         labels = [int(label) for label in found.values()]
-        _end(task, result, run, [*found], labels, progress)
+        _end(request, result, run, [*found], labels, progress)
         return
-    parameters = run["parameters"] if run else with_defaults(task.asked)
-    X, files, left_out = read_images(task.photos, parameters, progress)
+    parameters = run["parameters"] if run else with_defaults(request.asked)
+    X, files, left_out = read_images(request.photos, parameters, progress)
     _check_images(parameters, X, files, run)
-    network = fitted_network(parameters, task.photos, files, progress)
+    network = fitted_network(parameters, request.photos, files, progress)
     if run is None:
         run = _new_run(parameters, X, files)
         result.begin(run)
     try:
         samples = X
         if network is not None:
-            samples = _features(network, task.photos, files, result, progress)
-        clusterer = _train(run, samples, result, task.start, progress, group)
+            samples = _features(network, request.photos, files, result, progress)
+        clusterer = _train(run, samples, result, request.start, progress, group)
         reading = judged(clusterer, samples, progress)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
         run = run | {"finished": whole}
-        run["results"] = _facts(reading, clusterer, run, left_out, task.start)
-        _write(task, result, run, network, clusterer, reading, X, files, progress)
+        run["results"] = _facts(reading, clusterer, run, left_out, request.start)
+        _write(request, result, run, network, clusterer, reading, X, files, progress)
     except KeyboardInterrupt:
-        end_after_ctrl_c(f"Stopped. {_advice(task)}")
+        end_after_ctrl_c(f"Stopped. {_advice(request)}")
     except Exception:
         if not result.has_progress:  # nor does it stand in the way of the next try
             result.abandon()
         raise
     if not run["finished"]:
-        _show(task, result, run)
+        _show(request, result, run)
         epochs = f"{clusterer.n_iter_} of {count(run['max_epochs'], 'epoch')}"
-        end_after_ctrl_c(f"Stopped after {epochs}. {_advice(task)}")
-    _end(task, result, run, files, clusterer.labels_.tolist(), progress)
+        end_after_ctrl_c(f"Stopped after {epochs}. {_advice(request)}")
+    _end(request, result, run, files, clusterer.labels_.tolist(), progress)
 
 
-def _end(task: Task, result, run, files, labels, progress: Progress) -> None:
+def _end(request: Request, result, run, files, labels, progress: Progress) -> None:
     """What is left to do when the result is complete."""
     result.end()
     try:
         try:
-            _sort(task, files, labels, progress)
+            _sort(request, files, labels, progress)
         finally:
-            _show(task, result, run)
+            _show(request, result, run)
     except KeyboardInterrupt:
-        end_after_ctrl_c(f"Stopped before all images were sorted. {_advice(task)}")
+        end_after_ctrl_c(f"Stopped before all images were sorted. {_advice(request)}")
 
 
-def _advice(task: Task) -> str:
-    instead = " in place of --overwrite" if task.overwrite else ""
+def _advice(request: Request) -> str:
+    instead = " in place of --overwrite" if request.overwrite else ""
     return f"The same command with --resume{instead} goes on."
 
 
 # ------------------------------------------------------------------------ before a fit
 
 
-def _check(task: Task, result) -> dict | None:
+def _check(request: Request, result) -> dict | None:
     """What can be refused before the images are read; the run to go on with."""
-    asked = task.asked
-    result.check_free(task.resume, task.overwrite)
+    asked = request.asked
+    result.check_free(request.resume, request.overwrite)
     folders = {
-        "--out": task.out,
-        "--copy-to": task.copy_to,
-        "--link-to": task.link_to,
+        "--out": request.out,
+        "--copy-to": request.copy_to,
+        "--link-to": request.link_to,
     }
     for option, folder in folders.items():
         if folder is not None:
-            results.check_outside(folder, task.photos, option)
+            results.check_outside(folder, request.photos, option)
             results.check_folder(folder, option)
-    sorting.check_apart(result, task.copy_to, task.link_to)
+    sorting.check_apart(result, request.copy_to, request.link_to)
     check_asked(asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:
         raise BadParameter("it contradicts --epochs", param_hint="--minutes")
-    run = result.read_started() if task.resume else None
+    run = result.read_started() if request.resume else None
     if run is not None:
-        _check_same(asked, run["parameters"], task.out)
+        _check_same(asked, run["parameters"], request.out)
     elif asked["clusters"] is None:
         raise BadParameter(
             "it must be given: the number of clusters", param_hint="--clusters"
         )
     if run is None or not run["finished"]:  # else a sort may go on
-        sorting.check_empty(task.copy_to, "--copy-to")
-        sorting.check_empty(task.link_to, "--link-to")
+        sorting.check_empty(request.copy_to, "--copy-to")
+        sorting.check_empty(request.link_to, "--link-to")
     return run
 
 
@@ -302,7 +302,7 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
 
 
 def _write(
-    task, result, run, network, clusterer, reading, X, files, progress: Progress
+    request, result, run, network, clusterer, reading, X, files, progress: Progress
 ) -> None:
     """Write the files of a result."""
     model = clusterer
@@ -312,7 +312,7 @@ def _write(
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
     write_page(result, reading, model, X, files, progress)
-    run["results"]["seconds"] = _seconds_since(task.start)
+    run["results"]["seconds"] = _seconds_since(request.start)
     result.write_run(run)
 
 
@@ -329,20 +329,20 @@ def write_page(result, reading, model, X, files, progress: Progress) -> None:
     draw_page(reading, model, X, fmt, result.page, names=list(files), rng=rng)
 
 
-def _sort(task: Task, files, labels, progress: Progress) -> None:
+def _sort(request: Request, files, labels, progress: Progress) -> None:
     missing: dict[str, None] = {}
     for option, folder, doing in (
-        ("--copy-to", task.copy_to, "Copying"),
-        ("--link-to", task.link_to, "Linking"),
+        ("--copy-to", request.copy_to, "Copying"),
+        ("--link-to", request.link_to, "Linking"),
     ):
         if folder is not None:
             progress.say(f"{doing} into {str(folder)!r}")
-            lost = sorting.sort_into(folder, task.photos, files, labels, option)
+            lost = sorting.sort_into(folder, request.photos, files, labels, option)
             missing |= dict.fromkeys(lost)
     if missing:
         warn_user(
             f"{count(len(missing), 'image')} cannot be sorted, since "
-            f"{str(task.photos)!r} no longer has "
+            f"{str(request.photos)!r} no longer has "
             f"{'it' if len(missing) == 1 else 'them'}: "
             f"{', '.join(shortened([*map(repr, missing)]))}"
         )
@@ -368,12 +368,12 @@ def _seconds_since(start: float) -> float:
     return round(time.monotonic() - start, 1)
 
 
-def _show(task: Task, result, run) -> None:
+def _show(request: Request, result, run) -> None:
     facts = run["results"] | result.names  # where the folder is now
-    if task.as_json:
+    if request.as_json:
         put_json(facts)
         return
-    if task.quiet:
+    if request.quiet:
         return
     took = duration(facts["seconds"])
     if facts["epochs"] is not None:
