@@ -38,7 +38,7 @@ with = test -e $(VENV)/with-$(1) || { \
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: venv ## cluster the digits: scores, and one picture of the clusters
+demo: venv ## cluster the digits: scores, a picture and a report
 	$(RUN) examples/plot_digits.py
 
 test: lint ## lint, then the tests and the doctests

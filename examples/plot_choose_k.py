@@ -54,6 +54,7 @@ figure.savefig(path, dpi=150)
 print(f"The picture is in {path}")
 
 # %%
-# MiCE is chosen for in the same way. Its fits take longer, so use few splits, short
-# fits and, of a large set, a sample: ``choose_n_clusters(MiCEClustering(max_epochs=50),
-# X, candidates, n_repeats=3, verbose=1)`` shows the time that is left.
+# The number of clusters for MiCE is chosen in the same way. Its fits take longer, so
+# use few splits, short fits and, of a large set, a sample:
+# ``choose_n_clusters(MiCEClustering(max_epochs=50), X, candidates, n_repeats=3,
+# verbose=1)`` shows the time that is left.

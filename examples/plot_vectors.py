@@ -5,7 +5,8 @@ Clustering vectors
 Images have natural random views: a crop of a cat is a cat. Vectors have none. For them,
 a view of a sample can be one of its nearest neighbours, by ``n_neighbors``. This
 example clusters the digits as if they were vectors of 64 numbers, and compares k-means,
-MiCE with noise, its default for vectors, and MiCE with neighbours.
+``ClassificationEM``, MiCE with noise, its default for vectors, and MiCE with
+neighbours.
 """
 
 # %%

@@ -22,12 +22,13 @@ Examples:
   sk-mice predict result/ new-photos/ --out new.csv
   sk-mice COMMAND --help
 
-Names of files go through as they are: a table has the bytes that the file system has,
-quoted as CSV, also line breaks and bytes that are no UTF-8 (in Python: open(path,
+File names are written to tables unchanged, even if they hold line breaks or bytes that
+are not UTF-8, and are quoted where CSV needs it (in Python: open(path,
 encoding="utf-8", errors="surrogateescape", newline="")). In messages such characters
-are escaped.
+are shown as escapes.
 
-Exit codes: 0 all went well, 1 the work failed, 2 wrong arguments, 130 Ctrl-C.
+Exit codes: 0 all went well, 1 the work failed, 2 wrong arguments, 130 Ctrl-C, 141
+nobody reads the output any more.
 """
 FIT = """\b
 Examples:
@@ -39,7 +40,7 @@ Examples:
 
 The folder of the result gets clusters.csv, model.safetensors, report.html and run.json.
 Confidence is the share of random views of an image (with --features: of its nearest
-neighbours) that fall into its cluster; margin is the distance to the second cluster.
+neighbours) that fall into its cluster; margin is that minus the share of the second.
 """
 PREDICT = """\b
 Examples:
@@ -103,7 +104,10 @@ Photos = Annotated[
     typer.Argument(**_FOLDER, metavar="PHOTOS", help="Folder of images, at any depth."),
 ]
 Result = Annotated[
-    Path, typer.Argument(**_FOLDER, metavar="RESULT", help="Folder of `sk-mice fit`.")
+    Path,
+    typer.Argument(
+        **_FOLDER, metavar="RESULT", help="Folder that `sk-mice fit` has written."
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")
@@ -131,7 +135,7 @@ Seed = Annotated[
         min=0,
         max=2**32 - 1,
         metavar="N",
-        help="Random numbers start here. [default: 0]",
+        help="Seed of the random numbers. [default: 0]",
     ),
 ]
 Size = Annotated[
@@ -174,7 +178,12 @@ def fit(
         Path, typer.Option(metavar="DIR", help="New folder for the result.")
     ],
     clusters: Annotated[
-        int | None, typer.Option(min=2, metavar="K", help="Number of clusters.")
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="K",
+            help="Number of clusters. Required, unless --resume goes on with a run.",
+        ),
     ] = None,
     features: Features = None,
     image_size: Size = None,
@@ -184,7 +193,7 @@ def fit(
             min=1,
             max=1_000_000,
             metavar="N",
-            help="Length of training. [default: 200, none with --features]",
+            help="Passes over all images. [default: 200, none with --features]",
         ),
     ] = None,
     minutes: Annotated[
@@ -193,7 +202,7 @@ def fit(
             min=0.01,
             max=1e6,
             metavar="M",
-            help="As many epochs as fit into this time, instead.",
+            help="Train for as many epochs as fit into this time, instead of --epochs.",
         ),
     ] = None,
     seed: Seed = None,
@@ -205,7 +214,10 @@ def fit(
         ),
     ] = None,
     link_to: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The same with symbolic links.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Link the images here, into a folder for each cluster."
+        ),
     ] = None,
     resume: Annotated[
         bool,
@@ -270,7 +282,7 @@ def predict(
 
 @app.command(epilog=REPORT)
 def report(result: Result, photos: Photos, quiet: Quiet = False):
-    """Write the page of a result again, with these images."""
+    """Replace the page of a result by one of these images."""
     from . import using
 
     return partial(using.report, result, photos, quiet)
@@ -314,7 +326,8 @@ def choose_k(
             min=1,
             max=1_000_000,
             metavar="N",
-            help="Length of each training. [default: 50, none with --features]",
+            help="Passes over the images in each fit. [default: 50, none with "
+            "--features]",
         ),
     ] = None,
     features: Features = None,

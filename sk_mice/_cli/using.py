@@ -15,9 +15,8 @@ def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
     result, run = results.require_result(folder)
     results.check_new(out, overwrite)
     progress = Progress(quiet)
-    X, files, left_out = read_images(photos, run["parameters"], progress)
-    _, mice, samples = _load(result, X, photos, files, progress)
-    rows = tables.rows_of(files, judged(mice, samples, progress))
+    _, reading, _, files, left_out = _ask(result, run, photos, progress)
+    rows = tables.rows_of(files, reading)
     table = tables.as_csv(rows)
     if out is not None:
         write_atomically(out, [table])
@@ -34,19 +33,21 @@ def report(folder, photos, quiet) -> None:
     """Write the page of a result again."""
     result, run = results.require_result(folder)
     progress = Progress(quiet)
-    X, files, _ = read_images(photos, run["parameters"], progress)
-    model, mice, samples = _load(result, X, photos, files, progress)
-    reading = judged(mice, samples, progress)
+    model, reading, X, files, _ = _ask(result, run, photos, progress)
     write_page(result, reading, model, X, files, progress)
     if not quiet:
         put(str(result.page))
 
 
-def _load(result, X, photos, files, progress: Progress):
-    """A model, its clusterer, and the samples of that: images, or features of files."""
+def _ask(result, run, photos, progress: Progress):
+    """The model of a result, what it says of images, and what was read of these."""
     model = load(result.model)
-    if not isinstance(model, Pipeline):
-        return model, model, X
-    network, mice = model.named_steps.values()
-    network.set_params(verbose=progress.verbose)
-    return model, mice, features_of(network, photos, files, progress)
+    on_features = isinstance(model, Pipeline)
+    grey = not on_features and len(model._format.input_shape) == 2
+    X, files, left_out = read_images(photos, run["parameters"], progress, grey=grey)
+    clusterer, samples = model, X
+    if on_features:
+        network, clusterer = model.named_steps.values()
+        network.set_params(verbose=progress.verbose)
+        samples = features_of(network, photos, files, progress)
+    return model, judged(clusterer, samples, progress), X, files, left_out
