@@ -119,9 +119,14 @@ class ContrastiveEstimator(
                 key.split("__")[1] for key in params if key.startswith(f"{name}__")
             }
             short = params.get(name, getattr(self, name))
-            for known in named.get(short, ()) if isinstance(short, str) else ():
-                if parts and parts <= known.get_params().keys():
+            if not parts or not isinstance(short, str):
+                continue
+            for known in named.get(short, ()):
+                if parts <= known.get_params().keys():
                     params[name] = clone(known)
+                    break
+            else:
+                raise ValueError(_no_such_part(name, parts, short, named))
         return super().set_params(**params)
 
     # --------------------------------------------------------------- check, prepare
@@ -334,6 +339,14 @@ class ContrastiveEstimator(
             )
         for stage, n in n_epochs.items():
             task.bar.pass_over(stage, n)
+        n_asked = sum(self._n_epochs().values())
+        n_trained = len(restarts.best.history) if restarts.best else n_asked
+        if n_trained < n_asked and not self.callbacks and task.group.first:
+            warn_user(
+                f"The fit in {str(restarts.checkpoint.path)!r} was ended by one of its "
+                f"`callbacks` after {n_trained} of {n_asked} epochs. To train for all "
+                "of them, use another folder as `checkpoint`."
+            )
 
     # Predictions see the plain image.
     def _make_views(self, of=None):
@@ -579,6 +592,21 @@ def _is_same(value, was) -> bool:
     if isinstance(was, backbones.Backbone):
         return type(value) is type(was) and value.get_params() == was.get_params()
     return value is was or (isinstance(was, str | Integral) and value == was)
+
+
+def _no_such_part(name, parts, short, named) -> str:
+    """Why the object that a short name stands for has no such parameters."""
+    wanted = ", ".join(f"`{name}__{part}`" for part in sorted(parts))
+    if short not in named:
+        known = ", ".join(map(repr, named))
+        return (
+            f"{wanted}: `{name}` must be an object, or one of {known}; got {short!r}."
+        )
+    valid = [f"{name}__{part}" for known in named[short] for part in known.get_params()]
+    return (
+        f"`{name}`={short!r} has no parameters {wanted}; it has "
+        f"{', '.join(sorted(set(valid)))}."
+    )
 
 
 def _try(views, samples: Samples) -> None:

@@ -5,7 +5,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, LRScheduler
 
 from ._progress_bar import FitBar
 
@@ -24,13 +24,21 @@ class EpochProgress(Callback):
 
 
 def check_callbacks(callbacks) -> None:
-    """Raise TypeError unless each is a skorch callback, or a pair of name and one."""
+    """Raise TypeError unless each is a skorch callback, or a pair of name and one.
+
+    ValueError for one that could have no effect.
+    """
     for item in callbacks or ():
         named = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
         callback = item[1] if named else item
         kind = callback if isinstance(callback, type) else type(callback)
         if not issubclass(kind, Callback):
             raise TypeError(f"`callbacks` must be skorch callbacks; got {item!r}.")
+        if issubclass(kind, LRScheduler):
+            raise ValueError(
+                "`callbacks` must not hold an LRScheduler: every step sets the rate by "
+                "`lr` and the schedule of the fit."
+            )
 
 
 class Interrupt:

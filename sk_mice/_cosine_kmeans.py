@@ -13,7 +13,7 @@ from sklearn.utils.extmath import row_norms
 from sklearn.utils.validation import validate_data
 from threadpoolctl import ThreadpoolController
 
-from ._engine.arrays import plain_array
+from ._engine.arrays import plain_array, stored_once
 
 # Scores of one block, in numbers: small enough to stay in the cache of a core
 # between the product that writes them and the argmax that reads them.
@@ -43,7 +43,7 @@ def check_rows(estimator, X, *, reset=False, accept_sparse=False):
             "`n_clusters` must be at most the number of rows of X; got "
             f"n_clusters={estimator.n_clusters} and n_samples={X.shape[0]}."
         )
-    return X
+    return stored_once(X)
 
 
 @contextmanager

@@ -674,7 +674,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 views = self._labels_of_views(samples, n_views, seed)
             else:
                 views = self._labels_of_neighbors(samples, n_views, seed)
-            return shares_of_labels(views, len(samples), self.n_clusters)
+            return shares_of_labels(views, len(samples), self._model.n_experts)
 
     def _labels_of_views(self, samples, n_views, seed):
         """Yield the labels (N,) of each random view."""

@@ -9,6 +9,7 @@ from ._engine import objective
 from ._engine.ambient import OwnDraws, spawn_seed
 from ._engine.arrays import plain_array
 from ._engine.inference import Inference, gathered
+from ._pipelines import last_step, names_of_seeds
 
 __all__ = [
     "checked_labels",
@@ -38,14 +39,15 @@ def checked_labels(labels, n_samples, n_clusters, name="The labels of `init`"):
 
 def clusterer_of_features(init, run):
     """The clusterer that `init` stands for, with what it has to know."""
-    n_clusters = run.model.n_experts
     clusterer = ClassificationEM() if isinstance(init, str) else clone(init)
-    known = {"n_clusters": n_clusters, "n_components": n_clusters}
-    known["random_state"] = spawn_seed(run.seed, "partition", run.stage)
-    if "n_clusters" in clusterer.get_params():
-        del known["n_components"]
-    names = known.keys() & clusterer.get_params().keys()
-    return clusterer.set_params(**{name: known[name] for name in names})
+    seed = spawn_seed(run.seed, "partition", run.stage)
+    known = dict.fromkeys(names_of_seeds(clusterer), seed)
+    _, prefix = last_step(clusterer)
+    for name in ("n_clusters", "n_components"):
+        if prefix + name in clusterer.get_params():
+            known[prefix + name] = run.model.n_experts
+            break
+    return clusterer.set_params(**known)
 
 
 def try_clusterer(clusterer, run, task) -> None:

@@ -33,12 +33,13 @@ from scipy.stats import chi2_contingency
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics._scorer import _Scorer
 from sklearn.metrics.cluster import contingency_matrix
-from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
+from ._engine.arrays import stored_once
 from ._engine.warn import warn_user
+from ._pipelines import given_to_last, last_step
 
 __all__ = [
     "SCORERS",
@@ -227,9 +228,8 @@ UNLIKE, CHANCE = 0.25, 1e-6
 
 def _warn_of_fold(estimator, clusters):
     """Warn if samples to score are in other clusters than those of the fit."""
-    if isinstance(estimator, Pipeline):
-        estimator = estimator[-1]
-    fitted = getattr(estimator, "labels_", None)
+    last, _ = last_step(estimator)
+    fitted = getattr(last, "labels_", None)
     if fitted is None or not len(clusters):
         return
     names = np.unique(np.concatenate([fitted, clusters]))
@@ -352,18 +352,17 @@ def silhouette_scorer(estimator, X, y=None):
 
 def _space_of(estimator, X):
     """Where an estimator tells clusters apart: its embeddings, or what it is given."""
-    if isinstance(estimator, Pipeline):
-        if len(estimator) > 1:
-            X = estimator[:-1].transform(X)
-        estimator = estimator[-1]
-    if hasattr(estimator, "cluster_centers_") or not hasattr(estimator, "transform"):
+    last, _ = last_step(estimator)
+    X = given_to_last(estimator, X)
+    if hasattr(last, "cluster_centers_") or not hasattr(last, "transform"):
         return X
-    return estimator.transform(X)
+    return last.transform(X)
 
 
 def _cosine_silhouettes(X, codes):
     """Silhouette of each row by cosine distance, for codes from 0 on of two or more."""
-    X = normalize(check_array(X, accept_sparse="csr", dtype=np.float64))
+    X = check_array(X, accept_sparse="csr", dtype=np.float64)
+    X = normalize(stored_once(X))
     rows = np.arange(X.shape[0])
     members = csr_array((np.ones(len(rows)), (codes, rows)))  # (K, N)
     sizes = np.bincount(codes)

@@ -18,14 +18,15 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, validate_params
 from sklearn.utils.validation import _num_samples
 
 from ._constraints import Count
+from ._engine.dataset import from_dataset
 from ._engine.warn import warn_user
 from ._interruption import ended_by_ctrl_c
+from ._pipelines import last_step, names_of_seeds
 from ._progress_bar import tqdm
 from .metrics import silhouette_scorer
 
@@ -110,6 +111,7 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     0.9
     0.5
     """
+    X = from_dataset(X)
     _check_n_samples(X)
     splits = _random_halves(X, n_repeats, random_state)
 
@@ -215,7 +217,7 @@ def choose_n_clusters(
              4    0.81 ± 0.08    0.78 ± 0.02
              5    0.62 ± 0.10    0.61 ± 0.05
     """
-    name = _name_of_n_clusters(estimator)
+    X, name = from_dataset(X), _name_of_n_clusters(estimator)
     candidates = _check_candidates(candidates, _check_n_samples(X))
     with tqdm(
         total=2 * n_repeats * len(candidates),
@@ -386,8 +388,8 @@ def _fit_halves(estimator, halves, seeds, after_each=lambda: None):
     models = []
     for half, seed in zip(halves, seeds, strict=True):
         model, rng = clone(estimator), np.random.RandomState(seed)
-        names = sorted(n for n in model.get_params() if n.endswith("random_state"))
-        model.set_params(**{name: rng.randint(2**31 - 1) for name in names})
+        new = {name: rng.randint(2**31 - 1) for name in names_of_seeds(model)}
+        model.set_params(**new)
         models.append(model.fit(half))
         after_each()
     return models
@@ -405,10 +407,7 @@ def _agreement(models, halves):
 
 def _name_of_n_clusters(estimator):
     """Name of the parameter `n_clusters` of an estimator, or of its last step's."""
-    prefix, last = "", estimator
-    while isinstance(last, Pipeline):
-        step, last = last.steps[-1]
-        prefix += f"{step}__"
+    last, prefix = last_step(estimator)
     name = f"{prefix}n_clusters"
     if name not in clone(estimator).get_params():
         raise ValueError(

@@ -16,6 +16,7 @@ from PIL import Image
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.cluster import DBSCAN, KMeans
+from skorch.callbacks import LRScheduler
 
 from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans
 from sk_mice._base import ContrastiveEstimator
@@ -499,6 +500,12 @@ OF_MICE = [
         "`callbacks` must be skorch callbacks; got 'lr'.",
         TypeError,
         callbacks=["lr"],
+    ),
+    wrong(
+        "`callbacks` without effect",
+        "`callbacks` must not hold an LRScheduler: every step sets the rate by `lr` "
+        "and the schedule of the fit.",
+        callbacks=[LRScheduler()],
     ),
     out_of_range("callbacks", 5, "an instance of 'list'"),
     out_of_range("checkpoint", 3, "an instance of 'str'"),

@@ -22,7 +22,7 @@ from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, EarlyStopping
 
 from sk_mice import MiCEClustering, MoCo, _checkpoint
 from sk_mice._checkpoint import Checkpoint
@@ -624,3 +624,13 @@ def test_killed_at_twenty_moments(tmp_path):
             for path in folder.iterdir():
                 path.unlink()
     assert start(folder).communicate()[0] == expected
+
+
+def test_a_fit_that_a_callback_has_ended_is_named(tmp_path):
+    ends = EarlyStopping(patience=1, threshold=10)
+    ended = mice(checkpoint=tmp_path, init="random", callbacks=[ends]).fit(IMAGES)
+    assert ended.n_iter_ < 8
+    with pytest.warns(
+        UserWarning, match=r"ended by one of its .* after \d of 8 epochs"
+    ):
+        mice(checkpoint=tmp_path, init="random").fit(IMAGES)

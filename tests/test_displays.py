@@ -6,13 +6,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
+from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sk_mice import inspection
+from sk_mice import MiCEClustering, SphericalKMeans, inspection
+from sk_mice.datasets import load_digits
 from sk_mice.inspection import (
     ClusterGalleryDisplay,
     EmbeddingDisplay,
@@ -454,3 +457,39 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, blobs):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match=r'pip install "sk-mice\[plot\]"'):
         EmbeddingDisplay.from_predictions(*blobs)
+
+
+# --------------------------------------------------------------- what X may be, too
+
+
+def test_data_frames_as_output_change_no_map(blobs):
+    X, _ = blobs
+    kmeans = KMeans(3, n_init=1, random_state=0).fit(X)
+    expected = EmbeddingDisplay.from_estimator(kmeans, X, random_state=0)
+    with config_context(transform_output="pandas"):
+        display = EmbeddingDisplay.from_estimator(kmeans, X, random_state=0)
+    assert np.array_equal(display.points, expected.points)
+
+
+def test_sparse_rows_have_a_map_and_a_confusion(blobs):
+    X, y = csr_array(np.abs(blobs[0])), blobs[1]
+    kmeans = SphericalKMeans(3, random_state=0).fit(X)
+    assert EmbeddingDisplay.from_estimator(kmeans, X, y).points.shape == (len(y), 2)
+    display = MatchedConfusionDisplay.from_estimator(kmeans, X, y)
+    dense = MatchedConfusionDisplay.from_estimator(kmeans, X.toarray(), y)
+    assert np.array_equal(display.confusion_matrix, dense.confusion_matrix)
+
+
+def test_samples_of_a_dataset_are_shown():
+    torch = pytest.importorskip("torch")
+    X, y, _ = load_digits()
+    X, y = X[:60], y[:60]
+    dataset = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
+    mice = MiCEClustering(2, max_epochs=8, random_state=0).fit(dataset)
+    gallery = ClusterGalleryDisplay.from_estimator(mice, dataset)
+    expected = ClusterGalleryDisplay.from_estimator(mice, X)
+    for images, others in zip(gallery.images, expected.images, strict=True):
+        assert np.array_equal(images, others)
+    confusion = MatchedConfusionDisplay.from_estimator(mice, dataset, y)
+    assert confusion.confusion_matrix.sum() == 60
+    assert EmbeddingDisplay.from_estimator(mice, dataset).n_samples == 60

@@ -444,3 +444,9 @@ def test_data_frames_come_out(fitted):
     frame = clone(fitted).set_output(transform="pandas").fit_transform(X)
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.columns) == list(fitted.get_feature_names_out())
+
+
+def test_parameters_for_the_next_fit_change_no_features(fitted):
+    later = clone(fitted).fit(X).set_params(network="efficientnet-lite1")
+    again = pickle.loads(pickle.dumps(later))
+    assert np.array_equal(again.transform(X), fitted.transform(X))

@@ -35,7 +35,8 @@ IMPORTS = {
     "_engine.warn",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
-    "_start": "torch _classification_em _engine",
+    "_pipelines": "",
+    "_start": "torch _classification_em _engine _pipelines",
     "_task": "torch _callbacks _checkpoint _engine _progress_bar",
     "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints _fitting _pretrained",
@@ -72,21 +73,25 @@ IMPORTS = {
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
     "inspection._gallery inspection._report inspection._training",
-    "inspection._confusion": "_engine.arrays inspection._drawing metrics",
+    "inspection._confusion": "_engine.arrays _engine.dataset inspection._drawing "
+    "metrics",
     "inspection._drawing": "metrics",
     "inspection._duplicates": "inspection._thumbnails",
-    "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
-    "inspection._gallery": "torch _constraints _engine.arrays _engine.format "
-    "_engine.samples inspection._drawing metrics",
+    "inspection._embedding": "_constraints _engine.arrays _engine.dataset "
+    "inspection._drawing metrics",
+    "inspection._gallery": "torch _constraints _engine.arrays _engine.dataset "
+    "_engine.format _engine.samples inspection._drawing metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
-    "metrics": "_engine.warn",
-    "model_selection": "_progress_bar _constraints _engine.warn _interruption metrics",
+    "metrics": "_engine.arrays _engine.warn _pipelines",
+    "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
+    "_interruption _pipelines metrics",
     "recipes": "augmentation",
-    "inspection._reading": "_engine.nearest",
-    "inspection._report": "_engine.arrays _engine.files _engine.nearest _words metrics "
+    "inspection._reading": "_engine.nearest _pipelines",
+    "inspection._report": "_engine.arrays _engine.dataset _engine.files "
+    "_engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
     "inspection._thumbnails _show_versions",
-    "inspection._thumbnails": "torch _engine.format",
+    "inspection._thumbnails": "torch _engine.dataset _engine.format",
     # the command line, which nothing imports
     "__main__": "cli",
     "cli": "_cli.commands",

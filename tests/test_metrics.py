@@ -349,3 +349,19 @@ def test_searches_find_the_number_of_clusters_by_silhouette(blobs):
         search.best_estimator_, X, y, scoring=both, cv=folds, error_score="raise"
     )
     assert scores["test_unseen"].mean() == pytest.approx(search.best_score_)
+
+
+def test_silhouettes_in_a_pipeline_within_a_pipeline():
+    X = load_wine().data
+    steps = StandardScaler(), PCA(3), SphericalKMeans(3, random_state=0)
+    flat = make_pipeline(*steps).fit(X)
+    nested = make_pipeline(steps[0], make_pipeline(*steps[1:])).fit(X)
+    assert silhouette_scorer(nested, X) == pytest.approx(silhouette_scorer(flat, X))
+
+
+def test_silhouettes_of_entries_that_are_stored_twice():
+    X = csr_matrix(load_wine().data[::10])
+    arrays = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
+    codes = np.arange(X.shape[0]) % 3
+    twice = cosine_silhouettes(csr_matrix(arrays, X.shape), codes)
+    assert twice == pytest.approx(cosine_silhouettes(X, codes))

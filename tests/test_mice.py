@@ -18,7 +18,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, Checkpoint
 
 from sk_mice import MiCEClustering, MoCo, load, save
 from sk_mice.ablations import PaperMiCE, PaperMoCo
@@ -317,8 +317,10 @@ def test_parts_of_short_names_can_be_set():
     # The objects of the short names have not changed.
     assert MiCEClustering().set_params(augmentation__colours=None) is not None
     assert tiny(max_epochs=1).fit(IMAGES).augmentation_.colours == "moco"
-    with pytest.raises((AttributeError, ValueError)):
+    with pytest.raises(ValueError, match=r"='moco' has no .*__width`; .*__colours"):
         MiCEClustering().set_params(augmentation__width=3)
+    with pytest.raises(ValueError, match="must be an object, or one of 'mlp'"):
+        MiCEClustering().set_params(backbone__width=3)
 
 
 def test_converged_says_whether_labels_still_change(fitted):
@@ -832,3 +834,25 @@ def test_agreement_needs_the_augmentation_that_a_file_does_not_hold(tmp_path):
         again.agreement(IMAGES)
     again.augmentation_ = brighter
     np.testing.assert_array_equal(again.agreement(IMAGES), shares)
+
+
+def test_a_pipeline_as_start_is_told_the_clusters_and_a_seed():
+    init = make_pipeline(StandardScaler(), KMeans(n_clusters=7))
+    fits = []
+    for seed in range(2):
+        np.random.seed(seed)
+        fits.append(tiny(init=init).fit(IMAGES))
+    assert len(np.unique(fits[0].init_labels_)) == 4
+    assert_same_state(fits[0], state_of(fits[1]))
+    assert init[-1].n_clusters == 7
+
+
+def test_parameters_for_the_next_fit_change_no_answer(fitted):
+    later = copy.deepcopy(fitted).set_params(n_clusters=2)
+    assert np.array_equal(later.agreement(IMAGES), fitted.agreement(IMAGES))
+
+
+def test_callbacks_that_monitor_the_best_loss(tmp_path):
+    best = Checkpoint(dirname=tmp_path)  # by "valid_loss_best"
+    tiny(init="random", callbacks=[best]).fit(IMAGES)
+    assert (tmp_path / "params.pt").exists()

@@ -4,6 +4,7 @@ from contextlib import suppress
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
@@ -287,3 +288,12 @@ def test_pipelines_may_be_nested(blobs):
     nested = make_pipeline(PCA(4), make_pipeline(StandardScaler(), KMeans(n_init=5)))
     choice = choose_n_clusters(nested, blobs, [3, 4, 6], n_repeats=3, random_state=0)
     assert choice.n_clusters == 4
+
+
+def test_samples_of_a_dataset():
+    X = torch.from_numpy(load_digits().images[:60])
+    mice = MiCEClustering(2, max_epochs=8, random_state=0)
+    dataset = torch.utils.data.TensorDataset(X, torch.zeros(60))
+    values = stability(mice, dataset, n_repeats=1, random_state=0)
+    expected = stability(mice, X.numpy(), n_repeats=1, random_state=0)
+    assert np.array_equal(values, expected)

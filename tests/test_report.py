@@ -1,3 +1,4 @@
+import copy
 import csv
 import json
 import re
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans, load, save
 from sk_mice.datasets import load_digits
@@ -571,3 +574,29 @@ def test_training_and_both_themes(open_page):
         colours.add(find("body")[0].value_of_css_property("background-color"))
     assert len(colours) == 2
     wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)
+
+
+def test_reports_of_a_dataset_and_with_data_frames_as_output(digits, page, tmp_path):
+    mice, X, y, names = digits
+    pairs = torch.from_numpy(X), torch.from_numpy(y)
+    dataset = torch.utils.data.TensorDataset(*pairs)
+    with config_context(transform_output="pandas"):
+        path = write_report(mice, dataset, tmp_path / "report.html", names=names)
+    ours, others = data_of(path), data_of(page)
+    for name in ("labels", "map", "thumbs"):
+        assert ours[name] == others[name]
+
+
+def test_a_pipeline_within_a_pipeline(tmp_path):
+    X = load_digits()[0][:90].reshape(90, -1)
+    inner = make_pipeline(StandardScaler(), SphericalKMeans(3, random_state=0))
+    model = make_pipeline(FunctionTransformer(), inner).fit(X)
+    path = write_report(model, X, tmp_path / "report.html")
+    assert data_of(path)["labels"] == model.predict(X).tolist()
+
+
+def test_parameters_for_the_next_fit_change_no_report(digits, tmp_path):
+    mice, X, *_ = digits
+    later = copy.deepcopy(mice).set_params(n_clusters=5)
+    path = write_report(later, X, tmp_path / "report.html")
+    assert data_of(path)["n_clusters"] == 3

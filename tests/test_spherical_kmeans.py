@@ -640,3 +640,15 @@ def test_a_tensor_that_needs_its_gradient():
 def test_infinities_that_cancel_are_refused_without_a_warning():
     with pytest.raises(ValueError, match="infinity"):
         SphericalKMeans(1).fit([[np.inf], [-np.inf]])
+
+
+def test_entries_that_are_stored_twice_are_added_up():
+    X = sparse_rows()
+    twice = sparse.csr_array(
+        (np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), X.shape
+    )
+    known, other = (SphericalKMeans(3, random_state=0).fit(rows) for rows in (X, twice))
+    assert other.inertia_ == pytest.approx(known.inertia_)
+    assert np.array_equal(other.labels_, known.labels_)
+    assert other.transform(twice) == pytest.approx(known.transform(X))
+    assert twice.nnz == 2 * X.nnz  # X is left as it is

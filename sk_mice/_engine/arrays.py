@@ -4,8 +4,9 @@ import os
 import sys
 
 import numpy as np
+from scipy.sparse import issparse
 
-__all__ = ["as_array", "chunks", "extremes", "fill", "plain_array"]
+__all__ = ["as_array", "chunks", "extremes", "fill", "plain_array", "stored_once"]
 
 _CHUNK_VALUES = 1 << 24  # values read at a time, as X may be a memory map
 PIXELS = ("1", "L", "I", "I;16", "F", "RGB", "RGBA")  # modes whose values are colours
@@ -52,6 +53,14 @@ def plain_array(values, name: str):
     return values
 
 
+def stored_once(X):
+    """X, without entries of a sparse matrix that are to be added up."""
+    if issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
 def _converted(values, name):
     if isinstance(values, list | tuple):
         return _from_list(values, name)
@@ -72,6 +81,8 @@ def _converted(values, name):
                 "of them are masked. Leave such samples out, or fill the values in."
             )
         return values.data
+    if hasattr(values, "__array__") and not hasattr(values, "shape"):
+        return np.asarray(values)
     return values
 
 

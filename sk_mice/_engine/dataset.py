@@ -8,7 +8,7 @@ import numpy as np
 
 from .arrays import plain_array
 
-__all__ = ["DatasetRows", "from_dataset"]
+__all__ = ["DatasetRows", "from_dataset", "rows_of"]
 
 
 def from_dataset(X):
@@ -22,6 +22,11 @@ def from_dataset(X):
             f"{type(X).__name__}."
         )
     return DatasetRows(X)
+
+
+def rows_of(X):
+    """What gives the samples of X by their indices, as an array."""
+    return X if isinstance(X, DatasetRows) else np.asarray(X)
 
 
 class DatasetRows:

@@ -23,6 +23,8 @@ from .storage import is_data
 __all__ = ["Trainer"]
 
 LARGEST_KEPT_QUEUE = 2**28  # bytes; above, a second one would take too much memory
+# Callbacks may monitor either name. No sample is held out.
+LOSSES = ("train_loss", "valid_loss")
 
 
 class SGD(torch.optim.SGD):
@@ -204,7 +206,7 @@ class Trainer(NeuralNet):
 
     def history_rows(self) -> list[dict]:
         """The history as plain dicts, one an epoch, which a file can hold."""
-        hidden = ("batches", "train_loss", "valid_loss")
+        hidden = {"batches", *LOSSES, *(f"{name}_best" for name in LOSSES)}
         return [
             {k: v for k, v in row.items() if k not in hidden and is_data(v)}
             for row in self.history
@@ -388,9 +390,11 @@ class Trainer(NeuralNet):
     def _record(self, figures):
         for name, value in figures.items():
             self.history.record(name, value)
-        # No sample is held out. Callbacks may monitor either name.
-        for name in ("train_loss", "valid_loss"):
-            self.history.record(name, -figures["elbo"])
+        loss = -figures["elbo"]
+        before = [row["train_loss"] for row in self.history[:-1]]
+        for name in LOSSES:
+            self.history.record(name, loss)
+            self.history.record(f"{name}_best", loss < min(before, default=math.inf))
 
     def _is_finite(self) -> bool:
         # Skip the queue, which is large; the ELBO shows its values.

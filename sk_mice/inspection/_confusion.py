@@ -3,8 +3,10 @@
 import math
 
 import numpy as np
+from sklearn.utils.validation import _num_samples
 
-from .._engine.arrays import plain_array
+from .._engine.arrays import as_array
+from .._engine.dataset import from_dataset
 from ..metrics import _matching
 from ._drawing import clusters_of, one_each, panels, pyplot, text_size
 
@@ -82,8 +84,8 @@ class MatchedConfusionDisplay:
             If `y` is not of the length of X, or if the estimator cannot predict.
         """
         pyplot()
-        X = plain_array(X, "X")
-        y = one_each(y, len(X), "y")
+        X = as_array(from_dataset(X))
+        y = one_each(y, _num_samples(X), "y")
         return cls.from_predictions(y, clusters_of(estimator, X), ax=ax, cmap=cmap)
 
     @classmethod

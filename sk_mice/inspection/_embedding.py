@@ -1,13 +1,16 @@
 """A map of embeddings in two dimensions."""
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.manifold import TSNE
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import HasMethods, StrOptions, validate_params
+from sklearn.utils.validation import _num_samples
 
 from .._constraints import Count
-from .._engine.arrays import plain_array
+from .._engine.arrays import as_array
+from .._engine.dataset import from_dataset
 from ..metrics import _encode, _space_of
 from ._drawing import fair_sample, one_each, panels, pyplot, shades
 
@@ -142,8 +145,8 @@ class EmbeddingDisplay:
             length of X; if all embeddings are equal.
         """
         pyplot()
-        X = plain_array(X, "X")
-        y = one_each(y, len(X), "y")
+        X = as_array(from_dataset(X))
+        y = one_each(y, _num_samples(X), "y")
         clusters = estimator.predict(X) if hasattr(estimator, "predict") else None
         _check_groups(color_by, clusters, y)
         return cls.from_predictions(
@@ -194,18 +197,21 @@ class EmbeddingDisplay:
             As in `from_estimator`.
         """
         pyplot()
-        X = check_array(plain_array(X, "X"), ensure_min_features=2)
-        y_pred = one_each(y_pred, len(X), "y_pred")
-        y_true = one_each(y_true, len(X), "y_true")
+        options = {"accept_sparse": "csr", "ensure_min_features": 2}
+        X = check_array(as_array(X), **options)
+        n_samples = X.shape[0]
+        y_pred = one_each(y_pred, n_samples, "y_pred")
+        y_true = one_each(y_true, n_samples, "y_true")
         _check_groups(color_by, y_pred, y_true)
         rng = check_random_state(random_state)
         _, codes = _encode(y_true if y_pred is None else y_pred)
         indices = fair_sample(codes, n_points, rng)
-        points, reducer_name = _in_the_plane(X[indices], reducer, rng)
+        chosen = X[indices].toarray() if issparse(X) else X[indices]
+        points, reducer_name = _in_the_plane(chosen, reducer, rng)
         display = cls(
             points=points,
             indices=indices,
-            n_samples=len(X),
+            n_samples=n_samples,
             y_pred=None if y_pred is None else y_pred[indices],
             y_true=None if y_true is None else y_true[indices],
             reducer_name=reducer_name,
@@ -272,7 +278,8 @@ def _in_the_plane(X, reducer, rng):
         perplexity = min(30, (len(X) - 1) / 3)
         seed = rng.randint(2**31 - 1)
         tsne = TSNE(perplexity=perplexity, init="pca", random_state=seed)
-        return tsne.fit_transform(X), "t-SNE"
+        # An array, in spite of `set_output`.
+        return np.asarray(tsne.fit_transform(X)), "t-SNE"
     points = np.asarray(clone(reducer).fit_transform(X))
     if points.shape != (len(X), 2):
         raise ValueError(

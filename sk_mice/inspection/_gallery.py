@@ -6,7 +6,8 @@ import numpy as np
 from sklearn.utils._param_validation import validate_params
 
 from .._constraints import Count
-from .._engine.arrays import plain_array
+from .._engine.arrays import as_array
+from .._engine.dataset import from_dataset, rows_of
 from ..metrics import _encode
 from ._drawing import clusters_of, one_each, panels, pyplot, text_size
 
@@ -135,7 +136,7 @@ class ClusterGalleryDisplay:
             cannot predict.
         """
         pyplot()
-        X = plain_array(X, "X")
+        X = as_array(from_dataset(X))
         y = one_each(y, len(X), "y")
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
@@ -200,7 +201,7 @@ class ClusterGalleryDisplay:
             As in `from_estimator`.
         """
         pyplot()
-        X = plain_array(X, "X")
+        X = as_array(from_dataset(X))
         n = len(X)
         clusters, codes = _encode(one_each(y_pred, n, "y_pred"))
         y_true = one_each(y_true, n, "y_true")
@@ -311,7 +312,7 @@ def _images(X, indices, image_shape):
     from .._engine.samples import Samples
 
     every = np.concatenate(indices)
-    chosen = np.asarray(X)[every]
+    chosen = rows_of(X)[every]
     fmt = infer_format(chosen, image_shape)
     if not fmt.is_image:
         raise ValueError(

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import is_clusterer
-from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,6 +13,7 @@ from .._engine.nearest import (
     nearest_neighbors,
     shares_of_labels,
 )
+from .._pipelines import first_step, given_to_last, last_step
 
 N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
 STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
@@ -67,14 +67,14 @@ class Doubt:
 
 def check_model(model):
     """The first step and the clusterer of a model, TypeError if there is none."""
-    first, last = (model[0], model[-1]) if isinstance(model, Pipeline) else [model] * 2
+    last, _ = last_step(model)
     if not hasattr(last, "__sklearn_tags__") or not is_clusterer(last):
         raise TypeError(
             "`model` must be a fitted clusterer, or a pipeline whose last step is one; "
             f"got {model!r}."
         )
     check_is_fitted(last)
-    return first, last
+    return first_step(model), last
 
 
 def is_mixture(clusterer) -> bool:
@@ -85,14 +85,13 @@ def is_mixture(clusterer) -> bool:
 def read(model, X, confidence=None, random_state=0) -> Reading:
     """Ask a model for everything that the page shows of the samples."""
     _, last = check_model(model)
-    steps = isinstance(model, Pipeline) and len(model) > 1
-    features = model[:-1].transform(X) if steps else X
+    features = given_to_last(model, X)
     shares = None if confidence is None or confidence.ndim == 1 else confidence
     if is_mixture(last):
         if confidence is None:  # first, as it refuses a model without its augmentation
             shares = last.agreement(features, random_state=random_state)
         labels, posterior, embeddings = last._predict_all(features)
-        n_clusters = last.n_clusters
+        n_clusters = posterior.shape[1]
     else:
         labels, n_clusters = _labels(last, features)
         posterior, embeddings = None, _numbers(features)

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import _num_samples
 
 from .._engine.arrays import as_array, plain_array
+from .._engine.dataset import from_dataset, rows_of
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
 from .._show_versions import versions
@@ -137,7 +138,7 @@ def write_report(
     _template()
     path = check_writable(path)
     first, _ = check_model(model)
-    X = as_array(X)
+    X = as_array(from_dataset(X))
     names = _check_names(names, _num_samples(X))
     y = _check_classes(y, _num_samples(X))
     confidence = _check_confidence(confidence, _num_samples(X))
@@ -165,7 +166,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
     data |= {"noun": noun, "measure": measure, "map": _map(reading, rng)}
     sheets = None
     if fmt is not None:
-        sheets = draw_sheets(np.asarray(X), fmt, _groups(reading, shown), rng)
+        sheets = draw_sheets(rows_of(X), fmt, _groups(reading, shown), rng)
         data["thumbs"] = {
             "width": sheets.width,
             "height": sheets.height,
@@ -173,7 +174,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
             "members": [rows.tolist() for rows in sheets.members],
             "type": f"image/{sheets.kind}",
         }
-        pairs = near_duplicates(np.asarray(X), fmt, shown, np.array(data["nearest"]))
+        pairs = near_duplicates(rows_of(X), fmt, shown, np.array(data["nearest"]))
         called = range(len(reading.labels)) if names is None else names
         doubted += doubt_of_duplicates(reading, noun, pairs, called)
     data["history"] = _history(check_model(model)[1])
@@ -323,7 +324,7 @@ def _map(reading, rng) -> dict:
         # Starting positions of zeros, as of one point repeated, stay there.
         start = "pca" if np.ptp(few, axis=0)[:2].all() else "random"
         tsne = TSNE(init=start, max_iter=500, random_state=rng, perplexity=15)
-        places = tsne.fit_transform(few)
+        places = np.asarray(tsne.fit_transform(few))  # in spite of `set_output`
     low, extent = places.min(axis=0), np.ptp(places, axis=0).max() or 1.0
     places = _rounded((places - low) / extent * 1000, 1)
     return {"method": method, "rows": rows.tolist(), "places": places}

@@ -9,6 +9,7 @@ import torch
 from PIL import Image, features
 from torch.nn.functional import interpolate
 
+from .._engine.dataset import rows_of
 from .._engine.format import SampleFormat, infer_format
 
 COLUMNS = 16  # of a sheet
@@ -39,7 +40,7 @@ def image_format(estimator, X) -> SampleFormat | None:
         image_shape = getattr(estimator, "image_shape", None)
         if getattr(X, "ndim", 2) == 2 and image_shape is None:
             return None
-        fmt = infer_format(np.asarray(X), image_shape)
+        fmt = infer_format(rows_of(X), image_shape)
     return fmt if fmt.is_image else None
 
 

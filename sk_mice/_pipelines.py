@@ -1,0 +1,36 @@
+"""The last step of a Pipeline, also of one within another."""
+
+from sklearn.pipeline import Pipeline
+
+__all__ = ["first_step", "given_to_last", "last_step", "names_of_seeds"]
+
+
+def first_step(estimator):
+    """The first step, or the estimator itself."""
+    while isinstance(estimator, Pipeline):
+        estimator = estimator[0]
+    return estimator
+
+
+def last_step(estimator) -> tuple:
+    """The last step, and what the names of its parameters begin with."""
+    prefix = ""
+    while isinstance(estimator, Pipeline):
+        name, estimator = estimator.steps[-1]
+        prefix += f"{name}__"
+    return estimator, prefix
+
+
+def given_to_last(estimator, X):
+    """What the last step of a fitted estimator gets for X."""
+    while isinstance(estimator, Pipeline):
+        if len(estimator) > 1:
+            X = estimator[:-1].transform(X)
+        estimator = estimator[-1]
+    return X
+
+
+def names_of_seeds(estimator) -> list[str]:
+    """Names of the parameters that determine random draws, of all steps."""
+    names = estimator.get_params()
+    return sorted(n for n in names if n.split("__")[-1] == "random_state")
