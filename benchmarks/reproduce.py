@@ -174,6 +174,11 @@ ROWS = (
         '--variants "own heads" "shared head"',
         8,
     ),
+    em(
+        "heads_digits_60_random",
+        '--data digits --start random --epochs 60 --variants "own heads" "shared head"',
+        30,
+    ),
     Row(
         "small_maps_cifar10_jpeg_24.json",
         f"benchmarks/small_maps.py --data cifar10-jpeg --epochs 24 {THREE} {CIFAR}",

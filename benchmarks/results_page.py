@@ -726,7 +726,7 @@ def em_page():
             side_by_side,
             "The same from random weights",
             HEADS_AT_RANDOM,
-            "All epochs are EM's.",
+            "All epochs are EM's. On a machine without bfloat16.",
             {},
         ),
         (
