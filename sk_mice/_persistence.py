@@ -60,7 +60,7 @@ _FIGURES = ("backbone", "tau", "kappa", "class_level", "shared_head", "gate_view
 # Parameters that are not stored: a file could choose what is written.
 _PLACES = ("checkpoint", "out")
 # Attributes of features that follow from the rest.
-_OF_THE_MACHINE = ("_dtype", "_placed", "batch_size_")
+_OF_THE_MACHINE = ("_dtype", "_placed", "_source", "batch_size_")
 
 
 def save(model, path):
@@ -273,8 +273,9 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     parts = {"parameters": _without_module(parameters), "attributes": attributes}
     parts |= {"format": {}, "network": {}}
     if isinstance(model, PretrainedFeatures):
-        if model.weights is not None:
-            parameters["weights"] = os.fspath(model.weights)
+        parameters["network"], weights = model._source
+        if weights is not None:
+            parameters["weights"] = os.fspath(weights)
         parts["format"] = asdict(attributes.pop("_format"))
         for name in _OF_THE_MACHINE:
             attributes.pop(name, None)
@@ -381,6 +382,7 @@ def _restore_one(document, tensors, backbone, weights):
     check_attributes(model)  # before anything is built of the size that they claim
     if cls is PretrainedFeatures:
         expect(model._format.is_image, "format", "be that of images")
+        model._source = model.network, model.weights
         side = model.image_size_
         same = model._probe((side, side)) == model.n_features_out_
         expect(same, "`n_features_out_`", "be that of the network")

@@ -207,7 +207,7 @@ class PretrainedFeatures(
 
     def _fit(self, X):
         source = find_network(self.network, self.weights)
-        self._fitted_with = self.network, self.weights
+        self._source = self.network, self.weights  # of the fit, whatever is set later
         paths = _as_paths(X)
         if paths is None:
             X = check_samples(self, X, least=1)
@@ -326,18 +326,13 @@ class PretrainedFeatures(
         self.batch_size_ = most if self.batch_size == "auto" else self.batch_size
 
     def _name(self) -> str:
-        network, _ = self._of_fit
+        network, _ = self._source
         return network if isinstance(network, str) else type(network).__name__
-
-    @property
-    def _of_fit(self) -> tuple:
-        """The parameters `network` and `weights` of the fit, or of the file."""
-        return vars(self).get("_fitted_with", (self.network, self.weights))
 
     def _ready(self):
         """The network and its device; built anew if this object has been pickled."""
         if not hasattr(self, "_placed"):
-            source = find_network(*self._of_fit)
+            source = find_network(*self._source)
             network = source.build(self.image_size_, progress=bool(self.verbose))
             found = checksum(network.module)
             if found != self.weights_sha256_:

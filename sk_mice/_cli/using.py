@@ -43,8 +43,7 @@ def _ask(result, run, photos, progress: Progress):
     """The model of a result, what it says of images, and what was read of these."""
     model = load(result.model)
     on_features = isinstance(model, Pipeline)
-    grey = not on_features and len(model._format.input_shape) == 2
-    X, files, left_out = read_images(photos, run["parameters"], progress, grey=grey)
+    X, files, left_out = read_images(photos, run["parameters"], progress)
     clusterer, samples = model, X
     if on_features:
         network, clusterer = model.named_steps.values()
