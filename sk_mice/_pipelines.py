@@ -32,5 +32,4 @@ def given_to_last(estimator, X):
 
 def names_of_seeds(estimator) -> list[str]:
     """Names of the parameters that determine random draws, of all steps."""
-    names = estimator.get_params()
-    return sorted(n for n in names if n.split("__")[-1] == "random_state")
+    return sorted(n for n in estimator.get_params() if n.endswith("random_state"))
