@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import StrOptions
 
 from ._constraints import Number, floats
-from ._engine.invariances import have_colours, images_lean, mirror_images_look_alike
+from ._engine.invariances import images_lean, mirror_images_look_alike
 
 __all__ = ["ImageAugmentation", "VectorAugmentation"]
 
@@ -33,11 +33,11 @@ class ImageAugmentation(BaseEstimator):
         mirror images look unlike the images of X, as for digits and text.
     crop_scale : "auto" or tuple (low, high), default="auto"
         Range of the area of random crops, as a share of the image. "auto" is the
-        paper's (0.2, 1), and (0.5, 1) for images without colours up to 32 pixels.
+        paper's (0.2, 1), and (0.5, 1) for grey images up to 32 pixels.
     affine : "auto" or tuple (rotation, shear), default="auto"
         Largest angles in degrees, at most 180 and 45. Views are rotated, and sheared
         along their rows, to either side. "auto" is the paper's (0, 0), and (10, 10) for
-        images without colours up to 32 pixels that lean, such as handwriting.
+        grey images up to 32 pixels that lean, such as handwriting.
 
     References
     ----------
@@ -79,8 +79,7 @@ class ImageAugmentation(BaseEstimator):
                 f"for vectors; got {self}. If they are flattened images, set "
                 "`image_shape`."
             )
-        # As characters are, also where files store them in colour.
-        small = max(fmt.shape[1:]) <= 32 and not have_colours(samples)
+        small = fmt.shape[0] == 1 and max(fmt.shape[1:]) <= 32  # as of characters
         flip, crop_scale, affine = self.flip, self.crop_scale, self.affine
         if _is_auto(crop_scale):
             crop_scale = (0.5, 1.0) if small else (0.2, 1.0)

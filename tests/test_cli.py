@@ -691,6 +691,26 @@ def test_ctrl_c_within_imports_is_said(
 # --------------------------------------------------------------- predict, report, score
 
 
+def test_images_without_colours_are_grey(fitted, tmp_path, pages, capsys):
+    rng = np.random.default_rng(0)
+    for k in range(20):
+        grey = rng.integers(0, 256, (8, 8), np.uint8)
+        stored = grey if k % 2 else np.stack([grey] * 3, axis=-1)
+        (tmp_path / "grey").mkdir(exist_ok=True)
+        Image.fromarray(stored).save(tmp_path / "grey" / f"{k:02}.png")
+    out = tmp_path / "result"
+    assert run("fit", tmp_path / "grey", *FIT, "--out", out) == 0
+    assert "20 grey images of 8 x 8" in capsys.readouterr().err
+    # The model decides how images are read later.
+    write_image(tmp_path / "grey" / "colours.png", rng)
+    assert run("predict", out, tmp_path / "grey", "--out", tmp_path / "new.csv") == 0
+    assert "21 grey images of 8 x 8" in capsys.readouterr().err
+    new, old = table(tmp_path / "new.csv"), table(out / "clusters.csv")
+    assert [row["cluster"] for row in new[:20]] == [row["cluster"] for row in old]
+    assert run("report", fitted, tmp_path / "grey") == 0
+    assert [X.shape for _, X, _ in pages] == [(20, 8, 8), (21, 8, 8, 3)]
+
+
 def test_predict_repeats_the_table_on_stdout_and_in_a_file(
     photos, fitted, tmp_path, capsysbinary
 ):

@@ -13,24 +13,37 @@ from .terminal import Progress, count
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
 
 
-def read_images(folder, parameters: dict, progress: Progress):
-    """Images (N, H, W, 3), their names, and the names of what is left out.
+def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
+    """Images, their names, and the names of what is left out.
 
-    A warning says why something is left out. With a pretrained network, the images are
-    thumbnails for the page.
+    The images have the shape (N, H, W, 3), or (N, H, W) if they are grey; by default
+    if none has a colour, as networks learn less from three equal channels. A warning says why something is left out. With a pretrained
+    network, the images are thumbnails for the page.
     """
     size = None if parameters["features"] else parameters["image_size"]
     progress.say(f"Reading the images in {str(folder)!r}")
     X, _, _, files = load_image_folder(
-        str(folder), size or THUMBNAIL, on_error="warn", verbose=progress.verbose
+        str(folder),
+        size or THUMBNAIL,
+        grey=bool(grey),
+        on_error="warn",
+        verbose=progress.verbose,
     )
+    if size and grey is None and not any(map(_has_colours, X)):
+        X, grey = np.ascontiguousarray(X[..., 0]), True
     found, problems = find_files(os.fspath(folder))
     every = {"/".join(parts) for parts in (*found, *(parts for parts, _ in problems))}
     left_out = sorted(every - set(files))
     left = f", {len(left_out):,} left out" if left_out else ""
     at = f" of {size} x {size} pixels" if size else ""
-    progress.say(f"{count(len(files), 'image')}{at}{left}")
+    kind = "grey image" if grey else "image"
+    progress.say(f"{count(len(files), kind)}{at}{left}")
     return X, files, left_out
+
+
+def _has_colours(image) -> bool:
+    red = image[..., :1]
+    return bool((image != red).any())
 
 
 def paths_of(folder, files) -> list[str]:

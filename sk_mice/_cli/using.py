@@ -43,7 +43,8 @@ def _ask(result, run, photos, progress: Progress):
     """The model of a result, what it says of images, and what was read of these."""
     model = load(result.model)
     on_features = isinstance(model, Pipeline)
-    X, files, left_out = read_images(photos, run["parameters"], progress)
+    grey = not on_features and len(model._format.input_shape) == 2
+    X, files, left_out = read_images(photos, run["parameters"], progress, grey=grey)
     clusterer, samples = model, X
     if on_features:
         network, clusterer = model.named_steps.values()

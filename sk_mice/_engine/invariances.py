@@ -1,4 +1,4 @@
-"""Whether images have colours, and could be mirrored or tilted images of the set.
+"""Whether mirrored or tilted images could be images of the set.
 
 In a set that holds an image as likely as its mirror image, it is even odds which of the
 two lies nearer to the other images. Mirrored digits lie farther away than digits.
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from .geometry import sampling_grid
 from .samples import Samples
 
-__all__ = ["have_colours", "images_lean", "mirror_images_look_alike"]
+__all__ = ["images_lean", "mirror_images_look_alike"]
 
 N_COMPARED = 1000  # images at most, a random choice
 SIDE = 32  # to which larger images are averaged
@@ -24,13 +24,6 @@ LARGEST_SHARE = 0.6  # nearer as they are, where one half is expected
 SHEARS = (-20, -15, -10, -5, 5, 10, 15, 20)  # degrees
 # Of the distance: clothes (Fashion-MNIST) gain 1%, handwritten digits 2 to 5%.
 SMALLEST_GAIN = 0.015
-SMALLEST_CHROMA = 0.5 / 255  # of white: less than one level of eight bits
-
-
-def have_colours(samples: Samples) -> bool:
-    """Whether the channels of any image differ, as those of grey images do not."""
-    images = _some(samples)
-    return not torch.allclose(images, images[:, :1], rtol=0, atol=SMALLEST_CHROMA)
 
 
 def mirror_images_look_alike(samples: Samples) -> bool:
