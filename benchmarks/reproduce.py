@@ -193,8 +193,9 @@ ROWS = (
     features(
         "cifar10_jpeg_10000",
         f"--data cifar10-jpeg {CIFAR} {THREE} "
-        "--methods partition partition-center pca32-partition pca64-partition k-means",
-        10,
+        "--methods k-means spherical-k-means pca-gaussians pca-hdbscan umap-gaussians "
+        "umap-hdbscan partition partition-center pca32-partition pca64-partition",
+        20,
     ),
     features("wine_178", f"--data wine {TABLE}", 1),
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),

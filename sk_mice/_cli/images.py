@@ -17,8 +17,9 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
     """Images, their names, and the names of what is left out.
 
     The images have the shape (N, H, W, 3), or (N, H, W) if they are grey; by default
-    if none has a colour, as networks learn less from three equal channels. A warning says why something is left out. With a pretrained
-    network, the images are thumbnails for the page.
+    if none has a colour, as networks learn less from three equal channels. A warning
+    says why something is left out. With a pretrained network, the images are thumbnails
+    for the page.
     """
     size = None if parameters["features"] else parameters["image_size"]
     progress.say(f"Reading the images in {str(folder)!r}")
