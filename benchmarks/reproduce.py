@@ -180,6 +180,11 @@ ROWS = (
         30,
     ),
     Row(
+        "small_maps_fashion_mnist_24.json",
+        "benchmarks/small_maps.py --data fashion-mnist --epochs 24 --seeds 0 1",
+        25,
+    ),
+    Row(
         "small_maps_cifar10_jpeg_24.json",
         f"benchmarks/small_maps.py --data cifar10-jpeg --epochs 24 {THREE} {CIFAR}",
         45,

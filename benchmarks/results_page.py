@@ -705,7 +705,8 @@ def em_page():
             "A first stage with small maps",
             SMALL_MAPS,
             "The partition that EM would start from, and how often an image's nearest "
-            "neighbour has its class, after the same time of MoCo.",
+            "neighbour has its class, after the same time of MoCo. "
+            "Fashion-MNIST on a machine without bfloat16.",
             {"more": ("neighbour",)},
         ),
         (
