@@ -12,7 +12,6 @@ from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
-    clone,
 )
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -49,6 +48,7 @@ from ._freeze import trained_blocks
 from ._identity import facts, identity
 from ._output import check_output, opened
 from ._progress_bar import WORDS, FitBar, tqdm
+from ._short_names import with_objects
 from ._task import Task
 
 # Beyond these limits, results leave the range of float32.
@@ -114,20 +114,7 @@ class ContrastiveEstimator(
         -------
         self
         """
-        for name, named in self._NAMED.items():
-            parts = {
-                key.split("__")[1] for key in params if key.startswith(f"{name}__")
-            }
-            short = params.get(name, getattr(self, name))
-            if not parts or not isinstance(short, str):
-                continue
-            for known in named.get(short, ()):
-                if parts <= known.get_params().keys():
-                    params[name] = clone(known)
-                    break
-            else:
-                raise ValueError(_no_such_part(name, parts, short, named))
-        return super().set_params(**params)
+        return super().set_params(**with_objects(self, params, self._NAMED))
 
     # --------------------------------------------------------------- check, prepare
 
@@ -592,21 +579,6 @@ def _is_same(value, was) -> bool:
     if isinstance(was, backbones.Backbone):
         return type(value) is type(was) and value.get_params() == was.get_params()
     return value is was or (isinstance(was, str | Integral) and value == was)
-
-
-def _no_such_part(name, parts, short, named) -> str:
-    """Why the object that a short name stands for has no such parameters."""
-    wanted = ", ".join(f"`{name}__{part}`" for part in sorted(parts))
-    if short not in named:
-        known = ", ".join(map(repr, named))
-        return (
-            f"{wanted}: `{name}` must be an object, or one of {known}; got {short!r}."
-        )
-    valid = [f"{name}__{part}" for known in named[short] for part in known.get_params()]
-    return (
-        f"`{name}`={short!r} has no parameters {wanted}; it has "
-        f"{', '.join(sorted(set(valid)))}."
-    )
 
 
 def _try(views, samples: Samples) -> None:

@@ -60,7 +60,7 @@ _FIGURES = ("backbone", "tau", "kappa", "class_level", "shared_head", "gate_view
 # Parameters that are not stored: a file could choose what is written.
 _PLACES = ("checkpoint", "out")
 # Attributes of features that follow from the rest.
-_OF_THE_MACHINE = ("_dtype", "_placed", "_source", "batch_size_")
+_OF_THE_MACHINE = ("_dtype", "_placed", "batch_size_")
 
 
 def save(model, path):
@@ -273,7 +273,7 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     parts = {"parameters": _without_module(parameters), "attributes": attributes}
     parts |= {"format": {}, "network": {}}
     if isinstance(model, PretrainedFeatures):
-        parameters["network"], weights = model._source
+        parameters["network"], weights = attributes.pop("_source")
         if weights is not None:
             parameters["weights"] = os.fspath(weights)
         parts["format"] = asdict(attributes.pop("_format"))

@@ -217,7 +217,8 @@ def choose_n_clusters(
              4    0.81 ± 0.08    0.78 ± 0.02
              5    0.62 ± 0.10    0.61 ± 0.05
     """
-    X, name = from_dataset(X), _name_of_n_clusters(estimator)
+    X = from_dataset(X)
+    name = _name_of_n_clusters(estimator)
     candidates = _check_candidates(candidates, _check_n_samples(X))
     with tqdm(
         total=2 * n_repeats * len(candidates),

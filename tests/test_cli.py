@@ -693,10 +693,10 @@ def test_ctrl_c_within_imports_is_said(
 
 def test_images_without_colours_are_grey(fitted, tmp_path, pages, capsys):
     rng = np.random.default_rng(0)
+    (tmp_path / "grey").mkdir()
     for k in range(20):
         grey = rng.integers(0, 256, (8, 8), np.uint8)
         stored = grey if k % 2 else np.stack([grey] * 3, axis=-1)
-        (tmp_path / "grey").mkdir(exist_ok=True)
         Image.fromarray(stored).save(tmp_path / "grey" / f"{k:02}.png")
     out = tmp_path / "result"
     assert run("fit", tmp_path / "grey", *FIT, "--out", out) == 0

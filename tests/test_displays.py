@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.cluster import KMeans
@@ -481,7 +482,6 @@ def test_sparse_rows_have_a_map_and_a_confusion(blobs):
 
 
 def test_samples_of_a_dataset_are_shown():
-    torch = pytest.importorskip("torch")
     X, y, _ = load_digits()
     X, y = X[:60], y[:60]
     dataset = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(y))

@@ -28,14 +28,15 @@ IMPORTS = {
     "_mice": "torch _base _constraints _empty_clusters _engine _start",
     "_moco": "_base",
     "_base": "torch _fitting _check_input _checkpoint _constraints _device "
-    "_engine _identity _callbacks _freeze _output _progress_bar _task augmentation "
-    "backbones",
+    "_engine _identity _callbacks _freeze _output _progress_bar _short_names _task "
+    "augmentation backbones",
     "_classification_em": "_fitting _constraints _cosine_kmeans",
     "_spherical_kmeans": "_fitting _constraints _cosine_kmeans _engine.arrays "
     "_engine.warn",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
     "_pipelines": "",
+    "_short_names": "",
     "_start": "torch _classification_em _engine _pipelines",
     "_task": "torch _callbacks _checkpoint _engine _progress_bar",
     "augmentation": "_constraints _engine.invariances",

@@ -856,3 +856,15 @@ def test_callbacks_that_monitor_the_best_loss(tmp_path):
     best = Checkpoint(dirname=tmp_path)  # by "valid_loss_best"
     tiny(init="random", callbacks=[best]).fit(IMAGES)
     assert (tmp_path / "params.pt").exists()
+
+
+def test_images_in_an_object_that_only_becomes_an_array():
+    class Images:
+        def __array__(self, dtype=None, copy=None):
+            return np.asarray(IMAGES, dtype)
+
+        def __len__(self):
+            return len(IMAGES)
+
+    estimator = tiny(max_epochs=2, init="random").fit(Images())
+    assert np.array_equal(estimator.predict(Images()), estimator.predict(IMAGES))

@@ -197,8 +197,7 @@ class EmbeddingDisplay:
             As in `from_estimator`.
         """
         pyplot()
-        options = {"accept_sparse": "csr", "ensure_min_features": 2}
-        X = check_array(as_array(X), **options)
+        X = check_array(as_array(X), accept_sparse="csr", ensure_min_features=2)
         n_samples = X.shape[0]
         y_pred = one_each(y_pred, n_samples, "y_pred")
         y_true = one_each(y_true, n_samples, "y_true")

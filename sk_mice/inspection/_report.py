@@ -166,7 +166,8 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
     data |= {"noun": noun, "measure": measure, "map": _map(reading, rng)}
     sheets = None
     if fmt is not None:
-        sheets = draw_sheets(rows_of(X), fmt, _groups(reading, shown), rng)
+        X = rows_of(X)
+        sheets = draw_sheets(X, fmt, _groups(reading, shown), rng)
         data["thumbs"] = {
             "width": sheets.width,
             "height": sheets.height,
@@ -174,7 +175,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
             "members": [rows.tolist() for rows in sheets.members],
             "type": f"image/{sheets.kind}",
         }
-        pairs = near_duplicates(rows_of(X), fmt, shown, np.array(data["nearest"]))
+        pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
         called = range(len(reading.labels)) if names is None else names
         doubted += doubt_of_duplicates(reading, noun, pairs, called)
     data["history"] = _history(check_model(model)[1])
