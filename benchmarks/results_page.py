@@ -70,6 +70,7 @@ SMALL_MAPS = {
 STEPS = {
     "train_step_cpu_resnet-small_10": "`resnet-small`, 28 x 28 grey, B = 256",
     "train_step_cpu_resnet-small_10_float32": "`resnet-small`, 28 x 28 grey, B = 256",
+    "train_step_cpu_resnet-small_10_float32_compiled": "the same, `compile=True`",
     "train_step_cpu_resnet-small-maxpool_10_float32": (
         "`SmallResNet(max_pool=True)`, 28 x 28 grey, B = 256"
     ),
@@ -83,7 +84,7 @@ GPU_STEPS = {
     "gpu_step_resnet18": "`resnet18`",
     "gpu_step_resnet18_own_heads": '`resnet18`, `expert_heads="own"`',
     "gpu_step_resnet34_maxpool": "`ResNet(34, max_pool=True)`",
-    "gpu_step_resnet18_compiled": "`resnet18`, compiled",
+    "gpu_step_resnet18_compiled": "`resnet18`, `compile=True`",
 }
 E_STEPS = {
     "em_e_steps_digits_200": "digits",
@@ -341,6 +342,10 @@ def steps(files, text):
         result = kept["results"]
         paper = result["throughput_to_paper"]
         moco = result.get("ratio_to_moco")
+        plain = result["seconds"].get("whole step, plain")
+        if plain:
+            share = result["seconds"]["whole step"] / plain
+            label += f", {share:.2f} of the plain step in the same run"
         rows.append(
             (
                 f"{label}, {result['precision']}",

@@ -11,6 +11,7 @@ networks.
     python benchmarks/train_step.py --device cuda --backbone resnet34 --max-pool
                                     --image-size 32 --channels 3 --queue-size 16384
     python benchmarks/train_step.py --n-clusters 1000
+    python benchmarks/train_step.py --compile
     python benchmarks/train_step.py --heads own
 """
 
@@ -68,6 +69,7 @@ class Step:
             "batch_size": options.batch_size,
             "device": options.device,
             "precision": options.precision,
+            "compile": options.compile,
         }
         estimator = MoCo(**shared)
         if not moco:
@@ -82,9 +84,6 @@ class Step:
         task = estimator._prepare(X, group)
         task = dataclasses.replace(task, queue_size=options.queue_size)
         self.model = estimator._first_model(task, seed=0)
-        if options.compile:
-            self.model.student.backbone.compile()
-            self.model.teacher.backbone.compile()
         self.trainer = estimator._make_trainer(
             Run(seed=0), self.model, task, 1, "moco" if moco else "em"
         )
@@ -243,12 +242,14 @@ def measure(options):
         "data": step.data,
     }
     parts["whole step of MoCo"] = Step(options, moco=True).whole
+    if options.compile:
+        plain = argparse.Namespace(**vars(options) | {"compile": False})
+        parts["whole step, plain"] = Step(plain).whole
     if options.paper:
         parts["paper's pseudocode"] = Paper(step, options).whole
     counter = FlopCounterMode(display=False)
-    if not options.compile:  # it sees no compiled code
-        with counter:
-            step.networks()
+    with counter:
+        step.networks()
     times = {name: [] for name in parts}
     with keep(step.device):
         for part in parts.values():  # warm up
@@ -309,7 +310,7 @@ def main(argv=None):
         help="of the networks: auto is bfloat16 where the hardware has it",
     )
     parser.add_argument(
-        "--compile", action="store_true", help="the backbones, by torch.compile"
+        "--compile", action="store_true", help="the step, beside a plain one"
     )
     parser.add_argument(
         "--no-paper",
@@ -338,6 +339,7 @@ def main(argv=None):
     case = f"{options.device}_{network}_{options.n_clusters}"
     case += "_own_heads" if options.heads == "own" else ""
     case += "_student_view" if options.gate_view == "student" else ""
+    case += "_compiled" if options.compile else ""
     path = options.json or RESULTS / f"train_step_{case}.json"
     write_json(path, __file__, argv, result)
     ratio = result["ratio_to_networks"]

@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ._engine.warn import first_line
+
 __all__ = ["EndToEnd", "Network", "at_a_size", "checksum", "find_network"]
 
 LITE = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}
@@ -335,11 +337,10 @@ def read_weights(path: str) -> dict:
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files raise anything
-        first = (str(error).splitlines() or [""])[0]
         raise ValueError(
             f"{path!r} cannot be read as weights: it must be a state dict that torch "
             "saved, or end in .safetensors and be such a file; reading it raised "
-            f"{type(error).__name__}: {first}"
+            f"{type(error).__name__}: {first_line(error)}"
         ) from error
     are_tensors = isinstance(state, dict) and all(
         isinstance(value, torch.Tensor) for value in state.values()

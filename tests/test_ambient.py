@@ -202,3 +202,14 @@ def test_tensors_like_others_are_drawn_from_ones_own_generator():
     assert first[0].std() > 0.1
     assert set(first[3].tolist()) == {2, 3, 4}
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_attention_draws_only_what_it_drops_out():
+    x = torch.ones(1, 1, 2, 4)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    with OwnDraws(0) as draws:
+        attention(x, x, x)
+    assert not draws.used
+    with OwnDraws(0) as draws:
+        attention(x, x, x, dropout_p=0.5)
+    assert draws.used

@@ -52,7 +52,7 @@ IMPORTS = {
     "_empty_clusters": "torch _engine.inference",
     "_freeze": "torch",
     "_identity": "torch _engine.arrays _engine.dataset _show_versions",
-    "_pretrained": "torch torchvision safetensors",
+    "_pretrained": "torch torchvision safetensors _engine.warn",
     "_output": "_engine.maps",
     "_fitted_state": "torch _classification_em _engine _mice _moco ablations "
     "_spherical_kmeans augmentation backbones datasets._decoding features",
@@ -117,7 +117,7 @@ IMPORTS = {
     "_engine": "",
     "_engine.distributed": "torch",
     "_engine.ambient": "torch",
-    "_engine.arrays": "",
+    "_engine.arrays": "_engine.warn",
     "_engine.attention": "torch",
     "_engine.batches": "torch _engine.distributed _engine.samples",
     "_engine.colours": "torch",
@@ -137,10 +137,10 @@ IMPORTS = {
     "_engine.samples": "torch _engine.arrays _engine.format _engine.maps _engine.order",
     "_engine.schedule": "",
     "_engine.statistics": "torch _engine.distributed _engine.objective",
-    "_engine.storage": "torch safetensors _engine.files",
+    "_engine.storage": "torch safetensors _engine.files _engine.warn",
     "_engine.trainer": "torch skorch _engine.ambient _engine.batches "
     "_engine.distributed _engine.objective _engine.samples _engine.schedule "
-    "_engine.statistics _engine.storage",
+    "_engine.statistics _engine.storage _engine.warn",
     "_engine.views": "torch _engine.colours _engine.geometry",
     "_engine.warn": "",
 }

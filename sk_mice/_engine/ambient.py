@@ -100,7 +100,7 @@ class OwnDraws(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         if func in _FACTORIES and kwargs.get("dtype") is None:
             kwargs["dtype"] = torch.float32
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if _draws(func, args, kwargs):
             func = _with_generator(func)
             if kwargs.get("generator") is None:
                 self.used = True
@@ -123,6 +123,15 @@ class OwnDraws(TorchDispatchMode):
             generator = torch.Generator(device).manual_seed(self._seed)
             self._generators[device] = generator
         return self._generators[device]
+
+
+def _draws(func, args, kwargs) -> bool:
+    """Whether a call draws; attention does so only where it drops something out."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    names = [argument.name for argument in func._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    return "dropout_p" not in names or given.get("dropout_p", 0) != 0
 
 
 @cache

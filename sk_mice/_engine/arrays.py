@@ -6,6 +6,8 @@ import sys
 import numpy as np
 from scipy.sparse import issparse
 
+from .warn import first_line
+
 __all__ = ["as_array", "chunks", "extremes", "fill", "plain_array", "stored_once"]
 
 _CHUNK_VALUES = 1 << 24  # values read at a time, as X may be a memory map
@@ -44,8 +46,9 @@ def plain_array(values, name: str):
     try:
         values = _converted(values, name)
     except (ArithmeticError, RuntimeError) as error:  # of torch, or a circle of lists
-        first, *_ = str(error).splitlines() or [""]
-        raise ValueError(f"{name} must be an array of numbers; {first}") from error
+        raise ValueError(
+            f"{name} must be an array of numbers; {first_line(error)}"
+        ) from error
     columns = getattr(values, "dtypes", None)  # of a data frame
     for dtype in columns if np.iterable(columns) else [getattr(values, "dtype", None)]:
         if getattr(dtype, "kind", None) in ("m", "M"):

@@ -24,7 +24,9 @@ __all__ = [
 # Samples at a time, for the sum over the queue, which is read once per batch, and for
 # the networks, whose activations should stay in a CPU's caches or fit into a GPU.
 LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
-BATCH_VALUES_OF_LARGE = 2**21  # if X may be larger than memory
+# Of views on a CPU, where larger blocks of memory are zeroed anew for each batch, or of
+# an X that may be larger than memory.
+FEW_VALUES = 2**21
 LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
 ROWS_OF_BLOCK = 16  # a multiple of those that products of matrices take at a time
 # Nats by which bounds must separate experts, because bfloat16 rounds the exact sum.
@@ -94,9 +96,13 @@ class Inference:
         """Number of samples per batch, so that memory is bounded."""
         model = self.model
         width = model.embedding_dim * (1 if self._is_one_product else model.n_experts)
-        largest = max(math.prod(views.out_shape), width, model.n_experts)
-        n_values = BATCH_VALUES_OF_LARGE if samples.is_large else BATCH_VALUES
-        return min(LARGEST_BATCH, max(SMALLEST_PIECE, n_values // largest))
+        few = samples.is_large or model.queue.device.type == "cpu"
+        of_views = FEW_VALUES if few else BATCH_VALUES
+        n = min(
+            of_views // math.prod(views.out_shape),
+            BATCH_VALUES // max(width, model.n_experts),
+        )
+        return min(LARGEST_BATCH, max(SMALLEST_PIECE, n))
 
     @torch.inference_mode()
     def __call__(self, x: Tensor, *wanted: str, moments=None) -> list[Tensor]:

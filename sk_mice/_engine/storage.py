@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from .files import as_path, check_regular, write_atomically
+from .warn import first_line
 
 __all__ = ["UNREADABLE", "NotDataError", "is_data", "pack", "read", "unpack", "write"]
 
@@ -83,11 +84,7 @@ def reason(error: Exception) -> str:
     """Why something is refused, in a sentence."""
     if isinstance(error, ValueError):
         return str(error)
-    return f"unexpected content, {type(error).__name__}: {_first_line(error)}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]  # torch adds a stack trace
+    return f"unexpected content, {type(error).__name__}: {first_line(error)}"
 
 
 def _to_json(value) -> bytes:
@@ -150,7 +147,7 @@ def _read_tensors(file, path, kind, version) -> dict:
                     tensor = raw.ne(0).view_as(tensor)
                 tensors[name] = tensor
     except SafetensorError as error:
-        raise ValueError(f"it is damaged: {_first_line(error)}.") from error
+        raise ValueError(f"it is damaged: {first_line(error)}.") from error
     if sha.hexdigest() != digest:
         raise ValueError("it is damaged: its content does not give its checksum.")
     return tensors

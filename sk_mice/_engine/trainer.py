@@ -19,6 +19,7 @@ from .samples import batches_per_epoch
 from .schedule import cosine
 from .statistics import EpochStatistics
 from .storage import is_data
+from .warn import first_line, warn_user
 
 __all__ = ["Trainer"]
 
@@ -76,6 +77,9 @@ class Trainer(NeuralNet):
         Whether to begin with a queue of the untrained teacher's embeddings.
     autocast_dtype : torch.dtype or None
         Reduced precision of the networks.
+    compiles : bool
+        Whether `torch.compile` compiles the model's forward and backward pass. (skorch
+        has a parameter `compile`, which would compile the module itself.)
     callbacks : list
         skorch callbacks.
     stop_requested : callable, optional
@@ -105,6 +109,7 @@ class Trainer(NeuralNet):
         held_epochs=0,
         fill_queue=False,
         autocast_dtype=None,
+        compiles=False,
         callbacks=(),
         stop_requested=bool,
         group=ALONE,
@@ -120,6 +125,7 @@ class Trainer(NeuralNet):
         self.held_epochs = held_epochs
         self.fill_queue = fill_queue
         self.autocast_dtype = autocast_dtype
+        self.compiles = compiles
         self.stop_requested = stop_requested
         super().__init__(
             module,
@@ -188,7 +194,8 @@ class Trainer(NeuralNet):
             if not self.between_epochs_ or self.group.any(self.stop_requested()):
                 raise
         finally:
-            self.networks_ = None  # its hooks would run in a later stage, too
+            # Its hooks would run in a later stage, too.
+            self.networks_ = self.plain_networks_ = None
             self.notify("on_train_end", X=self.samples_, y=None)
         return self
 
@@ -218,10 +225,15 @@ class Trainer(NeuralNet):
         """One E-step and one M-step; skorch calls it for every batch."""
         self.is_whole_ = False
         self._set_learning_rate()
-        joint, v = self.embed(batch, self.networks_)
-        loss = self.criterion_(joint, self.responsibilities(joint, batch.indices))
-        self.optimizer_.zero_grad()
-        (self._weight(batch) * loss).backward()
+        drawn = self.generator.get_state()
+        try:
+            loss, joint, v = self._find_gradients(batch)
+        except Exception as error:
+            if not self._is_compiled:
+                raise
+            self._uncompile(f"{type(error).__name__}: {first_line(error)}")
+            self.generator.set_state(drawn)  # the same views again
+            loss, joint, v = self._find_gradients(batch)
         named = TeeGenerator(self.module_.named_parameters())
         self.notify("on_grad_computed", named_parameters=named, batch=batch)
         self.optimizer_.step()
@@ -230,6 +242,27 @@ class Trainer(NeuralNet):
         self.statistics_.add(batch.indices, joint.detach(), -loss, v)
         self.step_ += 1
         return {"loss": loss, "y_pred": (joint, v)}
+
+    def _find_gradients(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss, log-joint and teacher's embeddings; the weights get their gradients."""
+        # The compiler passes over code whose draws we replace.
+        joint, v = self.embed(
+            batch, self.plain_networks_ if self.may_draw_ else self.networks_
+        )
+        if self.may_draw_ and self._is_compiled:
+            self._uncompile("the networks or views draw from torch's generator.")
+        loss = self.criterion_(joint, self.responsibilities(joint, batch.indices))
+        self.optimizer_.zero_grad()
+        (self._weight(batch) * loss).backward()
+        return loss, joint, v
+
+    @property
+    def _is_compiled(self) -> bool:
+        return self.networks_ is not self.plain_networks_
+
+    def _uncompile(self, reason: str) -> None:
+        self.networks_ = self.plain_networks_
+        warn_user(f"`compile=True` has no effect in this stage of the fit: {reason}")
 
     def embed(self, batch: Batch, network) -> tuple:
         """Outputs of the model, or of a part of it, for random views of a batch."""
@@ -312,7 +345,9 @@ class Trainer(NeuralNet):
     def on_train_begin(self, net, X=None, y=None, **kwargs):
         super().on_train_begin(net, X, y, **kwargs)
         module = self.module_
-        self.networks_ = self.group.parallel(module)
+        self.networks_ = self.plain_networks_ = self.group.parallel(module)
+        if self.compiles:
+            self.networks_ = torch.compile(self.plain_networks_)
         size = (len(X), module.n_experts, module.embedding_dim)
         self.statistics_ = EpochStatistics(*size, module.queue.device)
         if self.held_labels is not None:  # the first epoch may change these

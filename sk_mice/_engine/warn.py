@@ -1,12 +1,12 @@
-"""Warnings that point at the user's line."""
+"""Warnings that point at the user's line, and what they say of errors."""
 
 import sys
 import warnings
 
-__all__ = ["warn_user"]
+__all__ = ["first_line", "warn_user"]
 
 # Their lines between the user's and the warning are passed over.
-BETWEEN = {"sk_mice", "sklearn", "joblib"}
+BETWEEN = {"sk_mice", "sklearn", "skorch", "joblib"}
 
 
 def warn_user(message: str, category=UserWarning) -> None:
@@ -19,3 +19,8 @@ def warn_user(message: str, category=UserWarning) -> None:
 
 def _package(frame) -> str:
     return frame.f_globals.get("__name__", "").split(".")[0]
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the stack trace that torch adds."""
+    return next(iter(str(error).strip().splitlines()), "")
