@@ -62,7 +62,7 @@ def main(argv=None):
     mice = MiCEClustering(
         10,
         backbone=network,
-        init=np.arange(options.n) % 10,
+        init=np.arange(options.n) * 10 // options.n,  # the kinds, so none is empty
         augmentation=None,
         max_epochs=1,
         batch_size=options.batch_size,

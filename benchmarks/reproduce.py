@@ -215,6 +215,8 @@ ROWS = (
         "benchmarks/predict.py --backbone resnet-small --max-pool",
         5,
     ),
+    Row("memory_map.json", "benchmarks/memory_map.py", 10),
+    Row("distributed.json", "benchmarks/distributed.py", 2),
     Row("spherical_kmeans.json", "benchmarks/spherical_kmeans.py", 5),
     # These share fits: whichever comes first has the time of them.
     paper("table1", "digits", 21),

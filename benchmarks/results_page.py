@@ -370,6 +370,58 @@ def on_cpu():
     return steps(STEPS, text)
 
 
+def in_a_file():
+    """How a fit and predictions go if X is in a file, to X in memory."""
+    kept = read("memory_map")
+    result = kept["results"]
+    rows = [
+        (
+            f"`{what}`",
+            f"{result['seconds']['memory'][what]:.1f} s",
+            f"{result['seconds']['file'][what]:.1f} s",
+            f"{result['throughput_to_memory'][what]:.2f}",
+            commit(kept),
+        )
+        for what in ("fit", "predict")
+    ]
+    head = ("**X in a file**", "in memory", "in the file", "throughput to memory")
+    text = f"{result['bytes'] / 1e9:.1f} GB of float images, in the page cache, one "
+    text += "thread. The network is a single layer, so that reading X takes most of "
+    text += "the time. On a machine without bfloat16."
+    return table((*head, "commit"), *rows), line(text, command(kept))
+
+
+def several_processes():
+    """What two processes bring, and what to expect of more GPUs."""
+    kept = read("distributed")
+    result = kept["results"]
+    rows = [
+        (
+            f"efficiency of {name}",
+            *(f"{result['efficiency'][by][key]:.2f}" for by in ("clock", "cores")),
+            commit(kept),
+        )
+        for name, key in (
+            ("a whole step", "step"),
+            ("its bare networks", "networks"),
+            ("the step, to that of the networks", "step to networks"),
+        )
+    ]
+    expected = ", ".join(
+        f"{row['efficiency']:.2f} for {row['gpus']} ({row['fixed']} fixed)"
+        for row in result["expected"]
+        if row["gpus"] > 1
+    )
+    sent = ", ".join(
+        f"{n / 1e6:.2f} MB of {name}" for name, n in result["bytes"].items()
+    )
+    text = f"One process's time to that of two, twice. A step sends {sent}. By the "
+    text += "speeds of GPUs and links that the command states, none of them measured, "
+    text += f"the efficiency of GPUs would be {expected}. On a machine without bfloat16."
+    head = ("**Two processes on 2 cores**", "by the clock", "by seconds of the cores")
+    return table((*head, "commit"), *rows), line(text, command(kept))
+
+
 def is_there(name):
     return (RESULTS / f"{name}.json").is_file()
 
@@ -679,7 +731,8 @@ def page():
         parts += compared(name)
     parts += other_k()
     parts += neighbors()
-    parts += ["## Speed", *on_cpu(), *predictions(), *spherical_kmeans()]
+    parts += ["## Speed", *on_cpu(), *predictions(), *in_a_file()]
+    parts += [*several_processes(), *spherical_kmeans()]
     on_gpu, missing = on_a_gpu(), NOT_MEASURED
     if not on_gpu:
         missing = (
