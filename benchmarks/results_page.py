@@ -387,7 +387,8 @@ def in_a_file():
     head = ("**X in a file**", "in memory", "in the file", "throughput to memory")
     text = f"{result['bytes'] / 1e9:.1f} GB of float images, in the page cache, one "
     text += "thread. The network is a single layer, so that reading X takes most of "
-    text += "the time. On a machine without bfloat16."
+    text += "the time; a thread reads the file ahead of the step. "
+    text += "On a machine without bfloat16."
     return table((*head, "commit"), *rows), line(text, command(kept))
 
 
@@ -415,9 +416,11 @@ def several_processes():
     sent = ", ".join(
         f"{n / 1e6:.2f} MB of {name}" for name, n in result["bytes"].items()
     )
-    text = f"One process's time to that of two, twice. A step sends {sent}. By the "
+    text = "The time of one process, over twice that of two. "
+    text += f"A step sends {sent}. By the "
     text += "speeds of GPUs and links that the command states, none of them measured, "
-    text += f"the efficiency of GPUs would be {expected}. On a machine without bfloat16."
+    text += f"the efficiency of GPUs would be {expected}. "
+    text += "On a machine without bfloat16."
     head = ("**Two processes on 2 cores**", "by the clock", "by seconds of the cores")
     return table((*head, "commit"), *rows), line(text, command(kept))
 

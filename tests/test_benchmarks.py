@@ -385,7 +385,7 @@ def test_gpu_goes_on_where_it_was_cut_off(gpu, capsys, monkeypatch):
     monkeypatch.setattr(results_page, "RESULTS", gpu.OUT)
     page = "\n".join(results_page.on_a_gpu())
     assert f"{n_passed} passed" in page
-    for part in ("On a GPU", "`resnet18`, compiled", "MoCo, MiCE's start"):
+    for part in ("On a GPU", "`resnet18`, `compile=True`", "MoCo, MiCE's start"):
         assert part in page
     monkeypatch.setattr(gpu, "code", lambda: "another one")
     gpu.tiny("--list")
