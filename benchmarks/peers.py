@@ -6,7 +6,8 @@ M. Brbic, "Let Go of Your Labels with Unsupervised Transfer", ICML 2024.
 
 Numbers are those of the authors' commands for CIFAR-10: of TEMI 16 heads and 100 epochs
 (their tables have 50 heads, which takes three times as long), of TURTLE 6,000 steps.
-What differs: TEMI's products are in bfloat16. The features are taken as they come.
+What differs: TEMI's products are in bfloat16, where the hardware has it. The features
+are taken as they come.
 """
 
 import copy
@@ -18,6 +19,7 @@ from sklearn.preprocessing import normalize
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from sk_mice._device import cpu_has_bfloat16
 from sk_mice._engine.nearest import nearest_neighbors
 
 # ------------------------------------------------------------------------------- TEMI
@@ -82,7 +84,7 @@ def temi(
     n_batches = len(X) // batch_size
     warm_up = max(1, n_epochs // 5 * n_batches)
     rise = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warm_up, 1, warm_up)
-    autocast = torch.autocast("cpu", torch.bfloat16)
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=cpu_has_bfloat16())
     for epoch in range(n_epochs):
         total = torch.zeros(n_heads)
         for batch in torch.randperm(len(X))[: n_batches * batch_size].split(batch_size):
