@@ -225,15 +225,7 @@ class Trainer(NeuralNet):
         """One E-step and one M-step; skorch calls it for every batch."""
         self.is_whole_ = False
         self._set_learning_rate()
-        drawn = self.generator.get_state()
-        try:
-            loss, joint, v = self._find_gradients(batch)
-        except Exception as error:
-            if not self._is_compiled:
-                raise
-            self._uncompile(f"{type(error).__name__}: {first_line(error)}")
-            self.generator.set_state(drawn)  # the same views again
-            loss, joint, v = self._find_gradients(batch)
+        loss, joint, v = self._find_gradients(batch)
         named = TeeGenerator(self.module_.named_parameters())
         self.notify("on_grad_computed", named_parameters=named, batch=batch)
         self.optimizer_.step()
@@ -246,11 +238,21 @@ class Trainer(NeuralNet):
     def _find_gradients(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Loss, log-joint and teacher's embeddings; the weights get their gradients."""
         # The compiler passes over code whose draws we replace.
-        joint, v = self.embed(
-            batch, self.plain_networks_ if self.may_draw_ else self.networks_
-        )
-        if self.may_draw_ and self._is_compiled:
-            self._uncompile("the networks or views draw from torch's generator.")
+        if not self._is_compiled or self.may_draw_:
+            found = self._backward(batch, self.plain_networks_)
+            if self._is_compiled and self.may_draw_:
+                self._uncompile("the networks or views draw from torch's generator.")
+            return found
+        drawn = self.generator.get_state()
+        try:
+            return self._backward(batch, self.networks_)
+        except Exception as error:
+            self._uncompile(f"{type(error).__name__}: {first_line(error)}")
+        self.generator.set_state(drawn)  # the same views again
+        return self._backward(batch, self.plain_networks_)
+
+    def _backward(self, batch: Batch, networks) -> tuple[Tensor, Tensor, Tensor]:
+        joint, v = self.embed(batch, networks)
         loss = self.criterion_(joint, self.responsibilities(joint, batch.indices))
         self.optimizer_.zero_grad()
         (self._weight(batch) * loss).backward()
