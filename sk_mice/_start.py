@@ -141,18 +141,21 @@ def _start_at_part(clusterer, run, task, inference) -> None:
     )
     labels = checked_labels(labels, len(features), run.model.n_experts)
     n = len(task.samples)
-    found = []
+    rows = task.group.rows(n)
+    # At once: small pieces between batches would keep memory from being used again.
+    found = torch.empty(len(range(n)[rows]), dtype=torch.int64)
 
     def assigned():
-        rows = task.group.rows(n)
+        start = 0
         for f, v in task.inferred(inference, "features", "teacher", rows=rows):
             known = clusterer.predict(f.cpu().numpy())
             known = checked_labels(known, len(f), run.model.n_experts)
-            found.append(torch.from_numpy(known))
-            yield v, found[-1].to(v.device)
+            found[start : start + len(f)] = torch.from_numpy(known)
+            yield v, found[start : start + len(f)].to(v.device)
+            start += len(f)
 
     sums = _sums_of_clusters(assigned(), run, task)
-    run.labels = task.group.gather(torch.cat(found), n, between_steps=True).numpy()
+    run.labels = task.group.gather(found, n, between_steps=True).numpy()
     tensors = (torch.from_numpy(a).to(task.device) for a in (labels, features))
     run.model.set_partition(*tensors, sums)
 
