@@ -387,8 +387,7 @@ def in_a_file():
     head = ("**X in a file**", "in memory", "in the file", "throughput to memory")
     text = f"{result['bytes'] / 1e9:.1f} GB of float images, in the page cache, one "
     text += "thread. The network is a single layer, so that reading X takes most of "
-    text += "the time. In memory, the mean and deviation of the pixels are those of all "
-    text += "images, of a file those of a sample. On a machine without bfloat16."
+    text += "the time. On a machine without bfloat16."
     return table((*head, "commit"), *rows), line(text, command(kept))
 
 

@@ -10,7 +10,8 @@ from .warn import first_line
 
 __all__ = ["as_array", "chunks", "extremes", "fill", "plain_array", "stored_once"]
 
-_CHUNK_VALUES = 1 << 24  # values read at a time, as X may be a memory map
+# Values read at a time, as X may be a memory map: few enough for a CPU's caches.
+_CHUNK_VALUES = 2**20
 PIXELS = ("1", "L", "I", "I;16", "F", "RGB", "RGBA")  # modes whose values are colours
 STACK = "np.stack([np.asarray(image) for image in images])"
 FOLDER = "`sk_mice.datasets.load_image_folder` reads the images of a folder."
@@ -132,9 +133,9 @@ def _from_tensor(tensor, name):
 # ------------------------------------------------------------------- values of arrays
 
 
-def chunks(X, n_values=_CHUNK_VALUES):
+def chunks(X):
     """Parts of X, sample by sample, that are small enough to be copied."""
-    rows = max(1, n_values // max(1, int(np.prod(X.shape[1:]))))
+    rows = max(1, _CHUNK_VALUES // max(1, int(np.prod(X.shape[1:]))))
     for start in range(0, len(X), rows):
         yield np.asarray(X[start : start + rows])
 

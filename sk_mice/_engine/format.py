@@ -195,13 +195,12 @@ def _value_range(dtype, minimum, maximum):
 
 def _statistics(X, fmt):
     """Mean and standard deviation per channel of [0, 1] images, or per feature."""
-    pieces = chunks(X, FEW_VALUES) if is_large(X) else chunks(X)
     if fmt.is_image:
         axes = (0, 2, 3)
-        parts = (fmt.as_batch(as_tensor(part)).double().numpy() for part in pieces)
+        parts = (fmt.as_batch(as_tensor(part)).double().numpy() for part in chunks(X))
     else:
         axes = (0,)
-        parts = (part.astype(np.float64) for part in pieces)
+        parts = (part.astype(np.float64) for part in chunks(X))
     count, mean, squares = 0, 0.0, 0.0
     for part in parts:  # merged as in Chan, Golub and LeVeque (1983): no cancellation
         n = part.size // part.shape[1]
