@@ -380,6 +380,18 @@ def test_resume_refuses_other_images(photos, fitted, tmp_path, capsys):
     assert "(19)" in last
 
 
+def test_a_complete_result_sorts_no_other_images(photos, fitted, tmp_path, capsys):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    moved = shutil.copytree(photos, tmp_path / "moved")
+    sorting = "--resume", "-q", "--copy-to"
+    assert run("fit", moved, "--out", out, *sorting, tmp_path / "one") == 0
+    one, other = (next(moved.rglob(name)) for name in NAMES[:2])
+    shutil.copy(one, other)  # another image of that name
+    assert run("fit", moved, "--out", out, *sorting, tmp_path / "other") == 2
+    assert "PHOTOS" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "other").exists()
+
+
 def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
     assert run("fit", photos, *FIT, "--out", tmp_path / "new", "--resume", "-q") == 0
     assert_same_result(tmp_path / "new", fitted)

@@ -65,18 +65,22 @@ def _fit(request: Request, group) -> None:
     result = results.ResultFolder(request.out, "--out")
     progress = Progress(request.quiet)
     run = _check(request, result)
-    if run is not None and run["finished"]:
+    photos = str(request.photos.resolve())
+    finished = run is not None and run["finished"]
+    parameters = run["parameters"] if run else with_defaults(request.asked)
+    # Of a finished run, images may be gone since: the others can still be sorted.
+    if not (finished and run["images"].get("folder") == photos):
+        X, files, left_out = read_images(request.photos, parameters, progress)
+        _check_images(parameters, X, files, run)
+    if finished:
         progress.say(f"The fit in {str(request.out)!r} is complete")
         found = tables.read_column(result.table, ["cluster"])
         labels = [int(label) for label in found.values()]
         _end(request, result, run, [*found], labels, progress)
         return
-    parameters = run["parameters"] if run else with_defaults(request.asked)
-    X, files, left_out = read_images(request.photos, parameters, progress)
-    _check_images(parameters, X, files, run)
     network = fitted_network(parameters, request.photos, files, progress)
     if run is None:
-        run = _new_run(parameters, X, files)
+        run = _new_run(parameters, photos, X, files)
         result.begin(run)
     try:
         samples = X
@@ -216,11 +220,11 @@ def _check_images(parameters: dict, X, files, run) -> None:
 # --------------------------------------------------------------------------- the model
 
 
-def _new_run(parameters: dict, X, files) -> dict:
+def _new_run(parameters: dict, photos: str, X, files) -> dict:
     return {
         "parameters": parameters,
         "max_epochs": parameters["epochs"],
-        "images": {"count": len(files), "digest": digest(X, files)},
+        "images": {"folder": photos, "count": len(files), "digest": digest(X, files)},
         "versions": {
             "sk_mice": __version__,
             "python": platform.python_version(),
