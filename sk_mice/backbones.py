@@ -330,7 +330,10 @@ def build_backbone(resolved, shape) -> nn.Module:
     module = resolved()
     if not isinstance(module, nn.Module):
         raise TypeError(_no_backbone(module))
-    return module
+    try:  # it may be the same module each time
+        return copy.deepcopy(module)
+    except Exception:  # a factory may be there because its modules cannot be copied
+        return module
 
 
 def weight_count(resolved, shape) -> tuple[int, int]:

@@ -1,12 +1,14 @@
 """Encoders by name, and the user's own."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from sklearn.model_selection import GridSearchCV
 from torch import nn
 
-from sk_mice import MoCo
+from sk_mice import MiCEClustering, MoCo
 from sk_mice.backbones import (
     MLP,
     NAMED,
@@ -96,6 +98,16 @@ def test_a_module_is_copied_with_its_weights():
     for a, b in zip(mine.parameters(), copied.parameters(), strict=True):
         assert torch.equal(a, b)
         assert a.data_ptr() != b.data_ptr()
+
+
+def test_what_a_factory_returns_is_not_trained():
+    net = torch.nn.Linear(6, 8)
+    before = copy.deepcopy(net.state_dict())
+    X = np.random.default_rng(0).standard_normal((60, 6))
+    mice = MiCEClustering(3, backbone=lambda: net, n_init=2, max_epochs=2).fit(X)
+    assert (mice.labels_ == mice.predict(X)).all()
+    for name, weight in net.state_dict().items():
+        assert torch.equal(weight, before[name])
 
 
 def test_a_factory_is_called():
