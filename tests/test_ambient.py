@@ -213,3 +213,31 @@ def test_attention_draws_only_what_it_drops_out():
     with OwnDraws(0) as draws:
         attention(x, x, x, dropout_p=0.5)
     assert draws.used
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    "dropout", [torch.nn.functional.dropout, torch.nn.functional.alpha_dropout]
+)
+def test_dropout_draws_from_ones_own_generator(dropout, mode):
+    x, state = torch.ones(1000, requires_grad=True), torch.get_rng_state()
+    found = []
+    for seed in (0, 0, 1):
+        with mode(), OwnDraws(seed) as draws:
+            found.append(dropout(x, 0.3, training=True))
+        assert draws.used
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_dropout_is_that_of_torch():
+    x = torch.ones(10_000, requires_grad=True)
+    with OwnDraws(0):
+        left, mask = torch.native_dropout(x, 0.3, True)
+        left.sum().backward()
+        assert torch.equal(torch.native_dropout(x, 0.3, False)[0], x)
+        assert not torch.native_dropout(x, 1.0, True)[0].any()
+    assert mask.float().mean() == pytest.approx(0.7, abs=0.02)
+    assert torch.allclose(left, mask / 0.7)
+    assert torch.allclose(x.grad, mask / 0.7)

@@ -123,7 +123,8 @@ IMPORTS = {
     "_engine.colours": "torch",
     "_engine.format": "torch _engine.arrays _engine.maps",
     "_engine.geometry": "torch",
-    "_engine.inference": "torch _engine.attention _engine.distributed _engine.model",
+    "_engine.inference": "torch _engine.ambient _engine.attention _engine.distributed "
+    "_engine.model",
     "_engine.invariances": "torch _engine.geometry _engine.samples",
     "_engine.files": "",
     "_engine.maps": "_engine.files",

@@ -115,3 +115,31 @@ def test_own_networks_are_compiled_if_they_do_not_draw(draws, monkeypatch):
     else:
         tiny(**options).fit(X)
         assert len(n_calls) == 3 * 2 - 1  # the first step finds out
+
+
+class Late(torch.nn.Linear):
+    """Draws in its later steps alone, or in evaluation mode."""
+
+    def __init__(self, training):
+        super().__init__(6, 8)
+        self.drops, self.n_calls = training, 0
+
+    def forward(self, x):
+        x = super().forward(x)
+        self.n_calls += 1
+        if self.training != self.drops or (self.training and self.n_calls < 4):
+            return x
+        return torch.nn.functional.dropout(x, 0.5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_own_networks_never_draw_from_the_global_generator(training):
+    X = np.random.default_rng(0).standard_normal((128, 6))
+    torch.manual_seed(0)
+    backbone, found = Late(training), []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        found.append(tiny(backbone=backbone).fit(X).transform(X))
+        assert torch.equal(torch.get_rng_state(), state)
+    np.testing.assert_array_equal(*found)

@@ -71,7 +71,7 @@ class OwnDraws(TorchDispatchMode):
 
     For code that takes no generator, such as the constructors of modules and dropout.
     It acts in this thread alone: the global generator and the default dtype are neither
-    read nor changed. Dropout on a GPU is the exception, as torch has no such form.
+    read nor changed.
 
     Parameters
     ----------
@@ -100,6 +100,8 @@ class OwnDraws(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         if func in _FACTORIES and kwargs.get("dtype") is None:
             kwargs["dtype"] = torch.float32
+        if func is _aten.native_dropout.default:  # on a GPU, or in inference mode
+            return self._dropout(*args, **kwargs)
         if _draws(func, args, kwargs):
             func = _with_generator(func)
             if kwargs.get("generator") is None:
@@ -112,7 +114,20 @@ class OwnDraws(TorchDispatchMode):
                     return fill(
                         like, *args[1:], generator=self._generator([like], None)
                     )
+                else:  # in inference mode, it may consist of others
+                    with self:
+                        found = func.decompose(*args, **kwargs)
+                    if found is not NotImplemented:
+                        return found
         return func(*args, **kwargs)
+
+    def _dropout(self, x, p: float, train: bool | None):
+        """As torch's: what is left of x, scaled, and where that is."""
+        if train is False:
+            return x.clone(), torch.ones_like(x, dtype=torch.bool)
+        with self:
+            left = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - p)
+        return x * left * (1 / (1 - p) if p < 1 else 0.0), left
 
     def _generator(self, args, device) -> torch.Generator:
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]

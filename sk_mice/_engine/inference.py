@@ -3,12 +3,15 @@
 import copy
 import itertools
 import math
+from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from .ambient import OwnDraws
 from .attention import LARGEST_LOGIT
 from .distributed import ALONE
 from .model import ContrastiveMixture
@@ -49,6 +52,9 @@ class Inference:
         self.student, self.teacher = model.student.backbone, model.teacher.backbone
         if model.backbone is not None:  # a network of ours, which can be folded
             self.student, self.teacher = folded(self.student), folded(self.teacher)
+            self._draws = nullcontext
+        else:  # the user's, which may draw in evaluation mode, too
+            self._draws = partial(OwnDraws, 0)
 
     def over(self, samples, views, *wanted: str, group=ALONE) -> list[np.ndarray]:
         """Infer quantities of all samples.
@@ -124,6 +130,10 @@ class Inference:
         list of Tensor
             The quantities, in the order of `wanted`.
         """
+        with self._draws():
+            return self._infer(x, wanted, moments)
+
+    def _infer(self, x: Tensor, wanted, moments) -> list[Tensor]:
         model, known = self.model, {}
         inferred = not {"joint", "label"}.isdisjoint(wanted)
         if inferred or "teacher" in wanted:

@@ -89,7 +89,7 @@ class Trainer(NeuralNet):
         The processes that share each batch.
     """
 
-    may_draw_: bool  # whether views or networks have drawn from the global generator
+    may_draw_: bool  # whether views or networks may draw from torch's generator
 
     def __init__(
         self,
@@ -237,10 +237,12 @@ class Trainer(NeuralNet):
 
     def _find_gradients(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Loss, log-joint and teacher's embeddings; the weights get their gradients."""
-        # The compiler passes over code whose draws we replace.
-        if not self._is_compiled or self.may_draw_:
+        if not self._is_compiled:
+            return self._backward(batch, self.plain_networks_)
+        if self.may_draw_:  # the compiler passes over code whose draws we replace
             found = self._backward(batch, self.plain_networks_)
-            if self._is_compiled and self.may_draw_:
+            self.may_draw_ = self.drew_
+            if self.drew_:
                 self._uncompile("the networks or views draw from torch's generator.")
             return found
         drawn = self.generator.get_state()
@@ -272,7 +274,7 @@ class Trainer(NeuralNet):
             views = self._make_views(batch.x, batch.part)
             with self._autocast(views.device), self._draws_of_rank() as own:
                 found = network(views)
-        self.may_draw_ = any(mode.used for mode in (draws, own) if mode is not None)
+        self.drew_ = any(mode.used for mode in (draws, own) if mode is not None)
         return found
 
     def _weight(self, batch: Batch) -> float:
@@ -303,7 +305,7 @@ class Trainer(NeuralNet):
     def _own_draws(self):
         """Make the user's networks and augmentations draw from our generators.
 
-        Our own take a generator, and steps are faster without this context.
+        Ours take a generator, and steps are faster without this context.
         """
         if self.may_draw_:
             return OwnDraws(0, self.order_generator, self.generator)
