@@ -4,7 +4,6 @@ import copy
 import itertools
 import math
 from contextlib import nullcontext
-from functools import partial
 
 import numpy as np
 import torch
@@ -50,11 +49,9 @@ class Inference:
     def __init__(self, model: ContrastiveMixture):
         self.model = model
         self.student, self.teacher = model.student.backbone, model.teacher.backbone
-        if model.backbone is not None:  # a network of ours, which can be folded
+        self._ours = model.backbone is not None
+        if self._ours:  # networks that can be folded
             self.student, self.teacher = folded(self.student), folded(self.teacher)
-            self._draws = nullcontext
-        else:  # the user's, which may draw in evaluation mode, too
-            self._draws = partial(OwnDraws, 0)
 
     def over(self, samples, views, *wanted: str, group=ALONE) -> list[np.ndarray]:
         """Infer quantities of all samples.
@@ -130,7 +127,8 @@ class Inference:
         list of Tensor
             The quantities, in the order of `wanted`.
         """
-        with self._draws():
+        # The user's networks may draw in evaluation mode, too.
+        with nullcontext() if self._ours else OwnDraws(0):
             return self._infer(x, wanted, moments)
 
     def _infer(self, x: Tensor, wanted, moments) -> list[Tensor]:
