@@ -110,7 +110,13 @@ class Checkpoint:
         self.path = Path(folder) / f"{name}.safetensors"
         self.previous = self.path.with_suffix(".previous.safetensors")
         self.fit = fit
-        os.makedirs(folder, exist_ok=True)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise NotADirectoryError(
+                f"`checkpoint` must be a folder; {os.fspath(folder)!r} lies at or "
+                "below a file."
+            ) from error
 
     def load(self) -> dict | None:
         """The latest progress that can be read, or None if there is no file.

@@ -7,6 +7,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import entr, softmax
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -20,6 +21,7 @@ from ._cosine_kmeans import (
     lloyd,
     unit_rows,
 )
+from ._engine.warn import warn_user
 from ._fitting import fitting
 
 # Share of the variance that the principal components keep, and how many they are at
@@ -216,6 +218,11 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         ------
         ValueError
             If X has fewer rows than clusters, or values that are not finite.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If clusters are empty.
         """
         with fitting(self):
             X = check_rows(self, X, reset=True)
@@ -227,6 +234,14 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
             plain = _unwhitened(white, self.mean_, self.components_, scales)
             labels = self._start(white, plain, random_state)
             self._climb(white, labels)
+        n_empty = self.n_clusters - len(np.unique(self.labels_))
+        if n_empty:
+            warn_user(
+                f"{n_empty} of {self.n_clusters} clusters are empty. Possibly rows of X "
+                "are repeated, or few of them lie far from all others. Try fewer "
+                "clusters, or another `random_state`.",
+                ConvergenceWarning,
+            )
         return self
 
     def predict(self, X):

@@ -268,6 +268,11 @@ class SphericalKMeans(
         (3, 0.0)
         """
         first = not hasattr(self, "cluster_centers_")
+        if not first and self.n_clusters != len(self.cluster_centers_):
+            raise ValueError(
+                f"`n_clusters` must be {len(self.cluster_centers_)}, as before, for "
+                f"`partial_fit` to go on; got {self.n_clusters}."
+            )
         with fitting(self):
             X = check_rows(self, X, reset=first, accept_sparse="csr")
             weight = self._check_weight(sample_weight, X)
@@ -363,6 +368,10 @@ class SphericalKMeans(
             if given is not None and not np.asarray(given).any():
                 raise ValueError(
                     "`sample_weight` must have a positive entry; all are zero."
+                )
+            if given is not None and np.asarray(given).dtype.kind not in "buifO":
+                raise ValueError(
+                    f"`sample_weight` must hold numbers; got {np.asarray(given).dtype}."
                 )
             # float64 also for float32 data: these are summed over all rows.
             weight = _check_sample_weight(given, X, dtype=np.float64)

@@ -519,8 +519,9 @@ def test_a_crash_between_two_renames_costs_one_epoch(whole, tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"):
-        mice(checkpoint=tmp_path / "file" / "runs").fit(IMAGES)
+    for folder in (tmp_path / "file", tmp_path / "file" / "runs"):
+        with pytest.raises(NotADirectoryError, match="`checkpoint` must be a folder"):
+            mice(checkpoint=folder).fit(IMAGES)
 
 
 class Vanish(Callback):

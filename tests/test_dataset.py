@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine.dataset import DatasetRows, from_dataset
@@ -118,3 +118,9 @@ def test_other_shapes_are_refused_at_prediction(mice):
 
 def test_arrays_are_no_datasets():
     assert from_dataset(X) is X
+
+
+def test_a_loader_is_not_a_dataset():
+    loader = DataLoader(TensorDataset(torch.rand(20, 6)), batch_size=4)
+    with pytest.raises(TypeError, match="got a DataLoader. Pass its `dataset`"):
+        MoCo(max_epochs=1).fit(loader)

@@ -228,6 +228,7 @@ def test_palettes_alpha_and_cmyk_become_rgb(tmp_path):
     red, white, blue = (255, 0, 0), (255, 255, 255), (16, 32, 48)
     cmyk = Image.new("CMYK", (16, 12), (0, 255, 255, 0))
     on_blue = {"background": "#102030"}
+    of_16_bits = np.repeat(np.uint16([[0, 65535]]), 8, axis=1).repeat(12, axis=0)
     for content, left, right, options in [
         (encoded(cmyk, "JPEG"), red, red, {}),
         (encoded(cmyk, "TIFF"), red, red, {}),
@@ -240,6 +241,7 @@ def test_palettes_alpha_and_cmyk_become_rgb(tmp_path):
         (encoded(halves((*red, 0), (*red, 128), "RGBA")), blue, (136, 16, 24), on_blue),
         (encoded(halves((50, 0), (50, 255), "LA")), 255, 50, {"grey": True}),
         (encoded(halves(blue, red), transparency=blue), white, red, {}),
+        (encoded(of_16_bits, transparency=0), blue, white, on_blue),
     ]:
         loaded = load_one(tmp_path, content, **options).astype(int)
         np.testing.assert_allclose(loaded[[0, 0], [0, 15]], [left, right], atol=4)

@@ -30,7 +30,7 @@ IMPORTS = {
     "_base": "torch _fitting _check_input _checkpoint _constraints _device "
     "_engine _identity _callbacks _freeze _output _progress_bar _short_names _task "
     "augmentation backbones",
-    "_classification_em": "_fitting _constraints _cosine_kmeans",
+    "_classification_em": "_fitting _constraints _cosine_kmeans _engine.warn",
     "_spherical_kmeans": "_fitting _constraints _cosine_kmeans _engine.arrays "
     "_engine.warn",
     "ablations": "torch _constraints _engine _mice _moco",

@@ -14,6 +14,11 @@ __all__ = ["DatasetRows", "from_dataset", "rows_of"]
 def from_dataset(X):
     """A `torch.utils.data.Dataset` as `DatasetRows`; anything else as it is."""
     module = sys.modules.get("torch.utils.data")
+    if module is not None and isinstance(X, module.DataLoader):
+        raise TypeError(
+            "X must be an array or a dataset; got a DataLoader. Pass its `dataset`: "
+            "the batches of a fit are its own."
+        )
     if module is None or not isinstance(X, module.Dataset):
         return X
     if isinstance(X, module.IterableDataset) or not hasattr(X, "__len__"):

@@ -160,14 +160,23 @@ class Decoder:
         for box in _boxes(image.size):
             piece = image.crop(box)
             if white is not None:  # Pillow would clip what exceeds 255
-                values = np.rint(np.asarray(piece) / white * 255)
-                piece = Image.fromarray(values.astype(np.uint8))
+                piece = _in_eight_bits(piece, white)
             if piece.has_transparency_data:
                 piece = piece.convert("RGBA")
                 ground = Image.new("RGBA", piece.size, self.background)
                 piece = Image.alpha_composite(ground, piece)
             whole.paste(piece.convert(self.mode), box)
         return whole
+
+
+def _in_eight_bits(image, white):
+    """Grey values of more bits; the one that stands for transparent stays so."""
+    values = np.asarray(image)
+    eight = Image.fromarray(np.rint(values / white * 255).astype(np.uint8))
+    clear = image.info.get("transparency")
+    if isinstance(clear, int):
+        eight.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype("u1")))
+    return eight
 
 
 def size_of(path):
