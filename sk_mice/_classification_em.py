@@ -237,9 +237,9 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         n_empty = self.n_clusters - len(np.unique(self.labels_))
         if n_empty:
             warn_user(
-                f"{n_empty} of {self.n_clusters} clusters are empty. Possibly rows of X "
-                "are repeated, or few of them lie far from all others. Try fewer "
-                "clusters, or another `random_state`.",
+                f"{n_empty} of {self.n_clusters} clusters are empty. Possibly rows are "
+                "repeated, or few of them lie far from all others. Try fewer clusters, "
+                "or another `random_state`.",
                 ConvergenceWarning,
             )
         return self

@@ -122,5 +122,5 @@ def test_arrays_are_no_datasets():
 
 def test_a_loader_is_not_a_dataset():
     loader = DataLoader(TensorDataset(torch.rand(20, 6)), batch_size=4)
-    with pytest.raises(TypeError, match="got a DataLoader. Pass its `dataset`"):
+    with pytest.raises(TypeError, match=r"got a DataLoader\. Pass its `dataset`"):
         MoCo(max_epochs=1).fit(loader)

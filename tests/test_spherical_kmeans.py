@@ -657,7 +657,7 @@ def test_entries_that_are_stored_twice_are_added_up():
 def test_partial_fit_keeps_the_number_of_clusters():
     X = np.random.default_rng(0).standard_normal((20, 4))
     model = SphericalKMeans(3, random_state=0).fit(X).set_params(n_clusters=5)
-    with pytest.raises(ValueError, match="`n_clusters` must be 3, as before.* got 5"):
+    with pytest.raises(ValueError, match=r"`n_clusters` must be 3, as before.* got 5"):
         model.partial_fit(X)
     assert model.set_params(n_clusters=3).partial_fit(X).n_steps_ == 1
 
