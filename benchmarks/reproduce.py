@@ -71,6 +71,10 @@ THREE = "--seeds 0 1 2"
 MOCO = f"{THREE} --cases moco"
 WITH_UMAP = "--cases moco umap k-means"
 CIFAR = f"--path {ARCHIVE}"
+FAST = (
+    "--methods k-means spherical-k-means pca-gaussians pca-hdbscan umap-gaussians "
+    "umap-hdbscan partition partition-center pca32-partition pca64-partition"
+)
 TABLE = "--methods k-means pca-gaussians partition partition-center mice mice-neighbors"
 ROWS = (
     compare("digits", "--data digits", 36),
@@ -200,12 +204,12 @@ ROWS = (
         f"--data fashion-mnist --epochs 24 {THREE} --what e-steps --heads shared",
         90,
     ),
+    features("cifar10_jpeg_10000", f"--data cifar10-jpeg {CIFAR} {THREE} {FAST}", 20),
+    features("fashion_mnist_10000", f"--data fashion-mnist {THREE} {FAST}", 20),
     features(
-        "cifar10_jpeg_10000",
-        f"--data cifar10-jpeg {CIFAR} {THREE} "
-        "--methods k-means spherical-k-means pca-gaussians pca-hdbscan umap-gaussians "
-        "umap-hdbscan partition partition-center pca32-partition pca64-partition",
-        20,
+        "digits_1797",
+        f"--data digits --slow-seeds 0 {FAST} mice mice-neighbors temi turtle",
+        10,
     ),
     features("wine_178", f"--data wine {TABLE}", 1),
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),

@@ -29,7 +29,13 @@ from ._check_input import (
 )
 from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
 from ._constraints import LARGEST_COUNT, Count, Number
-from ._device import check_size, is_worker, resolve_device, resolve_precision
+from ._device import (
+    check_size,
+    compiles,
+    is_worker,
+    resolve_device,
+    resolve_precision,
+)
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.arrays import fill
 from ._engine.distributed import Group, open_group
@@ -83,7 +89,7 @@ class ContrastiveEstimator(
         "image_shape": [tuple, list, None],
         "device": [str, torch.device],
         "precision": [StrOptions({"auto", "float32", "bfloat16"})],
-        "compile": ["boolean"],
+        "compile": ["boolean", StrOptions({"auto"})],
         "callbacks": [list, tuple, None],
         "checkpoint": [str, os.PathLike, None],
         "distributed": ["boolean"],
@@ -442,7 +448,7 @@ class ContrastiveEstimator(
             lr=self.lr if lr is None else lr,
             weight_decay=self.weight_decay,
             autocast_dtype=task.autocast_dtype,
-            compiles=self.compile,
+            compiles=compiles(self.compile, task.device),
             n_epochs=n_epochs,
             batch_size=task.batch_size,
             callbacks=callbacks,

@@ -109,7 +109,7 @@ def test_own_networks_are_compiled_if_they_do_not_draw(draws, monkeypatch):
 
     monkeypatch.setattr(torch, "compile", recorded)
     if draws:
-        with pytest.warns(match="`compile=True` has no effect .* draw from torch's"):
+        with pytest.warns(match="`compile` has no effect .* draw from torch's"):
             tiny(**options).fit(X)
         assert not n_calls
     else:

@@ -266,7 +266,7 @@ class Trainer(NeuralNet):
 
     def _uncompile(self, reason: str) -> None:
         self.networks_ = self.plain_networks_
-        warn_user(f"`compile=True` has no effect in this stage of the fit: {reason}")
+        warn_user(f"`compile` has no effect in this stage of the fit: {reason}")
 
     def embed(self, batch: Batch, network) -> tuple:
         """Outputs of the model, or of a part of it, for random views of a batch."""
