@@ -234,6 +234,10 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
             plain = _unwhitened(white, self.mean_, self.components_, scales)
             labels = self._start(white, plain, random_state)
             self._climb(white, labels)
+        self._warn_of_empty_clusters()
+        return self
+
+    def _warn_of_empty_clusters(self) -> None:
         n_empty = self.n_clusters - len(np.unique(self.labels_))
         if n_empty:
             warn_user(
@@ -242,7 +246,6 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
                 "or another `random_state`.",
                 ConvergenceWarning,
             )
-        return self
 
     def predict(self, X):
         """Cluster from which each row is most likely.

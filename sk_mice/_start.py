@@ -37,9 +37,16 @@ def checked_labels(labels, n_samples, n_clusters, name="The labels of `init`"):
     return labels.ravel().astype(np.int64)
 
 
+class _Start(ClassificationEM):
+    """The partition of "two-stage"; the fit warns of clusters that stay empty."""
+
+    def _warn_of_empty_clusters(self) -> None:
+        pass
+
+
 def clusterer_of_features(init, run):
     """The clusterer that `init` stands for, with what it has to know."""
-    clusterer = ClassificationEM() if isinstance(init, str) else clone(init)
+    clusterer = _Start() if isinstance(init, str) else clone(init)
     seed = spawn_seed(run.seed, "partition", run.stage)
     known = dict.fromkeys(names_of_seeds(clusterer), seed)
     _, prefix = last_step(clusterer)
