@@ -188,6 +188,12 @@ ROWS = (
         '--data digits --start random --epochs 60 --variants "own heads" "shared head"',
         30,
     ),
+    em(
+        "heads_fashion_mnist_24_random",
+        "--data fashion-mnist --start random --epochs 24 --seeds 0 "
+        '--variants "own heads" "shared head"',
+        35,
+    ),
     Row(
         "small_maps_fashion_mnist_24.json",
         "benchmarks/small_maps.py --data fashion-mnist --epochs 24 --seeds 0 1",
