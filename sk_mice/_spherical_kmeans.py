@@ -365,14 +365,16 @@ class SphericalKMeans(
     def _check_weight(self, sample_weight, X):
         with fitting_floats("`sample_weight`"):
             given = plain_array(sample_weight, "`sample_weight`")
-            if given is not None and not np.asarray(given).any():
-                raise ValueError(
-                    "`sample_weight` must have a positive entry; all are zero."
-                )
-            if given is not None and np.asarray(given).dtype.kind not in "buifO":
-                raise ValueError(
-                    f"`sample_weight` must hold numbers; got {np.asarray(given).dtype}."
-                )
+            if given is not None:
+                values = np.asarray(given)
+                if not values.any():
+                    raise ValueError(
+                        "`sample_weight` must have a positive entry; all are zero."
+                    )
+                if values.dtype.kind not in "buifO":
+                    raise ValueError(
+                        f"`sample_weight` must hold numbers; got {values.dtype}."
+                    )
             # float64 also for float32 data: these are summed over all rows.
             weight = _check_sample_weight(given, X, dtype=np.float64)
         if weight.min() < 0:

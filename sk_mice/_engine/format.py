@@ -16,7 +16,6 @@ __all__ = ["SampleFormat", "as_tensor", "infer_format", "is_large"]
 CHANNELS = (1, 3, 4)
 LARGEST = 1e140
 LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time
-FEW_VALUES = 2**20  # of such an X that are computed with at a time
 
 
 @dataclass(frozen=True)

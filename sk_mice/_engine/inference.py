@@ -28,7 +28,7 @@ __all__ = [
 LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
 # Of views on a CPU, where larger blocks of memory are zeroed anew for each batch, or of
 # an X that may be larger than memory.
-FEW_VALUES = 2**21
+FEW_VALUES_OF_VIEWS = 2**21
 LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
 ROWS_OF_BLOCK = 16  # a multiple of those that products of matrices take at a time
 # Nats by which bounds must separate experts, because bfloat16 rounds the exact sum.
@@ -100,7 +100,7 @@ class Inference:
         model = self.model
         width = model.embedding_dim * (1 if self._is_one_product else model.n_experts)
         few = samples.is_large or model.queue.device.type == "cpu"
-        of_views = FEW_VALUES if few else BATCH_VALUES
+        of_views = FEW_VALUES_OF_VIEWS if few else BATCH_VALUES
         n = min(
             of_views // math.prod(views.out_shape),
             BATCH_VALUES // max(width, model.n_experts),

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from .arrays import chunks, fill
-from .format import FEW_VALUES, SampleFormat, as_tensor, is_large
+from .format import SampleFormat, as_tensor, is_large
 from .maps import mapped_file, will_need
 from .order import blocks_of, windows
 
@@ -19,6 +19,7 @@ __all__ = ["Samples", "batches_per_epoch", "to_device"]
 RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
 # Bytes that are read from a file in one go, and among which its rows are shuffled.
 BLOCK, WINDOW = 2**20, 2**30
+FEW_VALUES = 2**20  # of an X larger than memory that are computed with at a time
 BATCHES_AHEAD = 2  # that a thread gathers for a GPU
 
 

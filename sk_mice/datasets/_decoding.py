@@ -175,7 +175,7 @@ def _in_eight_bits(image, white):
     eight = Image.fromarray(np.rint(values / white * 255).astype(np.uint8))
     clear = image.info.get("transparency")
     if isinstance(clear, int):
-        eight.putalpha(Image.fromarray(np.where(values == clear, 0, 255).astype("u1")))
+        eight.putalpha(Image.fromarray(np.uint8(255) * (values != clear)))
     return eight
 
 
