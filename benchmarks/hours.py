@@ -1,14 +1,15 @@
 """Hours of training on photographs: does EM learn what MoCo does not, and from when on?
 
-Fits of all images: MoCo, whose embeddings are clustered by spherical k-means, MiCE from
-a random start as in the paper, and MiCE by default. After each epoch, the labels of a
-fixed part of the images are scored. Each fit keeps a checkpoint, so that a run goes on
+One fit of all images: MoCo, whose embeddings are clustered by spherical k-means, MiCE
+from a random start as in the paper, or MiCE by default. After each epoch, the labels of
+a fixed part of the images are scored. The fit keeps a checkpoint, so that a run goes on
 where it was cut off. Labels are used for scores alone.
 
-    python benchmarks/hours.py --path cifar10-jpeg.tar.xz --epochs 30 --fits moco mice
+    python benchmarks/hours.py --path cifar10-jpeg.tar.xz --fit moco --epochs 72
 """
 
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -40,14 +41,18 @@ def kmeans(embeddings):
 
 
 class Course(Callback):
-    """Scores of a part of the images after each epoch, kept in a file."""
+    """Scores of a part of the images after each epoch, and the processor's seconds."""
 
-    def __init__(self, name, y, keep):
-        self.name, self.y, self.keep = name, y, keep
+    def __init__(self, y, keep):
+        self.y, self.keep = y, keep
         rng = np.random.RandomState(0)
         self.scored = np.sort(rng.permutation(len(y))[:N_SCORED])
 
+    def on_epoch_begin(self, net, **kwargs):
+        self.began = time.process_time()
+
     def on_epoch_end(self, net, dataset_train=None, **kwargs):
+        seconds = time.process_time() - self.began
         model = net.module_.eval()
         inference, clustered = Inference(model), model.n_experts > 1
         wanted = "joint" if clustered else "teacher"
@@ -58,20 +63,11 @@ class Course(Callback):
         model.train()
         labels = torch.cat(parts).numpy()
         labels = labels if clustered else kmeans(labels)
-        row = net.history[-1]
-        self.keep(
-            self.name,
-            {
-                "stage": "em" if clustered else "moco",
-                "epoch": len(net.history),
-                **scores(self.y[self.scored], labels),
-                "seconds": row["seconds"],
-            },
-        )
+        stage = "em" if clustered else "moco"
+        self.keep(stage, len(net.history), self.y[self.scored], labels, seconds=seconds)
 
 
-def fits(name, epochs, folder, course):
-    options = {"checkpoint": folder, "callbacks": [course], "random_state": 0}
+def estimator(name, epochs, **options):
     if name == "moco":
         return MoCo(max_epochs=epochs, **options)
     if name == "mice-random":
@@ -81,40 +77,46 @@ def fits(name, epochs, folder, course):
 
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
-    names = ("moco", "mice-random", "mice")
     parser = common_parser(__doc__, data=("cifar10-jpeg", "fashion-mnist", "digits"))
     parser.set_defaults(data="cifar10-jpeg", n=60_000)
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")
-    parser.add_argument("--fits", choices=names, nargs="+", default=names)
-    parser.add_argument("--folder", type=Path, default=Path("hours"))
+    parser.add_argument("--fit", choices=("moco", "mice-random", "mice"), required=True)
+    parser.add_argument("--folder", type=Path, default=Path("hours"), help="to keep it")
     options = parser.parse_args(argv)
     limit_threads(options.threads)
     X, y = load(options.data, options.n, options.path)
-    path = options.json or RESULTS / f"hours_{options.data}.json".replace("-", "_")
-    results = read_json(path).get("results", {})
+    name = f"hours_{options.data}_{options.fit}".replace("-", "_")
+    path = options.json or RESULTS / f"{name}.json"
+    results = read_json(path).get("results", {"course": []})
 
-    def keep(name, row):
-        # After an interruption some epochs come again.
-        new = row["stage"], row["epoch"]
-        rows = [r for r in results.get(name, []) if (r["stage"], r["epoch"]) != new]
-        results[name] = [*rows, row]
+    def write():
         write_json(path, __file__, argv, results, data=options.data, n=len(X))
-        print(name, row, flush=True)
 
-    for name in options.fits:
-        folder = options.folder / name
-        model = fits(name, options.epochs, folder, Course(name, y, keep)).fit(X)
-        if name == "moco":
-            labels = kmeans(model._infer(X, "teacher")[0][:, 0])
-        else:
-            labels = model.labels_
-            if model.init_labels_ is not None:
-                start = scores(y, model.init_labels_)
-                keep(name, {"stage": "start of EM", "epoch": 0} | start)
-        seconds = sum(row["seconds"] for row in model.history_)
-        keep(
-            name, {"stage": "end", "epoch": 0, **scores(y, labels), "seconds": seconds}
-        )
+    def keep(stage, epoch, classes, labels, **more):
+        row = {"stage": stage, "epoch": epoch, **scores(classes, labels), **more}
+        # After an interruption some epochs come again.
+        course = [
+            r for r in results["course"] if (r["stage"], r["epoch"]) != (stage, epoch)
+        ]
+        results["course"] = [*course, row]
+        write()
+        print(row, flush=True)
+
+    model = estimator(
+        options.fit,
+        options.epochs,
+        checkpoint=options.folder / options.fit,
+        callbacks=[Course(y, keep)],
+        random_state=0,
+    ).fit(X)
+    if options.fit == "moco":
+        results["end"] = scores(y, kmeans(model._infer(X, "teacher")[0][:, 0]))
+    else:
+        results["end"] = scores(y, model.labels_)
+        if model.init_labels_ is not None:
+            results["start of EM"] = scores(y, model.init_labels_)
+    write()
+    print(results["end"])
 
 
 if __name__ == "__main__":

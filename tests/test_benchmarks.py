@@ -217,20 +217,25 @@ def test_confidence(benchmark, tmp_path):
     assert confidence.calibration_error(right, np.ones(4)) == 0.5
 
 
+@pytest.mark.parametrize(
+    ("fit", "stages"),
+    [
+        ("moco", ["moco", "moco"]),
+        ("mice-random", ["em", "em"]),
+        ("mice", ["moco", "em"]),
+    ],
+)
 @pytest.mark.usefixtures("quick")
-def test_hours(benchmark, tmp_path):
-    hours = benchmark("hours")
+def test_hours(benchmark, tmp_path, fit, stages):
     kept = run(
-        hours,
+        benchmark("hours"),
         tmp_path / "hours.json",
-        *("--data", "digits", "--n", "60", "--folder", tmp_path / "checkpoints"),
+        *("--data", "digits", "--n", "60", "--fit", fit, "--folder", tmp_path / "kept"),
     )["results"]
-    stages = {name: [row["stage"] for row in rows] for name, rows in kept.items()}
-    assert stages == {
-        "moco": ["moco", "moco", "end"],
-        "mice-random": ["em", "em", "end"],
-        "mice": ["moco", "em", "start of EM", "end"],
-    }
+    assert [row["stage"] for row in kept["course"]] == stages
+    assert all(row["seconds"] > 0 for row in kept["course"])
+    assert ("start of EM" in kept) == (fit == "mice")
+    assert 0 < kept["end"]["acc"] <= 1
 
 
 def test_unbalanced_classes(benchmark):
