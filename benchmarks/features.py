@@ -70,8 +70,8 @@ def vectors(options):
 # ---------------------------------------------------------------------------- methods
 
 
-def components(X, n=N_COMPONENTS, whiten=False):
-    return PCA(min(n, *X.shape), whiten=whiten, random_state=0).fit_transform(X)
+def components(X):
+    return PCA(min(N_COMPONENTS, *X.shape), random_state=0).fit_transform(X)
 
 
 def gaussians(X, k, seed):
@@ -113,9 +113,6 @@ def methods(epochs=200):
     def neighbors(X, k, seed, cls=MiCEClustering):
         return mice(X, k, seed, cls, n_neighbors=10, augmentation=None)
 
-    def without_moco(X, k, seed):
-        return neighbors(X, k, seed, WithoutMoCo)
-
     return {
         "k-means": kmeans,
         "spherical-k-means": spherical_kmeans,
@@ -125,28 +122,17 @@ def methods(epochs=200):
         "umap-hdbscan": lambda X, k, seed: hdbscan(umap_map(X, k, seed), k),
         "partition": partition,
         "partition-center": partial(partition, center=True),
-        "pca32-partition": lambda X, k, seed: partition(components(X, 32), k, seed),
-        "pca64-partition": lambda X, k, seed: partition(components(X), k, seed),
-        "pca128-partition": lambda X, k, seed: partition(components(X, 128), k, seed),
-        "white64-partition": lambda X, k, seed: partition(
-            components(X, whiten=True), k, seed
-        ),
         "mice": mice,
         "mice-neighbors": neighbors,
-        "pca-mice-neighbors": lambda X, k, seed: neighbors(components(X), k, seed),
-        "pca-mice-without-moco": lambda X, k, seed: without_moco(
-            components(X), k, seed
-        ),
+        "mice-without-moco": partial(neighbors, cls=WithoutMoCo),
         "temi": temi,
-        "pca-temi": lambda X, k, seed: temi(components(X), k, seed),
         "turtle": lambda X, k, seed: turtle([X], k, seed),
-        "pca-turtle": lambda X, k, seed: turtle([components(X)], k, seed),
     }
 
 
 NAMES = list(methods())
 # Methods that take minutes where others take seconds.
-SLOW = {name for name in NAMES if re.search("mice|temi|turtle|pca-gaussians", name)}
+SLOW = {name for name in NAMES if re.search("mice|temi|turtle", name)}
 
 
 # -------------------------------------------------------------------------------- main

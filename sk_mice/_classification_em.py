@@ -28,6 +28,7 @@ from ._fitting import fitting
 # most for each cluster.
 VARIANCE = 0.99
 COMPONENTS_PER_CLUSTER = 3
+AXES = 64  # of centred rows, or as many as there may be components, if that is more
 # Restarts of k-means by default: at most this many, one for so many rows, and as many
 # as this number of products (rows x clusters x components) allows.
 MOST_RUNS = 100
@@ -67,10 +68,11 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         variance, at most 3 K; an int is an upper bound.
     center : bool, default=False
         Whether directions are those from the mean of the rows, in the space of their
-        first principal components (3 K, or `n_components`), instead of from the origin
-        in the space of all features. Set it for the features of pretrained networks,
-        such as those of :class:`sk_mice.features.PretrainedFeatures`. These are mostly
-        positive, so that all of them have nearly the same direction from the origin.
+        first 64 principal components (3 K or `n_components`, if that is more), instead
+        of from the origin in the space of all features. Set it for the features of
+        pretrained networks, such as those of
+        :class:`sk_mice.features.PretrainedFeatures`. These are mostly positive, so that
+        all of them have nearly the same direction from the origin.
     max_iter : int, default=3
         Maximum number of steps of classification EM. More steps raise the
         likelihood; in the benchmarks they did not raise the agreement with classes.
@@ -318,7 +320,8 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         eps = np.finfo(X.dtype).eps
         axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
         if np.square(rows).mean() > eps**2:  # else all rows are alike
-            pca = _principal(rows, self._most_components(), random_state)
+            n_axes = max(AXES, self._most_components())
+            pca = _principal(rows, n_axes, random_state)
             shares = pca.explained_variance_ratio_
             axes = pca.components_[shares > 10 * eps * shares[0]]
         self.origin_, self.axes_ = origin * scale, np.ascontiguousarray(axes)

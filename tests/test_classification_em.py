@@ -135,12 +135,20 @@ def test_centred_directions_do_not_depend_on_the_origin():
     assert adjusted_rand_score(elsewhere, cem.labels_) > 0.99
     # What whitens is what the attributes say.
     rows = (far - cem.origin_) @ cem.axes_.T
-    assert rows.shape == (400, 12)
+    assert rows.shape == (400, 24)  # all features, being fewer than 64
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     white = (rows - cem.mean_) @ cem.components_.T
     np.testing.assert_allclose(white, cem._rows(far), atol=1e-9)
-    few = ClassificationEM(4, center=True, n_components=5).fit(far)
-    assert few.axes_.shape == (5, 24)
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "n_components", "n_axes"),
+    [(4, "auto", 64), (4, 5, 64), (30, "auto", 90), (4, 70, 70), (4, 500, 100)],
+)
+def test_number_of_axes_of_centred_rows(n_clusters, n_components, n_axes):
+    x = np.random.default_rng(0).standard_normal((120, 100))
+    cem = ClassificationEM(n_clusters, center=True, n_components=n_components, n_init=2)
+    assert cem.fit(x).axes_.shape == (n_axes, 100)
 
 
 def test_a_fit_without_centre_leaves_no_axes():
