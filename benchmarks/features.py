@@ -35,7 +35,12 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import scale
 
-from sk_mice import ClassificationEM, MiCEClustering, SphericalKMeans
+from sk_mice import (
+    ClassificationEM,
+    MiCEClustering,
+    NeighborMixture,
+    SphericalKMeans,
+)
 from sk_mice.features import PretrainedFeatures
 
 N_COMPONENTS = 64
@@ -89,6 +94,10 @@ def partition(X, k, seed, **options):
     return ClassificationEM(k, random_state=seed, **options).fit_predict(X)
 
 
+def neighbor_mixture(X, k, seed, **options):
+    return NeighborMixture(k, random_state=seed, **options).fit_predict(X)
+
+
 def kmeans(X, k, seed):
     return KMeans(k, n_init=20, random_state=seed).fit_predict(X)
 
@@ -122,6 +131,8 @@ def methods(epochs=200):
         "umap-hdbscan": lambda X, k, seed: hdbscan(umap_map(X, k, seed), k),
         "partition": partition,
         "partition-center": partial(partition, center=True),
+        "neighbor-mixture": neighbor_mixture,
+        "neighbor-mixture-origin": partial(neighbor_mixture, center=False),
         "mice": mice,
         "mice-neighbors": neighbors,
         "mice-without-moco": partial(neighbors, cls=WithoutMoCo),

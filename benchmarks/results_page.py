@@ -117,16 +117,13 @@ FEATURES = {
     "features_breast_cancer_569": "Breast cancer, a table of 30 columns",
 }
 CLUSTERERS = {  # methods of benchmarks/features.py, in the order of their tables
+    "neighbor-mixture": "`NeighborMixture`",
+    "neighbor-mixture-origin": "`NeighborMixture(center=False)`",
     "partition-center": "`ClassificationEM(center=True)`",
     "partition": "`ClassificationEM`",
-    "pca32-partition": "32 components, `ClassificationEM`",
-    "pca64-partition": "64 components, `ClassificationEM`",
-    "pca128-partition": "128 components, `ClassificationEM`",
-    "white64-partition": "64 whitened components, `ClassificationEM`",
     "mice": "`MiCEClustering`",
     "mice-neighbors": "`MiCEClustering(n_neighbors=10, augmentation=None)`",
-    "pca-mice-neighbors": "64 components, the same",
-    "pca-mice-without-moco": "64 components, the same without a first stage",
+    "mice-without-moco": "the same without a first stage",
     "k-means": "k-means",
     "spherical-k-means": "`SphericalKMeans`",
     "pca-gaussians": "64 components, `GaussianMixture`",
@@ -134,9 +131,7 @@ CLUSTERERS = {  # methods of benchmarks/features.py, in the order of their table
     "umap-gaussians": "UMAP, `GaussianMixture`",
     "umap-hdbscan": "UMAP, HDBSCAN",
     "temi": "TEMI",
-    "pca-temi": "64 components, TEMI",
     "turtle": "TURTLE",
-    "pca-turtle": "64 components, TURTLE",
 }
 NOT_MEASURED = (
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",

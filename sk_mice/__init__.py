@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._classification_em import ClassificationEM
     from ._mice import MiCEClustering
     from ._moco import MoCo
+    from ._neighbor_mixture import NeighborMixture
     from ._persistence import load, save
     from ._show_versions import show_versions
     from ._spherical_kmeans import SphericalKMeans
@@ -32,6 +33,7 @@ __all__ = [
     "ClassificationEM",
     "MiCEClustering",
     "MoCo",
+    "NeighborMixture",
     "SphericalKMeans",
     "__version__",
     "ablations",
@@ -54,6 +56,7 @@ __getattr__, __dir__ = attach(
         "ClassificationEM": "._classification_em",
         "MiCEClustering": "._mice",
         "MoCo": "._moco",
+        "NeighborMixture": "._neighbor_mixture",
         "SphericalKMeans": "._spherical_kmeans",
         "load": "._persistence",
         "save": "._persistence",

@@ -6,7 +6,6 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import entr, softmax
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
-from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
@@ -21,6 +20,7 @@ from ._cosine_kmeans import (
     lloyd,
     unit_rows,
 )
+from ._directions import AXES, BLOCK, along_axes, directions, principal, principal_axes
 from ._engine.warn import warn_user
 from ._fitting import fitting
 
@@ -28,7 +28,6 @@ from ._fitting import fitting
 # most for each cluster.
 VARIANCE = 0.99
 COMPONENTS_PER_CLUSTER = 3
-AXES = 64  # of centred rows, or as many as there may be components, if that is more
 # Restarts of k-means by default: at most this many, one for so many rows, and as many
 # as this number of products (rows x clusters x components) allows.
 MOST_RUNS = 100
@@ -43,8 +42,6 @@ DRAWS = 5
 # Iterations after which this share of the runs, those with the least inertia, go on.
 FIRST_ITERATIONS = 8
 PROMISING = 0.25
-EXACT_FEATURES = 2048  # up to which the components are exact
-BLOCK = 4096  # rows that are projected and assigned at a time
 
 
 class ClassificationEM(ClusterMixin, BaseEstimator):
@@ -313,28 +310,14 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
             vars(self).pop(name, None)
         if not self.center:
             return
-        scale = np.abs(X).max() or 1
-        rows = X / scale
-        origin = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
-        rows -= origin
-        eps = np.finfo(X.dtype).eps
-        axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
-        if np.square(rows).mean() > eps**2:  # else all rows are alike
-            n_axes = max(AXES, self._most_components())
-            pca = _principal(rows, n_axes, random_state)
-            shares = pca.explained_variance_ratio_
-            axes = pca.components_[shares > 10 * eps * shares[0]]
-        self.origin_, self.axes_ = origin * scale, np.ascontiguousarray(axes)
+        n_axes = max(AXES, self._most_components())
+        self.origin_, self.axes_ = principal_axes(X, n_axes, random_state)
 
     def _centered(self, X):
         """What has a direction: X, or its rows along the axes, from the origin."""
         if not hasattr(self, "axes_"):
             return X
-        rows = np.empty((len(X), len(self.axes_)), dtype=X.dtype)
-        for block in blocks(len(X), BLOCK):
-            halves = X[block] / 2 - self.origin_ / 2  # which do not overflow
-            rows[block] = _directions(halves) @ self.axes_.T
-        return rows
+        return along_axes(X, self.origin_, self.axes_)
 
     def _most_components(self):
         if self.n_components != "auto":
@@ -345,16 +328,14 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
 
     def _fit_components(self, X, random_state):
         """Find what whitens; returns the components' standard deviations, (D,)."""
-        rows = np.concatenate(
-            [_directions(X[block]) for block in blocks(len(X), BLOCK)]
-        )
+        rows = np.concatenate([directions(X[block]) for block in blocks(len(X), BLOCK)])
         self.mean_ = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
         rows -= self.mean_
         eps = np.finfo(X.dtype).eps
         if np.square(rows).mean() <= eps**2:  # all rows have the same direction
             self.components_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
             return np.zeros(1)
-        pca = _principal(rows, self._most_components(), random_state)
+        pca = principal(rows, self._most_components(), random_state)
         shares = pca.explained_variance_ratio_
         if self.n_components == "auto":
             n_kept = 1 + np.searchsorted(np.cumsum(shares), VARIANCE)
@@ -369,7 +350,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         """Whitened components of the rows' directions, of shape (N, D)."""
         rows = np.empty((len(X), len(self.components_)), dtype=X.dtype)
         for block in blocks(len(X), BLOCK):
-            rows[block] = (_directions(X[block]) - self.mean_) @ self.components_.T
+            rows[block] = (directions(X[block]) - self.mean_) @ self.components_.T
         return rows
 
     # ------------------------------------------------------------------------ start
@@ -384,7 +365,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         white, some = white[draws[0]], plain[draws[0]]
         _, own = np.unique(labels[draws[0]], return_inverse=True)  # no empty cluster
         sums = class_sums(some, own, own.max() + 1)
-        level = _from_centers(some, _directions(sums))
+        level = _from_centers(some, directions(sums))
         proposals = [level]
         for first in range(0, n_runs, RUNS_PER_PROPOSAL):
             n_of_proposal = min(n_runs - first, RUNS_PER_PROPOSAL)
@@ -423,25 +404,14 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
             labels, filled = assigned, n_filled
 
 
+class StartingPartition(ClassificationEM):
+    """Where another fit starts, which itself warns of clusters that stay empty."""
+
+    def _warn_of_empty_clusters(self) -> None:
+        pass
+
+
 # ------------------------------------------------------------------------------- rows
-
-
-def _directions(X):
-    """Rows at unit length, also where their squares over- or underflow."""
-    peaks = np.abs(X).max(axis=1, keepdims=True)
-    rows = X / np.where(peaks > 0, peaks, 1)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 0.5)
-
-
-def _principal(rows, most, random_state):
-    """PCA of the rows with at most so many components."""
-    return PCA(
-        min(most, *rows.shape),
-        # Of randomized ones the last differ, and are not quite uncorrelated.
-        svd_solver="covariance_eigh" if rows.shape[1] <= EXACT_FEATURES else "auto",
-        iterated_power=10,
-        random_state=random_state,
-    ).fit(rows)
 
 
 def _unwhitened(white, mean, components, scales):

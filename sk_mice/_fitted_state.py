@@ -12,6 +12,7 @@ from ._classification_em import ClassificationEM
 from ._engine.format import CHANNELS, LARGEST, SampleFormat
 from ._mice import MiCEClustering
 from ._moco import MoCo
+from ._neighbor_mixture import NeighborMixture
 from ._spherical_kmeans import SphericalKMeans
 from .ablations import PaperMiCE, PaperMoCo
 from .datasets._decoding import LONGEST_SIDE
@@ -136,6 +137,11 @@ _RULES: dict = {
     # A is the number of features, too, where there are no axes.
     "mean_": ("A", "be finite floats", _are_floats),
     "components_": ("CA", "be finite floats", _are_floats),
+    "hidden_weights_": ("HA", "be finite floats", _are_floats),
+    "hidden_bias_": ("H", "be finite floats", _are_floats),
+    "embedding_weights_": ("EH", "be finite floats", _are_floats),
+    "embedding_bias_": ("E", "be finite floats", _are_floats),
+    "gating_prototypes_": ("KE", "be finite floats", _are_floats),
     "labels_": ("N", _LABELS, _are_labels),
     "init_labels_": (
         None,
@@ -166,6 +172,11 @@ ATTRIBUTES = {
     PaperMoCo: _OF_MOCO,
     ClassificationEM: (
         "n_features_in_ n_iter_ means_ covariance_ weights_ mean_ components_ labels_",
+        f"{_OF_ALL} origin_ axes_",
+    ),
+    NeighborMixture: (
+        "n_features_in_ n_iter_ elbo_ neighbors_recall_ hidden_weights_ hidden_bias_ "
+        "embedding_weights_ embedding_bias_ gating_prototypes_ labels_ init_labels_",
         f"{_OF_ALL} origin_ axes_",
     ),
     SphericalKMeans: (

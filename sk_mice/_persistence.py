@@ -37,6 +37,7 @@ from ._fitted_state import (
     expect_only,
     names_of_attributes,
 )
+from ._neighbor_mixture import NeighborMixture
 from ._spherical_kmeans import SphericalKMeans
 from .features import PretrainedFeatures
 
@@ -48,7 +49,7 @@ PARAMETER_CLASSES = {
     cls.__name__: cls
     for cls in (
         *(*_BACKBONES, backbones.Pretrained, *_AUGMENTATIONS),
-        *(ClassificationEM, SphericalKMeans),
+        *(ClassificationEM, NeighborMixture, SphericalKMeans),
     )
 }
 _NAMES_OF_PARTS = {
@@ -74,8 +75,8 @@ def save(model, path):
 
     Parameters
     ----------
-    model : MiCEClustering, MoCo, ClassificationEM, SphericalKMeans, \
-            PretrainedFeatures or Pipeline
+    model : MiCEClustering, MoCo, ClassificationEM, NeighborMixture, \
+            SphericalKMeans, PretrainedFeatures or Pipeline
         A fitted estimator, which may also be a PaperMiCE or a PaperMoCo, or a
         scikit-learn Pipeline of such. It is stored on the CPU. A Pipeline is stored as
         its steps, without its own parameters.
@@ -164,8 +165,8 @@ def load(path, backbone=None, *, weights=None):
 
     Returns
     -------
-    MiCEClustering, MoCo, ClassificationEM, SphericalKMeans, PretrainedFeatures or \
-            Pipeline
+    MiCEClustering, MoCo, ClassificationEM, NeighborMixture, SphericalKMeans, \
+            PretrainedFeatures or Pipeline
         The estimator, on the CPU.
 
     Raises

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-from ._classification_em import ClassificationEM
+from ._classification_em import StartingPartition
 from ._engine import objective
 from ._engine.ambient import OwnDraws, spawn_seed
 from ._engine.arrays import plain_array
@@ -37,16 +37,9 @@ def checked_labels(labels, n_samples, n_clusters, name="The labels of `init`"):
     return labels.ravel().astype(np.int64)
 
 
-class _Start(ClassificationEM):
-    """The partition of "two-stage"; the fit warns of clusters that stay empty."""
-
-    def _warn_of_empty_clusters(self) -> None:
-        pass
-
-
 def clusterer_of_features(init, run):
     """The clusterer that `init` stands for, with what it has to know."""
-    clusterer = _Start() if isinstance(init, str) else clone(init)
+    clusterer = StartingPartition() if isinstance(init, str) else clone(init)
     seed = spawn_seed(run.seed, "partition", run.stage)
     known = dict.fromkeys(names_of_seeds(clusterer), seed)
     _, prefix = last_step(clusterer)

@@ -18,7 +18,13 @@ from sklearn.base import BaseEstimator
 from sklearn.cluster import DBSCAN, KMeans
 from skorch.callbacks import LRScheduler
 
-from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans
+from sk_mice import (
+    ClassificationEM,
+    MiCEClustering,
+    MoCo,
+    NeighborMixture,
+    SphericalKMeans,
+)
 from sk_mice._base import ContrastiveEstimator
 from sk_mice._constraints import Count, Number
 from sk_mice.ablations import PaperMiCE, PaperMoCo
@@ -880,7 +886,7 @@ def test_numbers_of_numpy_do_not_overflow(kind):
     np.testing.assert_array_equal(fits[0].labels_, fits[1].labels_)
     assert fits[0].n_clusters is given["n_clusters"]
     assert isinstance(backbone.width, kind)
-    for cls in (SphericalKMeans, ClassificationEM):
+    for cls in (SphericalKMeans, ClassificationEM, NeighborMixture):
         found = cls(kind(3), random_state=0).fit(X)
         np.testing.assert_array_equal(found.predict(X), found.labels_)
 

@@ -12,15 +12,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sk_mice import ClassificationEM, _classification_em
+from sk_mice import ClassificationEM, _classification_em, _directions
 from sk_mice._classification_em import (
     _assign,
     _best_of_runs,
     _criterion,
-    _directions,
     _fitted,
     _unwhitened,
 )
+from sk_mice._directions import directions
 
 
 # The checks have rows in a plane, or few of them.
@@ -253,14 +253,14 @@ def test_plain_components_keep_the_angles_between_rows(monkeypatch):
     x = np.random.default_rng(0).random((60, 8))  # far from the origin
     _, plain = components(x, 3)
     assert plain.shape == (60, 9)
-    u = _directions(x)
+    u = directions(x)
     np.testing.assert_allclose(plain @ plain.T, u @ u.T, atol=1e-9)
 
 
 def test_many_features_are_projected_as_few(monkeypatch):
     x, _ = clusters([100] * 4, noise=0.3)
     expected = fit_predict(x, 4, n_init=10)
-    monkeypatch.setattr(_classification_em, "EXACT_FEATURES", 8)
+    monkeypatch.setattr(_directions, "EXACT_FEATURES", 8)
     found = fit_predict(x, 4, n_init=10)
     assert adjusted_rand_score(expected, found) > 0.98
 

@@ -14,23 +14,29 @@ import pytest
 import sk_mice
 
 PACKAGE = Path(sk_mice.__file__).parent
-ESTIMATORS = ["ClassificationEM", "MiCEClustering", "MoCo", "SphericalKMeans"]
+ESTIMATORS = [
+    *("ClassificationEM", "MiCEClustering", "MoCo", "NeighborMixture"),
+    "SphericalKMeans",
+]
 HEAVY = {"torch", "torchvision", "skorch", "safetensors"}  # each imports torch
 
 # What each file imports of ours, and of HEAVY. A package stands for all of its files.
 # The engine knows no estimator; what has no word of HEAVY works without torch, unless
 # it imports a file that has one.
 IMPORTS = {
-    "": "_classification_em _lazy _mice _moco _persistence _show_versions "
-    "_spherical_kmeans ablations augmentation backbones datasets features inspection "
-    "metrics model_selection recipes",
+    "": "_classification_em _lazy _mice _moco _neighbor_mixture _persistence "
+    "_show_versions _spherical_kmeans ablations augmentation backbones datasets "
+    "features inspection metrics model_selection recipes",
     # estimators
     "_mice": "torch _base _constraints _empty_clusters _engine _start",
     "_moco": "_base",
     "_base": "torch _fitting _check_input _checkpoint _constraints _device "
     "_engine _identity _callbacks _freeze _output _progress_bar _short_names _task "
     "augmentation backbones",
-    "_classification_em": "_fitting _constraints _cosine_kmeans _engine.warn",
+    "_classification_em": "_fitting _constraints _cosine_kmeans _directions "
+    "_engine.warn",
+    "_neighbor_mixture": "torch _base _classification_em _constraints _cosine_kmeans "
+    "_directions _engine _fitting _progress_bar",
     "_spherical_kmeans": "_fitting _constraints _cosine_kmeans _engine.arrays "
     "_engine.warn",
     "ablations": "torch _constraints _engine _mice _moco",
@@ -48,16 +54,17 @@ IMPORTS = {
     "_engine.warn",
     "_constraints": "",
     "_cosine_kmeans": "_engine.arrays",
+    "_directions": "_cosine_kmeans",
     "_device": "torch _engine.format _engine.warn",
     "_empty_clusters": "torch _engine.inference",
     "_freeze": "torch",
     "_identity": "torch _engine.arrays _engine.dataset _show_versions",
     "_pretrained": "torch torchvision safetensors _engine.warn",
     "_output": "_engine.maps",
-    "_fitted_state": "torch _classification_em _engine _mice _moco ablations "
-    "_spherical_kmeans augmentation backbones datasets._decoding features",
+    "_fitted_state": "torch _classification_em _engine _mice _moco _neighbor_mixture "
+    "ablations _spherical_kmeans augmentation backbones datasets._decoding features",
     "_persistence": "torch _base _classification_em _engine _fitted_state "
-    "_spherical_kmeans augmentation backbones features",
+    "_neighbor_mixture _spherical_kmeans augmentation backbones features",
     "_progress_bar": "",
     "_words": "",
     "_show_versions": "torch _device",
@@ -130,6 +137,7 @@ IMPORTS = {
     "_engine.maps": "_engine.files",
     "_engine.model": "torch _engine.objective",
     "_engine.nearest": "_engine.warn",
+    "_engine.neighbor_gate": "torch",
     "_engine.neighbors": "torch _engine.arrays _engine.distributed _engine.nearest "
     "_engine.samples",
     "_engine.objective": "torch _engine.attention",

@@ -35,6 +35,7 @@ from sk_mice import (
     ClassificationEM,
     MiCEClustering,
     MoCo,
+    NeighborMixture,
     SphericalKMeans,
     _persistence,
 )
@@ -100,6 +101,10 @@ FITS = {
     "a clusterer": lambda: tiny(init=SphericalKMeans(), max_epochs=2).fit(IMAGES),
     "classification EM": lambda: ClassificationEM(3, random_state=0).fit(ROWS),
     "centred": lambda: ClassificationEM(3, center=True, random_state=0).fit(ROWS),
+    "neighbours": lambda: NeighborMixture(3, max_epochs=2, random_state=0).fit(ROWS),
+    "neighbours, not centred": lambda: NeighborMixture(
+        3, center=False, max_epochs=2, random_state=0
+    ).fit(ROWS),
     "own backbone": lambda: tiny(backbone=Encoder).fit(IMAGES),
     "moco": lambda: tiny(MoCo).fit(IMAGES),
     "kmeans": lambda: SphericalKMeans(3, random_state=0).fit(ROWS),
@@ -135,7 +140,7 @@ def outputs(model, X):
 
 def fitting(model):
     """Samples of the values and shape that a model's format has."""
-    if isinstance(model, ClassificationEM | SphericalKMeans):
+    if isinstance(model, ClassificationEM | NeighborMixture | SphericalKMeans):
         return ROWS
     fmt = model._format
     noise = np.random.default_rng(0).random((20, *fmt.input_shape))

@@ -4,6 +4,7 @@ import io
 
 from typer import BadParameter
 
+from .. import ClassificationEM
 from .._engine.files import write_atomically
 from ..model_selection import choose_n_clusters
 from . import results
@@ -35,9 +36,11 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
     samples = X
     if network is not None:
         samples = features_of(network, photos, files, progress)
-    clusterer = estimator(asked | {"clusters": 2}, Progress(quiet=True))
     if network is None:
+        clusterer = estimator(asked | {"clusters": 2}, Progress(quiet=True))
         clusterer.set_params(max_epochs=asked["epochs"])
+    else:  # the start of what `fit` trains, as there are many fits
+        clusterer = ClassificationEM(2, center=True, random_state=asked["seed"])
     n_fits = 2 * n_repeats * len(candidates)
     progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
     choice = choose_n_clusters(

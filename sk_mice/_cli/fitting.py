@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from typer import BadParameter
 
-from .. import ClassificationEM, MiCEClustering, __version__, save
+from .. import MiCEClustering, NeighborMixture, __version__, save
 from .._device import resolve_device
 from .._engine.files import write_atomically
 from .._engine.warn import warn_user
@@ -250,7 +250,7 @@ def estimator(parameters: dict, progress: Progress):
     """The clusterer that the options describe: of features, or of images."""
     n_clusters, seed = parameters["clusters"], parameters["seed"]
     if parameters["features"] is not None:
-        return ClassificationEM(n_clusters, center=True, random_state=seed)
+        return NeighborMixture(n_clusters, random_state=seed, verbose=progress.verbose)
     return MiCEClustering(
         n_clusters,
         device=parameters["device"],

@@ -1,0 +1,54 @@
+"""Directions of rows: from the origin, or from their mean along principal axes."""
+
+import numpy as np
+from sklearn.decomposition import PCA
+
+from ._cosine_kmeans import blocks
+
+__all__ = ["AXES", "BLOCK", "along_axes", "directions", "principal", "principal_axes"]
+
+AXES = 64  # at least so many hold what distinguishes the features of a network
+EXACT_FEATURES = 2048  # up to which the components are exact
+BLOCK = 4096  # rows that are computed at a time
+
+
+def directions(X):
+    """Rows at unit length, also where their squares over- or underflow."""
+    peaks = np.abs(X).max(axis=1, keepdims=True)
+    rows = X / np.where(peaks > 0, peaks, 1)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 0.5)
+
+
+def principal(rows, most, random_state):
+    """PCA of the rows with at most so many components."""
+    return PCA(
+        min(most, *rows.shape),
+        # Of randomized ones the last differ, and are not quite uncorrelated.
+        svd_solver="covariance_eigh" if rows.shape[1] <= EXACT_FEATURES else "auto",
+        iterated_power=10,
+        random_state=random_state,
+    ).fit(rows)
+
+
+def principal_axes(X, most, random_state):
+    """Mean (D,) and principal axes (A, D) of the rows; A is at most `most`."""
+    scale = np.abs(X).max() or 1
+    rows = X / scale
+    origin = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
+    rows -= origin
+    eps = np.finfo(X.dtype).eps
+    axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
+    if np.square(rows).mean() > eps**2:  # else all rows are alike
+        pca = principal(rows, most, random_state)
+        shares = pca.explained_variance_ratio_
+        axes = pca.components_[shares > 10 * eps * shares[0]]
+    return origin * scale, np.ascontiguousarray(axes)
+
+
+def along_axes(X, origin, axes):
+    """The rows' directions from the origin, along the axes: (N, A), not normalised."""
+    rows = np.empty((len(X), len(axes)), dtype=X.dtype)
+    for block in blocks(len(X), BLOCK):
+        halves = X[block] / 2 - origin / 2  # which do not overflow
+        rows[block] = directions(halves) @ axes.T
+    return rows

@@ -1,0 +1,336 @@
+"""A mixture whose experts predict neighbours, for vectors such as a network's."""
+
+import math
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ._base import SMALLEST_TEMPERATURE
+from ._classification_em import COMPONENTS_PER_CLUSTER, StartingPartition
+from ._constraints import Count, Number
+from ._cosine_kmeans import blocks, check_rows
+from ._directions import AXES, BLOCK, along_axes, directions, principal_axes
+from ._engine.ambient import OwnDraws, own_settings, spawn_seed
+from ._engine.nearest import nearest_neighbors, warn_of_recall
+from ._engine.neighbor_gate import LABEL_EPOCHS, NeighborGate, train
+from ._engine.warn import warn_user
+from ._fitting import fitting
+from ._progress_bar import tqdm
+
+
+class NeighborMixture(ClusterMixin, BaseEstimator):
+    r"""Mixture of experts for feature vectors, each of which predicts neighbours.
+
+    It clusters the features of a pretrained network, or other vectors whose nearest
+    neighbours mostly are of the same class. The gate is that of `MiCEClustering`; the
+    experts predict the cluster of a neighbour, and not the neighbour itself.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters, K.
+    n_neighbors : int, default=10
+        Number of nearest neighbours of a row, one of which is drawn in each epoch.
+    kappa : float, default=0.1
+        Temperature of the gate.
+    center : bool, default=True
+        Whether directions are those from the mean of the rows, in the space of their
+        first principal components (64, or 3 K if that is more), instead of from the
+        origin in the space of all features. The features of pretrained networks are
+        mostly positive, so that all of them have nearly the same direction from the
+        origin. Of pixels, and of MoCo's features, zero means something: set it to False
+        for these.
+    max_epochs : int, default=50
+        Epochs of EM, each over all rows. Ten more come before them, in which the gate
+        learns the partition that EM starts from.
+    random_state : int, RandomState instance or None, default=None
+        Determines the partition, the gate's first weights, the order of the rows and
+        the neighbours; an int makes the clusters reproducible.
+    verbose : int, default=0
+        Whether to show a progress bar.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        Label of each training row, equal to ``predict(X)``.
+    init_labels_ : ndarray of shape (n_samples,)
+        Labels of the partition that EM starts from.
+    elbo_ : float
+        Mean over the pairs of the last epoch, in nats. It is about log K if clusters
+        are of equal size and all neighbours of the same cluster.
+    neighbors_recall_ : float
+        Share of the nearest neighbours that the search found.
+    n_iter_ : int
+        Number of epochs of EM.
+    hidden_weights_ : ndarray of shape (n_hidden, n_axes)
+        First layer of the gate, before a ReLU; ``hidden_bias_`` is added.
+    hidden_bias_ : ndarray of shape (n_hidden,)
+    embedding_weights_ : ndarray of shape (n_embedding, n_hidden)
+        Second layer; ``embedding_bias_`` is added. Embeddings are normalised.
+    embedding_bias_ : ndarray of shape (n_embedding,)
+    gating_prototypes_ : ndarray of shape (n_clusters, n_embedding)
+        Vectors of length 1 / kappa. Their products with an embedding are the logits of
+        the gate.
+    origin_ : ndarray of shape (n_features,)
+        Mean of the training rows; only with `center`.
+    axes_ : ndarray of shape (n_axes, n_features)
+        Their principal axes: ``axes_ @ (row - origin_)`` is what has a direction; only
+        with `center`. Otherwise n_axes is n_features.
+    n_features_in_ : int
+        Number of features seen during fit.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, where X has string column names.
+
+    See Also
+    --------
+    ClassificationEM : The partition that EM starts from, in less time.
+    sk_mice.features.PretrainedFeatures : Features of images.
+    MiCEClustering : Learns from the images themselves; it also clusters vectors.
+
+    Notes
+    -----
+    Let :math:`\mathbf{y}` be a neighbour of :math:`\mathbf{x}`, :math:`\pi_k` the gate
+    and :math:`p_k` the mean of :math:`\pi_k` over all rows. In place of equation 2 of
+    the paper [1]_, expert k predicts
+
+    .. math::
+
+        p(\mathbf{y} \mid \mathbf{x}, k) =
+        p(\mathbf{y}) \frac{\pi_k(\mathbf{y})}{p_k}, \qquad
+        p(\mathbf{y} \mid \mathbf{x}) =
+        p(\mathbf{y}) \sum_k \frac{\pi_k(\mathbf{x}) \pi_k(\mathbf{y})}{p_k}.
+
+    The posterior of a pair is proportional to the terms of the sum, and EM maximises
+    the mean of the sum's logarithm, which is the ELBO at this posterior. It is largest
+    if the gate is sure of each row, neighbours have the same cluster, and clusters are
+    of equal size. TEMI [2]_ trains heads by a weighted form of it. The neighbour's
+    :math:`\pi_k` is that of a teacher, the moving average of the gate, and the teacher
+    is what is kept.
+
+    EM starts at a partition by `ClassificationEM`. From random weights it ends in poor
+    optima.
+
+    References
+    ----------
+    .. [1] T. W. Tsai, C. Li and J. Zhu, "MiCE: Mixture of Contrastive Experts for
+       Unsupervised Image Clustering", ICLR 2021.
+    .. [2] N. Adaloglou, F. Michels, H. Kalisch and M. Kollmann, "Exploring the Limits
+       of Deep Image Clustering using Pretrained Models", BMVC 2023.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sk_mice import NeighborMixture
+    >>> from sk_mice.metrics import clustering_accuracy_score
+    >>> X, y = load_digits(return_X_y=True)
+    >>> mixture = NeighborMixture(10, center=False, random_state=0).fit(X)
+    >>> bool(clustering_accuracy_score(y, mixture.labels_) > 0.8)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        "n_clusters": [Count(1)],
+        "n_neighbors": [Count(1)],
+        "kappa": [Number(SMALLEST_TEMPERATURE, np.inf, closed="left")],
+        "center": ["boolean"],
+        "max_epochs": [Count(1)],
+        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_clusters=8,
+        *,
+        n_neighbors=10,
+        kappa=0.1,
+        center=True,
+        max_epochs=50,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_clusters = n_clusters
+        self.n_neighbors = n_neighbors
+        self.kappa = kappa
+        self.center = center
+        self.max_epochs = max_epochs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Cluster the rows of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to cluster; without `center`, their norms do not matter. The gate is
+            trained in float32.
+        y : Ignored
+            Present for API consistency by convention.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If X has fewer rows than clusters, or values that are not finite.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If clusters are empty.
+        UserWarning
+            If X has more than 50,000 rows and the search for neighbours is slow or
+            finds too few of them.
+        """
+        with fitting(self):
+            X = check_rows(self, X, reset=True)
+            seed = check_random_state(self.random_state).randint(2**31 - 1)
+            self._fit_axes(X, seed)
+            rows = self._rows(X)
+            self._fit_gate(rows, seed)
+            self.labels_ = self._assign(rows)
+        self._warn_of_empty_clusters()
+        return self
+
+    def predict(self, X):
+        """Cluster that the gate gives each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to assign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int
+            Labels from 0 to K - 1.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            If X has another number of features than in `fit`, or values that are not
+            finite.
+        """
+        return self._assign(self._checked_rows(X))
+
+    def predict_proba(self, X):
+        """The gate: how likely each cluster is for each row.
+
+        Training makes it sure of most rows, so that it ranks rows better than it says
+        how often a label is right.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to assign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_clusters)
+            Each row sums to 1.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            As in `predict`.
+        """
+        rows = self._checked_rows(X)
+        shares = np.empty((len(rows), len(self.gating_prototypes_)))
+        for block, logits in self._logits(rows):
+            shares[block] = softmax(logits, axis=1)
+        return shares
+
+    # ------------------------------------------------------------------------- parts
+
+    def _fit_axes(self, X, seed):
+        for name in ("origin_", "axes_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        if self.center:
+            n_axes = max(AXES, COMPONENTS_PER_CLUSTER * self.n_clusters)
+            self.origin_, self.axes_ = principal_axes(X, n_axes, seed)
+
+    def _checked_rows(self, X):
+        check_is_fitted(self)
+        return self._rows(check_rows(self, X))
+
+    def _rows(self, X):
+        """Directions (N, A) whose values are of size 1, as float32."""
+        if hasattr(self, "axes_"):
+            X = along_axes(X, self.origin_, self.axes_)
+        rows = np.empty(X.shape, np.float32)
+        for block in blocks(len(X), BLOCK):
+            rows[block] = directions(X[block]) * math.sqrt(X.shape[1])
+        return rows
+
+    def _fit_gate(self, rows, seed):
+        partition = StartingPartition(self.n_clusters, random_state=seed)
+        self.init_labels_ = partition.fit_predict(rows)
+        n_neighbors = min(self.n_neighbors, len(rows) - 1)
+        nearest, self.neighbors_recall_ = nearest_neighbors(rows, n_neighbors, seed)
+        warn_of_recall(self.neighbors_recall_)
+        if not n_neighbors:  # a single row
+            nearest = np.arange(len(rows))[:, np.newaxis]
+        n_epochs = LABEL_EPOCHS + self.max_epochs
+        with own_settings():
+            with OwnDraws(spawn_seed(seed, "gate")):
+                gate = NeighborGate(rows.shape[1], self.n_clusters, self.kappa)
+            with tqdm(
+                total=n_epochs, disable=not self.verbose, desc="clustering"
+            ) as bar:
+                gate, self.elbo_ = train(
+                    gate,
+                    *map(torch.from_numpy, (rows, self.init_labels_, nearest)),
+                    self.max_epochs,
+                    torch.Generator().manual_seed(spawn_seed(seed, "order")),
+                    bar.update,
+                )
+        arrays = {name: tensor.numpy() for name, tensor in gate.state_dict().items()}
+        self.hidden_weights_ = arrays["hidden.weight"]
+        self.hidden_bias_ = arrays["hidden.bias"]
+        self.embedding_weights_ = arrays["output.weight"]
+        self.embedding_bias_ = arrays["output.bias"]
+        self.gating_prototypes_ = directions(arrays["prototypes"]) / self.kappa
+        self.n_iter_ = self.max_epochs
+
+    def _assign(self, rows):
+        labels = np.empty(len(rows), np.int64)
+        for block, logits in self._logits(rows):
+            labels[block] = logits.argmax(axis=1)
+        return labels
+
+    def _logits(self, rows):
+        """Yield blocks and their logits (B, K), in float64."""
+        hidden_weights, embedding_weights, prototypes = (
+            weights.T.astype(np.float64)
+            for weights in (
+                self.hidden_weights_,
+                self.embedding_weights_,
+                self.gating_prototypes_,
+            )
+        )
+        for block in blocks(len(rows), BLOCK):
+            hidden = rows[block] @ hidden_weights + self.hidden_bias_
+            np.maximum(hidden, 0, out=hidden)
+            embeddings = hidden @ embedding_weights + self.embedding_bias_
+            yield block, directions(embeddings) @ prototypes
+
+    def _warn_of_empty_clusters(self):
+        n_empty = self.n_clusters - len(np.unique(self.labels_))
+        if n_empty:
+            warn_user(
+                f"{n_empty} of {self.n_clusters} clusters are empty. Possibly rows are "
+                "repeated. Try fewer clusters, or another `random_state`.",
+                ConvergenceWarning,
+            )

@@ -1,0 +1,211 @@
+"""The mixture whose experts predict neighbours: its objective, its start, odd sets."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sk_mice import ClassificationEM, NeighborMixture, _neighbor_mixture
+from sk_mice._engine.neighbor_gate import NeighborGate, evidence, train
+from sk_mice.metrics import clustering_accuracy_score
+
+DIGITS, CLASSES = load_digits(return_X_y=True)
+
+
+def mixture(n_clusters=3, **parameters):
+    return NeighborMixture(
+        n_clusters, **{"max_epochs": 3, "random_state": 0, **parameters}
+    )
+
+
+@parametrize_with_checks([mixture(), mixture(center=False)])
+@pytest.mark.filterwarnings("ignore:. of 3 clusters are empty")  # rows in a plane
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+# ----------------------------------------------------------------------- the objective
+
+
+def test_evidence_is_the_elbo_at_the_posterior():
+    rng = torch.Generator().manual_seed(0)
+    x, y = (torch.rand(5, 3, generator=rng, dtype=torch.float64) for _ in range(2))
+    x, y = x / x.sum(dim=1, keepdim=True), y / y.sum(dim=1, keepdim=True)
+    shares = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    found = evidence(x.log(), y.log(), shares.log())
+    terms = x * y / shares  # prior times likelihood, up to p(y)
+    torch.testing.assert_close(found, terms.sum(dim=1).log())
+    q = terms / terms.sum(dim=1, keepdim=True)
+    elbo = (q * (x.log() + (y / shares).log() - q.log())).sum(dim=1)
+    torch.testing.assert_close(found, elbo)
+
+
+def test_experts_are_distributions_over_rows():
+    """p(y | x, k) sums to 1 over the rows, if p_k is the mean of pi_k."""
+    pi = torch.rand(50, 4, generator=torch.Generator().manual_seed(0)).softmax(dim=1)
+    pair = (pi[:1].log().expand(50, -1), pi.log(), pi.mean(dim=0).log())
+    torch.testing.assert_close(evidence(*pair).exp().mean(), torch.tensor(1.0))
+
+
+def test_elbo_of_separate_clusters_is_the_logarithm_of_their_number():
+    x, y = make_blobs(300, 6, centers=4, cluster_std=0.1, random_state=0)
+    fitted = mixture(4, max_epochs=30).fit(x)
+    assert adjusted_rand_score(y, fitted.labels_) == 1
+    assert fitted.elbo_ == pytest.approx(math.log(4), abs=0.05)
+
+
+def test_em_raises_the_evidence_and_keeps_the_given_order():
+    x, _ = make_blobs(400, 6, centers=4, cluster_std=3.0, random_state=0)
+    rows = torch.from_numpy(np.float32(x))
+    labels = torch.from_numpy(ClassificationEM(4, random_state=0).fit_predict(x))
+    nearest = torch.cdist(rows, rows).topk(6, largest=False).indices[:, 1:]
+    calls = []
+
+    def elbo_after(n_epochs):
+        torch.manual_seed(0)
+        gate = NeighborGate(6, 4, kappa=0.1)
+        generator = torch.Generator().manual_seed(0)
+        done = lambda: calls.append(n_epochs)  # noqa: E731
+        return train(gate, rows, labels, nearest, n_epochs, generator, done)
+
+    first, last = elbo_after(1), elbo_after(40)
+    assert last[1] > first[1] + 0.1
+    assert len(calls) == (10 + 1) + (10 + 40)
+    assert not any(p.requires_grad for p in last[0].parameters())
+
+
+# ---------------------------------------------------------------------- the estimator
+
+
+def test_neighbours_improve_the_partition_of_digits():
+    fitted = NeighborMixture(10, center=False, random_state=0).fit(DIGITS)
+    start, end = (
+        clustering_accuracy_score(CLASSES, labels)
+        for labels in (fitted.init_labels_, fitted.labels_)
+    )
+    assert end > start + 0.01
+    assert fitted.neighbors_recall_ == 1
+    assert fitted.n_iter_ == 50
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("center", [True, False])
+def test_predictions_are_those_of_the_attributes(dtype, center):
+    x = DIGITS[:500].astype(dtype) + 3
+    fitted = mixture(5, center=center, kappa=0.2).fit(x)
+    np.testing.assert_array_equal(fitted.labels_, fitted.predict(x))
+    assert fitted.labels_.dtype == np.int64
+    rows = (x - fitted.origin_) @ fitted.axes_.T if center else x
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) * rows.shape[1] ** 0.5
+    hidden = np.maximum(rows @ fitted.hidden_weights_.T + fitted.hidden_bias_, 0)
+    embeddings = hidden @ fitted.embedding_weights_.T + fitted.embedding_bias_
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    odds = np.exp(embeddings @ fitted.gating_prototypes_.T)
+    shares = fitted.predict_proba(x)
+    np.testing.assert_allclose(shares, odds / odds.sum(1, keepdims=True), atol=1e-4)
+    lengths = np.linalg.norm(fitted.gating_prototypes_, axis=1)
+    np.testing.assert_allclose(lengths, 1 / 0.2, rtol=1e-5)
+    fitted.set_params(center=not center, kappa=3.0)  # of the next fit
+    np.testing.assert_array_equal(fitted.predict_proba(x), shares)
+
+
+def test_a_fit_without_centre_leaves_no_axes():
+    x = DIGITS[:100]
+    fitted = mixture().fit(x)
+    assert fitted.axes_.shape[1] == 64
+    assert not hasattr(fitted.set_params(center=False).fit(x), "axes_")
+
+
+def test_the_same_seed_gives_the_same_clusters_whatever_is_global():
+    x = DIGITS[:300]
+    first = mixture().fit(x)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    with torch.inference_mode():
+        again = clone(first).fit(x)
+    assert torch.equal(torch.get_rng_state(), state)
+    np.testing.assert_array_equal(first.predict_proba(x), again.predict_proba(x))
+    other = mixture(random_state=1).fit(x)
+    assert not np.array_equal(first.predict_proba(x), other.predict_proba(x))
+
+
+def test_progress_is_shown_if_asked_for(capsys):
+    mixture(verbose=1).fit(DIGITS[:60])
+    assert "13/13" in capsys.readouterr().err
+    mixture().fit(DIGITS[:60])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_missed_neighbours_are_told(monkeypatch):
+    found = np.zeros((60, 10), np.int64)
+    monkeypatch.setattr(
+        _neighbor_mixture, "nearest_neighbors", lambda *args: (found, 0.5)
+    )
+    with pytest.warns(UserWarning, match="found 50% of the nearest"):
+        assert mixture().fit(DIGITS[:60]).neighbors_recall_ == 0.5
+
+
+# ------------------------------------------------------------------------ odd sets
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("scale", [0, 1e-30, 1, 1e30])
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_few_rows_of_any_size(n, scale, center):
+    x = scale * np.random.default_rng(0).standard_normal((n, 4))
+    for dtype in (np.float32, np.float64):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fitted = mixture(min(n, 2), center=center).fit(x.astype(dtype))
+        assert all(w.category is ConvergenceWarning for w in caught), caught
+        assert np.isfinite(fitted.predict_proba(x)).all()
+        assert np.isfinite(fitted.elbo_)
+
+
+def test_repeated_rows_have_fewer_clusters():
+    x = np.repeat(DIGITS[:2], 20, axis=0)
+    with pytest.warns(ConvergenceWarning, match="clusters are empty.*repeated"):
+        labels = mixture(4).fit_predict(x)
+    assert (labels[:20] == labels[0]).all()
+    assert (labels[20:] == labels[20]).all()
+
+
+@pytest.mark.parametrize("kappa", [1e-3, 1e9])
+def test_extreme_temperatures(kappa):
+    fitted = mixture(kappa=kappa).fit(DIGITS[:60])
+    assert np.isfinite(fitted.predict_proba(DIGITS[:60])).all()
+
+
+def test_a_failed_fit_changes_nothing(monkeypatch):
+    fitted = mixture().fit(DIGITS[:60])
+    before = fitted.predict_proba(DIGITS[:60])
+
+    def fails(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_neighbor_mixture, "train", fails)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.set_params(center=False).fit(DIGITS[:100])
+    np.testing.assert_array_equal(fitted.predict_proba(DIGITS[:60]), before)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_clusters": 61}, "`n_clusters` must be at most the number of rows of X"),
+        ({"n_neighbors": 0}, "'n_neighbors' parameter .* must be an int in the range"),
+        ({"kappa": 0}, "'kappa' parameter"),
+        ({"max_epochs": True}, "'max_epochs' parameter"),
+        ({"center": "yes"}, "'center' parameter"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        mixture(**{"n_clusters": 3, **parameters}).fit(DIGITS[:60])
