@@ -26,7 +26,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from sklearn.pipeline import make_pipeline
 
-from sk_mice import ClassificationEM
+from sk_mice import NeighborMixture
 from sk_mice.features import PretrainedFeatures
 from sk_mice.metrics import clustering_accuracy_score
 
@@ -55,14 +55,13 @@ print(f"{len(files):,} images, {len(names)} classes")
 # %%
 # The pipeline takes the paths. Images are decoded while the network runs. They are much
 # smaller than those that the network was trained on, so they are enlarged, but to 160
-# pixels only, which takes half of the time of the network's own 224. The features are
-# positive, so all of them point in nearly the same direction from zero.
-# ``center=True`` measures the directions from the mean of the features instead.
+# pixels only, which takes half of the time of the network's own 224. The mixture gives
+# images whose features are near each other the same cluster.
 
 n_clusters = max(6, len(names))
 pipeline = make_pipeline(
     PretrainedFeatures("efficientnet-lite0", verbose=1),
-    ClassificationEM(n_clusters, center=True, random_state=0),
+    NeighborMixture(n_clusters, random_state=0),
 )
 start = perf_counter()
 features = pipeline[0].fit_transform(files)
