@@ -103,7 +103,8 @@ def train(
     teacher = copy.deepcopy(gate).requires_grad_(False)
     averages = [*zip(teacher.parameters(), gate.parameters(), strict=True)]
     optimizer = _optimizer(gate, LR)
-    shares = torch.bincount(labels, minlength=len(gate.prototypes)) / len(labels)
+    counts = torch.bincount(labels, minlength=len(gate.prototypes))
+    shares = counts.float() / len(labels)
     for _ in range(n_epochs):
         total = torch.zeros((), dtype=torch.float64)
         for batch in _batches(len(rows), generator):
