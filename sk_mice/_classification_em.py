@@ -65,11 +65,13 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         variance, at most 3 K; an int is an upper bound.
     center : bool, default=False
         Whether directions are those from the mean of the rows, in the space of their
-        first 64 principal components (3 K or `n_components`, if that is more), instead
-        of from the origin in the space of all features. Set it for the features of
-        pretrained networks, such as those of
+        first 64 principal components (or as many as `n_components` allows, if that is
+        more), instead of from the origin in the space of all features. Set it for the
+        features of pretrained networks, such as those of
         :class:`sk_mice.features.PretrainedFeatures`. These are mostly positive, so that
-        all of them have nearly the same direction from the origin.
+        all of them have nearly the same direction from the origin. A cluster that lies
+        at the mean of the rows, because it has most of them or is in the middle of the
+        others, has no direction from there, and is not found.
     max_iter : int, default=3
         Maximum number of steps of classification EM. More steps raise the
         likelihood; in the benchmarks they did not raise the agreement with classes.
@@ -237,14 +239,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         return self
 
     def _warn_of_empty_clusters(self) -> None:
-        n_empty = self.n_clusters - len(np.unique(self.labels_))
-        if n_empty:
-            warn_user(
-                f"{n_empty} of {self.n_clusters} clusters are empty. Possibly rows are "
-                "repeated, or few of them lie far from all others. Try fewer clusters, "
-                "or another `random_state`.",
-                ConvergenceWarning,
-            )
+        warn_of_empty_clusters(self.labels_, self.n_clusters)
 
     def predict(self, X):
         """Cluster from which each row is most likely.
@@ -294,8 +289,9 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         rows = self._rows(X)
         shares = np.empty((len(rows), len(self.weights_)), dtype=rows.dtype)
         fitted = self.means_, self.covariance_, self.weights_
-        for block, joint in _log_joint(rows, *fitted):
-            shares[block] = softmax(joint, axis=1)
+        with np.errstate(under="ignore"):
+            for block, joint in _log_joint(rows, *fitted):
+                shares[block] = softmax(joint, axis=1)
         return shares
 
     def _rows(self, X):
@@ -402,6 +398,18 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
             if np.array_equal(assigned, labels):
                 break
             labels, filled = assigned, n_filled
+
+
+def warn_of_empty_clusters(labels, n_clusters) -> None:
+    """Warn if some of the clusters have no rows."""
+    n_empty = n_clusters - len(np.unique(labels))
+    if n_empty:
+        warn_user(
+            f"{n_empty} of {n_clusters} clusters are empty. Possibly rows are "
+            "repeated, or few of them lie far from all others. Try fewer clusters, or "
+            "another `random_state`.",
+            ConvergenceWarning,
+        )
 
 
 class StartingPartition(ClassificationEM):

@@ -12,6 +12,7 @@ EXACT_FEATURES = 2048  # up to which the components are exact
 BLOCK = 4096  # rows that are computed at a time
 
 
+@np.errstate(under="ignore")
 def directions(X):
     """Rows at unit length, also where their squares over- or underflow."""
     peaks = np.abs(X).max(axis=1, keepdims=True)
@@ -23,13 +24,14 @@ def principal(rows, most, random_state):
     """PCA of the rows with at most so many components."""
     return PCA(
         min(most, *rows.shape),
-        # Of randomized ones the last differ, and are not quite uncorrelated.
+        # The last of randomized components depend on the seed, and are correlated.
         svd_solver="covariance_eigh" if rows.shape[1] <= EXACT_FEATURES else "auto",
         iterated_power=10,
         random_state=random_state,
     ).fit(rows)
 
 
+@np.errstate(under="ignore")
 def principal_axes(X, most, random_state):
     """Mean (D,) and principal axes (A, D) of the rows; A is at most `most`."""
     scale = np.abs(X).max() or 1
@@ -45,6 +47,7 @@ def principal_axes(X, most, random_state):
     return origin * scale, np.ascontiguousarray(axes)
 
 
+@np.errstate(under="ignore")
 def along_axes(X, origin, axes):
     """The rows' directions from the origin, along the axes: (N, A), not normalised."""
     rows = np.empty((len(X), len(axes)), dtype=X.dtype)

@@ -1,5 +1,6 @@
 """What every fitted estimator must be, also one that comes from a file."""
 
+import copy
 import math
 from numbers import Integral, Real
 
@@ -39,6 +40,8 @@ _ROUNDING = 0.01
 def _has_shape(value, letters: str, sizes: dict) -> bool:
     """Whether an array has the sizes of these letters, which it may give them first."""
     if not isinstance(value, np.ndarray) or value.ndim != len(letters):
+        return False
+    if 0 in value.shape:
         return False
     pairs = zip(letters, value.shape, strict=True)
     return all(sizes.setdefault(letter, n) == n for letter, n in pairs)
@@ -228,6 +231,8 @@ def check_attributes(model) -> None:
         expect(holds(value, sizes), f"`{name}`", words)
     if hasattr(model, "_format"):
         _check_format(model._format, sizes["D"])
+    if isinstance(model, ClassificationEM | NeighborMixture):
+        _probe_vectors(model)
 
 
 def _check_format(fmt: SampleFormat, n_features: int | None) -> None:
@@ -290,6 +295,20 @@ def _check_network(network) -> None:
     if network.gating_prototypes is not None:
         right = _are_units(network.gating_prototypes.detach())
         expect(right, "gating prototypes", "be unit vectors")
+
+
+def _probe_vectors(model) -> None:
+    """Assign zeros, ones and noise: finite attributes may still be too large."""
+    noise = np.random.default_rng(0).standard_normal(model.n_features_in_)
+    rows = np.stack([np.zeros_like(noise), np.ones_like(noise), noise])
+    model = copy.copy(model)
+    vars(model).pop("feature_names_in_", None)  # which rows of an array have not
+    try:
+        with np.errstate(all="ignore"):
+            finite = bool(np.isfinite(model.predict_proba(rows)).all())
+    except ValueError:  # what scipy says of values that are not finite
+        finite = False
+    expect(finite, "attributes", "give finite probabilities")
 
 
 def _probe(model) -> None:

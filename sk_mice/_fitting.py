@@ -1,6 +1,7 @@
-"""Around a fit: plain numbers as parameters, and no change if it fails."""
+"""Around a fit: plain numbers, and no change if it fails."""
 
 from contextlib import contextmanager
+from fractions import Fraction
 
 import numpy as np
 
@@ -9,10 +10,13 @@ __all__ = ["fitting", "plain_numbers"]
 
 @contextmanager
 def fitting(estimator):
-    """Compute with plain numbers, and undo all that the fit sets if it fails."""
+    """Compute with plain numbers, and undo all that the fit sets if it fails.
+
+    What underflows is zero, whatever NumPy is set to do about it.
+    """
     before = vars(estimator).copy()
     try:
-        with plain_numbers(estimator):
+        with plain_numbers(estimator), np.errstate(under="ignore"):
             yield
     except BaseException:
         vars(estimator).clear()
@@ -22,14 +26,21 @@ def fitting(estimator):
 
 @contextmanager
 def plain_numbers(estimator):
-    """Have Python's numbers as parameters in place of NumPy's.
+    """Have Python's integers and floats as parameters in place of other numbers.
 
-    NumPy's overflow in their own type, and ``y.max() + 1`` may be a uint8.
+    NumPy's overflow in their own type, and ``y.max() + 1`` may be a uint8. torch knows
+    no fractions.
     """
     parameters = estimator.get_params(deep=False)
-    given = {k: v for k, v in parameters.items() if isinstance(v, np.generic)}
-    vars(estimator).update({name: value.item() for name, value in given.items()})
+    given = {
+        k: v for k, v in parameters.items() if isinstance(v, np.generic | Fraction)
+    }
+    vars(estimator).update({name: _plain(value) for name, value in given.items()})
     try:
         yield
     finally:
         vars(estimator).update(given)
+
+
+def _plain(value):
+    return float(value) if isinstance(value, Fraction) else value.item()

@@ -6,19 +6,21 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ._base import SMALLEST_TEMPERATURE
-from ._classification_em import COMPONENTS_PER_CLUSTER, StartingPartition
+from ._classification_em import (
+    COMPONENTS_PER_CLUSTER,
+    StartingPartition,
+    warn_of_empty_clusters,
+)
 from ._constraints import Count, Number
 from ._cosine_kmeans import blocks, check_rows
 from ._directions import AXES, BLOCK, along_axes, directions, principal_axes
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.nearest import nearest_neighbors, warn_of_recall
 from ._engine.neighbor_gate import LABEL_EPOCHS, NeighborGate, train
-from ._engine.warn import warn_user
 from ._fitting import fitting
 from ._progress_bar import tqdm
 
@@ -27,15 +29,17 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
     r"""Mixture of experts for feature vectors, each of which predicts neighbours.
 
     It clusters the features of a pretrained network, or other vectors whose nearest
-    neighbours mostly are of the same class. The gate is that of `MiCEClustering`; the
-    experts predict the cluster of a neighbour, and not the neighbour itself.
+    neighbours mostly belong to the same class. As in `MiCEClustering`, a gate with a
+    prototype for each cluster assigns vectors to experts. What an expert predicts is a
+    neighbour, by the neighbour's cluster alone.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters, K.
     n_neighbors : int, default=10
-        Number of nearest neighbours of a row, one of which is drawn in each epoch.
+        Number of nearest neighbours of a row, one of which is drawn in each epoch; at
+        most N - 1 are used. It should be less than the size of the smallest cluster.
     kappa : float, default=0.1
         Temperature of the gate.
     center : bool, default=True
@@ -43,16 +47,17 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
         first principal components (64, or 3 K if that is more), instead of from the
         origin in the space of all features. The features of pretrained networks are
         mostly positive, so that all of them have nearly the same direction from the
-        origin. Of pixels, and of MoCo's features, zero means something: set it to False
-        for these.
+        origin. Set it to False for pixels and for MoCo's features, in which zero has a
+        meaning, and if one cluster has most of the rows or lies in the middle of the
+        others: at the mean, it has no direction.
     max_epochs : int, default=50
-        Epochs of EM, each over all rows. Ten more come before them, in which the gate
+        Epochs of EM, each over all rows. They follow ten epochs in which the gate
         learns the partition that EM starts from.
     random_state : int, RandomState instance or None, default=None
         Determines the partition, the gate's first weights, the order of the rows and
         the neighbours; an int makes the clusters reproducible.
     verbose : int, default=0
-        Whether to show a progress bar.
+        1 shows a progress bar.
 
     Attributes
     ----------
@@ -62,13 +67,14 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
         Labels of the partition that EM starts from.
     elbo_ : float
         Mean over the pairs of the last epoch, in nats. It is about log K if clusters
-        are of equal size and all neighbours of the same cluster.
+        are of equal size and all neighbours are in the same cluster.
     neighbors_recall_ : float
         Share of the nearest neighbours that the search found.
     n_iter_ : int
         Number of epochs of EM.
     hidden_weights_ : ndarray of shape (n_hidden, n_axes)
-        First layer of the gate, before a ReLU; ``hidden_bias_`` is added.
+        First layer of the gate, before a ReLU; ``hidden_bias_`` is added. It takes
+        rows, or what `axes_` makes of them, at unit length.
     hidden_bias_ : ndarray of shape (n_hidden,)
     embedding_weights_ : ndarray of shape (n_embedding, n_hidden)
         Second layer; ``embedding_bias_`` is added. Embeddings are normalised.
@@ -79,8 +85,8 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
     origin_ : ndarray of shape (n_features,)
         Mean of the training rows; only with `center`.
     axes_ : ndarray of shape (n_axes, n_features)
-        Their principal axes: ``axes_ @ (row - origin_)`` is what has a direction; only
-        with `center`. Otherwise n_axes is n_features.
+        Principal axes of the training rows; only with `center`, otherwise n_axes is
+        n_features. A row is replaced by ``axes_ @ (row - origin_)``.
     n_features_in_ : int
         Number of features seen during fit.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -169,8 +175,9 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows to cluster; without `center`, their norms do not matter. The gate is
-            trained in float32.
+            Rows to cluster; without `center`, their norms do not matter. float32 is
+            computed in float32, anything else in float64. The gate is trained in
+            float32.
         y : Ignored
             Present for API consistency by convention.
 
@@ -199,7 +206,7 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
             rows = self._rows(X)
             self._fit_gate(rows, seed)
             self.labels_ = self._assign(rows)
-        self._warn_of_empty_clusters()
+        warn_of_empty_clusters(self.labels_, self.n_clusters)
         return self
 
     def predict(self, X):
@@ -228,8 +235,8 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
     def predict_proba(self, X):
         """The gate: how likely each cluster is for each row.
 
-        Training makes it sure of most rows, so that it ranks rows better than it says
-        how often a label is right.
+        Training makes it sure of most rows. It ranks rows, and is no probability of
+        being right.
 
         Parameters
         ----------
@@ -248,8 +255,9 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
         """
         rows = self._checked_rows(X)
         shares = np.empty((len(rows), len(self.gating_prototypes_)))
-        for block, logits in self._logits(rows):
-            shares[block] = softmax(logits, axis=1)
+        with np.errstate(under="ignore"):
+            for block, logits in self._logits(rows):
+                shares[block] = softmax(logits, axis=1)
         return shares
 
     # ------------------------------------------------------------------------- parts
@@ -266,12 +274,13 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
         return self._rows(check_rows(self, X))
 
     def _rows(self, X):
-        """Directions (N, A) whose values are of size 1, as float32."""
+        """Directions (N, A) as float32."""
         if hasattr(self, "axes_"):
             X = along_axes(X, self.origin_, self.axes_)
         rows = np.empty(X.shape, np.float32)
-        for block in blocks(len(X), BLOCK):
-            rows[block] = directions(X[block]) * math.sqrt(X.shape[1])
+        with np.errstate(under="ignore"):
+            for block in blocks(len(X), BLOCK):
+                rows[block] = directions(X[block])
         return rows
 
     def _fit_gate(self, rows, seed):
@@ -283,6 +292,7 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
         if not n_neighbors:  # a single row
             nearest = np.arange(len(rows))[:, np.newaxis]
         n_epochs = LABEL_EPOCHS + self.max_epochs
+        size = math.sqrt(rows.shape[1])  # at which the values of a row are about 1
         with own_settings():
             with OwnDraws(spawn_seed(seed, "gate")):
                 gate = NeighborGate(rows.shape[1], self.n_clusters, self.kappa)
@@ -291,17 +301,18 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
             ) as bar:
                 gate, self.elbo_ = train(
                     gate,
-                    *map(torch.from_numpy, (rows, self.init_labels_, nearest)),
+                    *map(torch.from_numpy, (rows * size, self.init_labels_, nearest)),
                     self.max_epochs,
                     torch.Generator().manual_seed(spawn_seed(seed, "order")),
                     bar.update,
                 )
         arrays = {name: tensor.numpy() for name, tensor in gate.state_dict().items()}
-        self.hidden_weights_ = arrays["hidden.weight"]
+        self.hidden_weights_ = size * arrays["hidden.weight"]
         self.hidden_bias_ = arrays["hidden.bias"]
         self.embedding_weights_ = arrays["output.weight"]
         self.embedding_bias_ = arrays["output.bias"]
-        self.gating_prototypes_ = directions(arrays["prototypes"]) / self.kappa
+        prototypes = arrays["prototypes"].astype(np.float64)
+        self.gating_prototypes_ = directions(prototypes) / self.kappa
         self.n_iter_ = self.max_epochs
 
     def _assign(self, rows):
@@ -325,12 +336,3 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
             np.maximum(hidden, 0, out=hidden)
             embeddings = hidden @ embedding_weights + self.embedding_bias_
             yield block, directions(embeddings) @ prototypes
-
-    def _warn_of_empty_clusters(self):
-        n_empty = self.n_clusters - len(np.unique(self.labels_))
-        if n_empty:
-            warn_user(
-                f"{n_empty} of {self.n_clusters} clusters are empty. Possibly rows are "
-                "repeated. Try fewer clusters, or another `random_state`.",
-                ConvergenceWarning,
-            )

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_predictions_are_those_of_the_attributes(dtype, center):
     np.testing.assert_array_equal(fitted.labels_, fitted.predict(x))
     assert fitted.labels_.dtype == np.int64
     rows = (x - fitted.origin_) @ fitted.axes_.T if center else x
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) * rows.shape[1] ** 0.5
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     hidden = np.maximum(rows @ fitted.hidden_weights_.T + fitted.hidden_bias_, 0)
     embeddings = hidden @ fitted.embedding_weights_.T + fitted.embedding_bias_
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -181,10 +182,15 @@ def test_repeated_rows_have_fewer_clusters():
     assert (labels[20:] == labels[20]).all()
 
 
-@pytest.mark.parametrize("kappa", [1e-3, 1e9])
-def test_extreme_temperatures(kappa):
-    fitted = mixture(kappa=kappa).fit(DIGITS[:60])
-    assert np.isfinite(fitted.predict_proba(DIGITS[:60])).all()
+@pytest.mark.parametrize("kappa", [1e-3, 1e9, 1e39, Fraction(1, 10)])
+@pytest.mark.parametrize("scale", [1, 1e-310])
+@pytest.mark.parametrize("center", [True, False])
+def test_extreme_temperatures_and_scales(kappa, scale, center):
+    x = scale * DIGITS[:60]
+    with np.errstate(all="raise"):
+        fitted = mixture(kappa=kappa, center=center).fit(x)
+        assert np.isfinite(fitted.predict_proba(x)).all()
+    assert len(set(fitted.labels_)) > 1
 
 
 def test_a_failed_fit_changes_nothing(monkeypatch):

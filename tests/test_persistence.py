@@ -430,6 +430,29 @@ def test_what_cannot_be_saved_leaves_no_file(mice, path, monkeypatch):
     assert os.listdir(path.parent) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "large"),
+    [
+        ("classification EM", "components_"),
+        ("centred", "axes_"),
+        ("neighbours", "gating_prototypes_"),
+    ],
+)
+def test_clusterers_of_vectors_that_cannot_predict_are_refused(name, large, path):
+    for attribute, value in vars(fitted(name)).items():
+        if not attribute.endswith("_") or not isinstance(value, np.ndarray):
+            continue
+        broken = fitted(name)
+        setattr(broken, attribute, value[:0])
+        with pytest.raises(ValueError, match="`model` cannot be saved: its "):
+            sk_mice.save(broken, path)
+    broken = fitted(name)
+    values = getattr(broken, large)
+    values[...] = np.copysign(1e308, values)
+    with pytest.raises(ValueError, match="saved: its attributes must give finite prob"):
+        sk_mice.save(broken, path)
+
+
 def test_a_file_chooses_no_folder(path, tmp_path):
     folder = tmp_path / "chosen"
     sk_mice.save(tiny(checkpoint=folder).fit(IMAGES), path)

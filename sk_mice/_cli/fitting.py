@@ -168,7 +168,7 @@ def _check_same(asked: dict, was: dict, out) -> None:
 
 
 def check_asked(asked: dict) -> None:
-    """Refuse a device or a network that there is not, or training beside a network."""
+    """Refuse a device or a network that there is not, and epochs beside a network."""
     with _wrong("--device"):
         resolve_device(asked["device"] or "auto")
     if asked["features"] is not None:
@@ -177,7 +177,7 @@ def check_asked(asked: dict) -> None:
     for name in ("epochs", "minutes"):
         if asked["features"] is not None and asked[name] is not None:
             raise BadParameter(
-                "it contradicts --features, with which nothing trains",
+                "it contradicts --features, with which the network is not trained",
                 param_hint=f"--{name}",
             )
 
