@@ -27,7 +27,7 @@ from _common import (
     timed,
     write_json,
 )
-from compare import installed, umap_map
+from compare import installed, umap_map, unbalanced
 from peers import temi, turtle
 from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.datasets import load_breast_cancer, load_wine
@@ -68,8 +68,8 @@ def vectors(options):
             X = extract(X) if options.data in IMAGES else X.reshape(len(X), -1)
         np.savez(path, X=X, y=y)
     with np.load(path) as file:
-        X, y = file["X"], file["y"]
-    return X.astype(np.float32)[: options.n], y[: options.n]
+        X, y = file["X"][: options.n].astype(np.float32), file["y"][: options.n]
+    return unbalanced(X, y) if options.unbalanced else (X, y)
 
 
 # ---------------------------------------------------------------------------- methods
@@ -155,6 +155,7 @@ def parse(argv):
     parser.add_argument(
         "--features", type=Path, help="a .npz file of X and y, written if missing"
     )
+    parser.add_argument("--unbalanced", action="store_true", help="see compare.py")
     parser.add_argument(
         "--methods", nargs="+", choices=NAMES, default=NAMES, metavar="NAME"
     )
@@ -176,7 +177,8 @@ def main(argv=None):
     limit_threads(options.threads)
     X, y = vectors(options)
     n_clusters = len(np.unique(y))
-    name = f"features_{options.data}_{len(X)}.json".replace("-", "_")
+    unequal = "_unbalanced" if options.unbalanced else ""
+    name = f"features_{options.data}_{len(X)}{unequal}.json".replace("-", "_")
     path = options.json or RESULTS / name
     results = read_json(path).get("results", {}) if options.resume else {}
     functions = methods(options.epochs)

@@ -112,6 +112,8 @@ FEATURES = {
     "features_cifar10_jpeg_10000": "CIFAR-10 (JPEG), 10,000 images",
     "features_cifar10_jpeg_60000": "CIFAR-10 (JPEG), 60,000 images",
     "features_fashion_mnist_10000": "Fashion-MNIST, 10,000 images",
+    "features_fashion_mnist_3850_unbalanced": "Fashion-MNIST, 3,850 images, the "
+    "smallest class a tenth",
     "features_digits_1797": "Digits, 64 pixels",
     "features_wine_178": "Wine, a table of 13 columns",
     "features_breast_cancer_569": "Breast cancer, a table of 30 columns",

@@ -114,7 +114,7 @@ class PretrainedFeatures(
     See Also
     --------
     sk_mice.NeighborMixture : Clusters the features.
-    sk_mice.ClassificationEM : The same in less time, with ``center=True``.
+    sk_mice.ClassificationEM : Clusters them in less time, with ``center=True``.
     sk_mice.MiCEClustering : Clusters the features, with `n_neighbors`, in minutes.
 
     Notes
