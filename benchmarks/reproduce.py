@@ -71,11 +71,15 @@ THREE = "--seeds 0 1 2"
 MOCO = f"{THREE} --cases moco"
 WITH_UMAP = "--cases moco umap k-means"
 CIFAR = f"--path {ARCHIVE}"
-FAST = (
-    "--methods k-means spherical-k-means pca-gaussians pca-hdbscan umap-gaussians "
-    "umap-hdbscan partition partition-center pca32-partition pca64-partition"
+CLUSTERERS = (  # those that take minutes come last
+    "--slow-seeds 0 --methods k-means spherical-k-means pca-gaussians pca-hdbscan "
+    "umap-gaussians umap-hdbscan partition partition-center neighbor-mixture "
+    "neighbor-mixture-origin mice-neighbors mice-without-moco"
 )
-TABLE = "--methods k-means pca-gaussians partition partition-center mice mice-neighbors"
+TABLE = (
+    "--methods k-means pca-gaussians partition partition-center neighbor-mixture mice "
+    "mice-neighbors"
+)
 ROWS = (
     compare("digits", "--data digits", 36),
     compare("digits_710_unbalanced", f"--data digits --unbalanced {WITH_UMAP}", 10),
@@ -210,13 +214,24 @@ ROWS = (
         f"--data fashion-mnist --epochs 24 {THREE} --what e-steps --heads shared",
         90,
     ),
-    features("cifar10_jpeg_10000", f"--data cifar10-jpeg {CIFAR} {THREE} {FAST}", 20),
-    features("fashion_mnist_10000", f"--data fashion-mnist {THREE} {FAST}", 20),
     features(
-        "digits_1797",
-        f"--data digits --slow-seeds 0 {FAST} mice mice-neighbors temi turtle",
-        10,
+        "cifar10_jpeg_10000", f"--data cifar10-jpeg {CIFAR} {THREE} {CLUSTERERS}", 35
     ),
+    features(
+        "cifar10_jpeg_60000",
+        f"--data cifar10-jpeg --n 60000 {CIFAR} --seeds 0 1 --methods k-means "
+        "spherical-k-means partition partition-center neighbor-mixture",
+        45,
+    ),
+    features("fashion_mnist_10000", f"--data fashion-mnist {CLUSTERERS}", 25),
+    features(
+        "fashion_mnist_3850_unbalanced",
+        "--data fashion-mnist --unbalanced --methods k-means pca-gaussians "
+        "umap-gaussians partition partition-center neighbor-mixture "
+        "neighbor-mixture-origin",
+        8,
+    ),
+    features("digits_1797", f"--data digits {CLUSTERERS} turtle mice temi", 10),
     features("wine_178", f"--data wine {TABLE}", 1),
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),
     Row("predict_cpu.json", "benchmarks/predict.py", 10),

@@ -856,7 +856,8 @@ def features_page():
         "ImageNet, at 160 pixels (`PretrainedFeatures`), digits by their pixels, "
         "tables by their standardised columns. Components are principal components, "
         "at most as many as features. TEMI and TURTLE are those of "
-        "`benchmarks/peers.py`.",
+        "`benchmarks/peers.py`; they take longer than all others, and ran on the "
+        "digits alone.",
     ]
     for name in FEATURES:
         if (RESULTS / f"{name}.json").is_file():
