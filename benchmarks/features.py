@@ -35,12 +35,7 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import scale
 
-from sk_mice import (
-    ClassificationEM,
-    MiCEClustering,
-    NeighborMixture,
-    SphericalKMeans,
-)
+from sk_mice import ClassificationEM, MiCEClustering, NeighborMixture, SphericalKMeans
 from sk_mice.features import PretrainedFeatures
 
 N_COMPONENTS = 64

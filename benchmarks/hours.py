@@ -81,7 +81,9 @@ def main(argv=None):
     parser.set_defaults(data="cifar10-jpeg", n=60_000)
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument("--fit", choices=("moco", "mice-random", "mice"), required=True)
-    parser.add_argument("--folder", type=Path, default=Path("hours"), help="to keep it")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("hours"), help="of checkpoints"
+    )
     options = parser.parse_args(argv)
     limit_threads(options.threads)
     X, y = load(options.data, options.n, options.path)

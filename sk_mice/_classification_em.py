@@ -20,7 +20,7 @@ from ._cosine_kmeans import (
     lloyd,
     unit_rows,
 )
-from ._directions import AXES, BLOCK, along_axes, directions, principal, principal_axes
+from ._directions import BLOCK, Centered, directions, principal
 from ._engine.warn import warn_user
 from ._fitting import fitting
 
@@ -44,7 +44,7 @@ FIRST_ITERATIONS = 8
 PROMISING = 0.25
 
 
-class ClassificationEM(ClusterMixin, BaseEstimator):
+class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
     r"""Classification EM for Gaussian clusters that share one covariance.
 
     It clusters the directions of feature vectors, such as those of a network, whether
@@ -228,7 +228,7 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         with fitting(self):
             X = check_rows(self, X, reset=True)
             random_state = check_random_state(self.random_state)
-            self._fit_axes(X, random_state)
+            self._fit_axes(X, self._most_components(), random_state)
             rows = self._centered(X)
             scales = self._fit_components(rows, random_state)
             white = self._whiten(rows)
@@ -298,29 +298,12 @@ class ClassificationEM(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         return self._whiten(self._centered(check_rows(self, X)))
 
-    # ------------------------------------------------------------------------- axes
-
-    def _fit_axes(self, X, random_state):
-        """Find origin and axes of the directions, if they are centred."""
-        for name in ("origin_", "axes_"):  # of an earlier fit
-            vars(self).pop(name, None)
-        if not self.center:
-            return
-        n_axes = max(AXES, self._most_components())
-        self.origin_, self.axes_ = principal_axes(X, n_axes, random_state)
-
-    def _centered(self, X):
-        """What has a direction: X, or its rows along the axes, from the origin."""
-        if not hasattr(self, "axes_"):
-            return X
-        return along_axes(X, self.origin_, self.axes_)
+    # ------------------------------------------------------------------- components
 
     def _most_components(self):
         if self.n_components != "auto":
             return self.n_components
         return COMPONENTS_PER_CLUSTER * self.n_clusters
-
-    # ------------------------------------------------------------------- components
 
     def _fit_components(self, X, random_state):
         """Find what whitens; returns the components' standard deviations, (D,)."""

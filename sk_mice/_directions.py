@@ -5,7 +5,7 @@ from sklearn.decomposition import PCA
 
 from ._cosine_kmeans import blocks
 
-__all__ = ["AXES", "BLOCK", "along_axes", "directions", "principal", "principal_axes"]
+__all__ = ["BLOCK", "Centered", "directions", "principal"]
 
 AXES = 64  # at least so many hold what distinguishes the features of a network
 EXACT_FEATURES = 2048  # up to which the components are exact
@@ -31,27 +31,34 @@ def principal(rows, most, random_state):
     ).fit(rows)
 
 
-@np.errstate(under="ignore")
-def principal_axes(X, most, random_state):
-    """Mean (D,) and principal axes (A, D) of the rows; A is at most `most`."""
-    scale = np.abs(X).max() or 1
-    rows = X / scale
-    origin = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
-    rows -= origin
-    eps = np.finfo(X.dtype).eps
-    axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
-    if np.square(rows).mean() > eps**2:  # else all rows are alike
-        pca = principal(rows, most, random_state)
-        shares = pca.explained_variance_ratio_
-        axes = pca.components_[shares > 10 * eps * shares[0]]
-    return origin * scale, np.ascontiguousarray(axes)
+class Centered:
+    """An estimator with a parameter `center`, and what a fit keeps of it."""
 
+    def _fit_axes(self, X, most, random_state):
+        """Find origin and axes of the directions, if they are centred."""
+        for name in ("origin_", "axes_"):  # of an earlier fit
+            vars(self).pop(name, None)
+        if not self.center:
+            return
+        scale = np.abs(X).max() or 1
+        rows = X / scale
+        origin = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
+        rows -= origin
+        eps = np.finfo(X.dtype).eps
+        axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
+        if np.square(rows).mean() > eps**2:  # else all rows are alike
+            pca = principal(rows, max(AXES, most), random_state)
+            shares = pca.explained_variance_ratio_
+            axes = pca.components_[shares > 10 * eps * shares[0]]
+        self.origin_, self.axes_ = origin * scale, np.ascontiguousarray(axes)
 
-@np.errstate(under="ignore")
-def along_axes(X, origin, axes):
-    """The rows' directions from the origin, along the axes: (N, A), not normalised."""
-    rows = np.empty((len(X), len(axes)), dtype=X.dtype)
-    for block in blocks(len(X), BLOCK):
-        halves = X[block] / 2 - origin / 2  # which do not overflow
-        rows[block] = directions(halves) @ axes.T
-    return rows
+    @np.errstate(under="ignore")
+    def _centered(self, X):
+        """What has a direction: X, or its rows along the axes, from the origin."""
+        if not hasattr(self, "axes_"):
+            return X
+        rows = np.empty((len(X), len(self.axes_)), dtype=X.dtype)
+        for block in blocks(len(X), BLOCK):
+            halves = X[block] / 2 - self.origin_ / 2  # which do not overflow
+            rows[block] = directions(halves) @ self.axes_.T
+        return rows

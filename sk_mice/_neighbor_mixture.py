@@ -17,7 +17,7 @@ from ._classification_em import (
 )
 from ._constraints import Count, Number
 from ._cosine_kmeans import blocks, check_rows
-from ._directions import AXES, BLOCK, along_axes, directions, principal_axes
+from ._directions import BLOCK, Centered, directions
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.nearest import nearest_neighbors, warn_of_recall
 from ._engine.neighbor_gate import LABEL_EPOCHS, NeighborGate, train
@@ -25,7 +25,7 @@ from ._fitting import fitting
 from ._progress_bar import tqdm
 
 
-class NeighborMixture(ClusterMixin, BaseEstimator):
+class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
     r"""Mixture of experts for feature vectors, each of which predicts neighbours.
 
     It clusters the features of a pretrained network, or other vectors whose nearest
@@ -202,7 +202,7 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
         with fitting(self):
             X = check_rows(self, X, reset=True)
             seed = check_random_state(self.random_state).randint(2**31 - 1)
-            self._fit_axes(X, seed)
+            self._fit_axes(X, COMPONENTS_PER_CLUSTER * self.n_clusters, seed)
             rows = self._rows(X)
             self._fit_gate(rows, seed)
             self.labels_ = self._assign(rows)
@@ -262,21 +262,13 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
 
     # ------------------------------------------------------------------------- parts
 
-    def _fit_axes(self, X, seed):
-        for name in ("origin_", "axes_"):  # of an earlier fit
-            vars(self).pop(name, None)
-        if self.center:
-            n_axes = max(AXES, COMPONENTS_PER_CLUSTER * self.n_clusters)
-            self.origin_, self.axes_ = principal_axes(X, n_axes, seed)
-
     def _checked_rows(self, X):
         check_is_fitted(self)
         return self._rows(check_rows(self, X))
 
     def _rows(self, X):
         """Directions (N, A) as float32."""
-        if hasattr(self, "axes_"):
-            X = along_axes(X, self.origin_, self.axes_)
+        X = self._centered(X)
         rows = np.empty(X.shape, np.float32)
         with np.errstate(under="ignore"):
             for block in blocks(len(X), BLOCK):
@@ -286,10 +278,10 @@ class NeighborMixture(ClusterMixin, BaseEstimator):
     def _fit_gate(self, rows, seed):
         partition = StartingPartition(self.n_clusters, random_state=seed)
         self.init_labels_ = partition.fit_predict(rows)
-        n_neighbors = min(self.n_neighbors, len(rows) - 1)
-        nearest, self.neighbors_recall_ = nearest_neighbors(rows, n_neighbors, seed)
-        warn_of_recall(self.neighbors_recall_)
-        if not n_neighbors:  # a single row
+        nearest, recall = nearest_neighbors(rows, self.n_neighbors, seed)
+        self.neighbors_recall_ = recall
+        warn_of_recall(recall)
+        if not nearest.shape[1]:  # a single row
             nearest = np.arange(len(rows))[:, np.newaxis]
         n_epochs = LABEL_EPOCHS + self.max_epochs
         size = math.sqrt(rows.shape[1])  # at which the values of a row are about 1

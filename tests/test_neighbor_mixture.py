@@ -3,6 +3,7 @@
 import math
 import warnings
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def test_elbo_of_separate_clusters_is_the_logarithm_of_their_number():
     assert fitted.elbo_ == pytest.approx(math.log(4), abs=0.05)
 
 
-def test_em_raises_the_evidence_and_keeps_the_given_order():
+def test_em_raises_the_evidence_and_tells_of_each_epoch():
     x, _ = make_blobs(400, 6, centers=4, cluster_std=3.0, random_state=0)
     rows = torch.from_numpy(np.float32(x))
     labels = torch.from_numpy(ClassificationEM(4, random_state=0).fit_predict(x))
@@ -73,7 +74,7 @@ def test_em_raises_the_evidence_and_keeps_the_given_order():
         torch.manual_seed(0)
         gate = NeighborGate(6, 4, kappa=0.1)
         generator = torch.Generator().manual_seed(0)
-        done = lambda: calls.append(n_epochs)  # noqa: E731
+        done = partial(calls.append, n_epochs)
         return train(gate, rows, labels, nearest, n_epochs, generator, done)
 
     first, last = elbo_after(1), elbo_after(40)
