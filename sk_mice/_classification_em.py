@@ -388,9 +388,9 @@ def warn_of_empty_clusters(labels, n_clusters) -> None:
     n_empty = n_clusters - len(np.unique(labels))
     if n_empty:
         warn_user(
-            f"{n_empty} of {n_clusters} clusters are empty. Possibly rows are "
-            "repeated, or few of them lie far from all others. Try fewer clusters, or "
-            "another `random_state`.",
+            f"Empty clusters: {n_empty} of {n_clusters}. Possibly rows are repeated, "
+            "or few of them lie far from all others. Try fewer clusters, or another "
+            "`random_state`.",
             ConvergenceWarning,
         )
 

@@ -530,14 +530,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _warn_of_empty_clusters(self, n_filled: int) -> None:
         n_empty = int((self.cluster_sizes_ == 0).sum())
-        what = "are empty"
-        if not n_empty:
-            n_empty, what = n_filled, "were empty after training and moved to samples"
-        if n_empty:
+        what = "Empty clusters" if n_empty else "Clusters left empty, moved to samples"
+        if n_empty or n_filled:
             warn_user(
-                f"{n_empty} of {self.n_clusters} clusters {what}. Try fewer clusters, "
-                "more epochs (`max_epochs`), another start (`init`, `n_init`, "
-                "`random_state`) or a lower `lr`.",
+                f"{what}: {n_empty or n_filled} of {self.n_clusters}. Try fewer "
+                "clusters, more epochs (`max_epochs`), another start (`init`, "
+                "`n_init`, `random_state`) or a lower `lr`.",
                 ConvergenceWarning,
             )
 

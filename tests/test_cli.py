@@ -895,9 +895,7 @@ def test_warnings_leave_the_line_of_the_bar_and_name_options(
     assert run("choose-k", photos, *options) == 1
     stderr = capsys.readouterr().err
     lines = [line for part in stderr.splitlines() for line in part.split("\r")]
-    warned = (
-        "sk-mice: warning: 1 of 2 clusters are empty. Try fewer clusters, a longer "
-    )
+    warned = "sk-mice: warning: Empty clusters: 1 of 2. Try fewer clusters, a longer "
     (line,) = [line for line in lines if line.startswith(warned)]
     assert "--epochs" in line
     assert "--seed" in line
