@@ -29,6 +29,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # equations without a connection
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
