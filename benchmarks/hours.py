@@ -63,8 +63,12 @@ class Course(Callback):
         model.train()
         labels = torch.cat(parts).numpy()
         labels = labels if clustered else kmeans(labels)
-        stage = "em" if clustered else "moco"
-        self.keep(stage, len(net.history), self.y[self.scored], labels, seconds=seconds)
+        at = {
+            "stage": "em" if clustered else "moco",
+            "epoch": len(net.history),
+            "of": net.max_epochs,  # tells rounds of EM apart
+        }
+        self.keep(at, self.y[self.scored], labels, seconds)
 
 
 def estimator(name, epochs, **options):
@@ -94,12 +98,10 @@ def main(argv=None):
     def write():
         write_json(path, __file__, argv, results, data=options.data, n=len(X))
 
-    def keep(stage, epoch, classes, labels, **more):
-        row = {"stage": stage, "epoch": epoch, **scores(classes, labels), **more}
+    def keep(at, classes, labels, seconds):
+        row = {**at, **scores(classes, labels), "seconds": seconds}
         # After an interruption some epochs come again.
-        course = [
-            r for r in results["course"] if (r["stage"], r["epoch"]) != (stage, epoch)
-        ]
+        course = [r for r in results["course"] if not at.items() <= r.items()]
         results["course"] = [*course, row]
         write()
         print(row, flush=True)

@@ -11,6 +11,7 @@ import shlex
 import statistics
 import sys
 import textwrap
+from itertools import accumulate
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent / "paper"))
@@ -101,6 +102,11 @@ HEADS_OF_UNEQUAL = {
 HEADS_AT_RANDOM = {
     "em_heads_digits_60_random": "digits, 60 epochs",
     "em_heads_fashion_mnist_24_random": "Fashion-MNIST, 24 epochs",
+}
+HOURS = {
+    "hours_cifar10_jpeg_moco": "MoCo, spherical k-means",
+    "hours_cifar10_jpeg_mice_random": "MiCE from random weights, as in the paper",
+    "hours_cifar10_jpeg_mice": "MiCE by default",
 }
 PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
@@ -323,6 +329,38 @@ def neighbors():
     files = {label: read(name) for name, label in NEIGHBORS.items()}
     text = "MiCE without neighbours has noise for augmentation where X holds vectors."
     return side_by_side("Positives from neighbours", files, text)
+
+
+def hours():
+    """How far each fit has come after hours of a core, and a figure, if measured."""
+    files = present(HOURS)
+    if not files:
+        return []
+    rows = []
+    for label, kept in files.items():
+        course, end = kept["results"]["course"], kept["results"]["end"]
+        spent = list(accumulate(row["seconds"] for row in course))
+        cells = []
+        for hour in (1, 2, 3):
+            there = [
+                row for row, s in zip(course, spent, strict=True) if s <= 3600 * hour
+            ]
+            cells.append(f"{there[-1]['acc']:.3f}, {there[-1]['nmi']:.3f}")
+        at_end = ", ".join(f"{end[metric]:.3f}" for metric in METRICS)
+        cells += [at_end, len(course), f"{spent[-1] / 3600:.1f}", commit(kept)]
+        rows.append((label, *cells))
+    first = next(iter(files.values()))
+    head = (f"**{DATA[first['data']]}, {first['n']:,} images**",)
+    head += ("ACC, NMI after 1 h", "after 2 h", "after 3 h")
+    head += ("all images at the end, with ARI", "epochs", "hours", "commit")
+    text = "Each fit has one core, one seed, and a number of epochs that was set "
+    text += "beforehand to take three hours. After each epoch, 10,000 of the images "
+    text += "are clustered; the columns of hours have the last of these scores. Hours "
+    text += "are the processor's, without what the scores take. On a machine without "
+    text += "bfloat16. `python benchmarks/hours_figure.py` draws the figure."
+    image = "![Accuracy and NMI by hours of a core](hours.png)"
+    commands = ", ".join(map(command, files.values()))
+    return ["## Hours of a core", image, table(head, *rows), line(text, commands)]
 
 
 def present(names):
@@ -730,6 +768,7 @@ def page():
         parts += compared(name)
     parts += other_k()
     parts += neighbors()
+    parts += hours()
     parts += ["## Speed", *on_cpu(), *predictions(), *in_a_file()]
     parts += [*several_processes(), *spherical_kmeans()]
     on_gpu, missing = on_a_gpu(), NOT_MEASURED

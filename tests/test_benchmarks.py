@@ -43,7 +43,7 @@ def benchmark(monkeypatch):
             spec.loader.exec_module(module)
         else:
             module = importlib.import_module(name)
-        monkeypatch.setattr(module, "limit_threads", lambda n: None)
+        monkeypatch.setattr(module, "limit_threads", lambda n: None, raising=False)
         return module
 
     return load
@@ -236,6 +236,16 @@ def test_hours(benchmark, tmp_path, fit, stages):
     assert all(row["seconds"] > 0 for row in kept["course"])
     assert ("start of EM" in kept) == (fit == "mice")
     assert 0 < kept["end"]["acc"] <= 1
+
+
+def test_figure_of_hours(benchmark, tmp_path):
+    course = [{"acc": 0.2, "nmi": 0.1, "seconds": 900}] * 2
+    text = json.dumps({"results": {"course": course}})
+    (tmp_path / "hours_cifar10_jpeg_mice.json").write_text(text, encoding="utf-8")
+    drawn = benchmark("hours_figure").figure(tmp_path)
+    for ax, value in zip(drawn.axes, (0.2, 0.1), strict=True):
+        (line,) = ax.lines
+        np.testing.assert_allclose(line.get_xydata(), [(0.25, value), (0.5, value)])
 
 
 def test_unbalanced_classes(benchmark):
