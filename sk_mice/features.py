@@ -30,8 +30,8 @@ from ._fitting import fitting
 from ._output import opened
 from ._pretrained import Network, at_a_size, checksum, find_network
 from ._progress_bar import tqdm
-from ._words import shortened
-from .datasets._decoding import LONGEST_SIDE, Decoder, size_of
+from .datasets._decoding import LONGEST_SIDE, Decoder
+from .datasets._paths import as_paths, named, refuse, sizes
 
 __all__ = ["PretrainedFeatures"]
 
@@ -209,7 +209,7 @@ class PretrainedFeatures(
     def _fit(self, X):
         source = find_network(self.network, self.weights)
         self._source = self.network, self.weights  # of the fit, whatever is set later
-        paths = _as_paths(X)
+        paths = as_paths(X)
         if paths is None:
             X = check_samples(self, X, least=1)
             fmt = infer_format(X, self.image_shape)
@@ -222,7 +222,7 @@ class PretrainedFeatures(
         else:
             vars(self).pop("n_features_in_", None)
             fmt = None  # follows from the size
-            shorter = np.median(np.min(_sizes(paths, self.n_jobs), axis=1))
+            shorter = np.median(np.min(sizes(paths, self.n_jobs), axis=1))
         self._check_out()
         self._from_files = fmt is None
 
@@ -260,14 +260,14 @@ class PretrainedFeatures(
             or features are not finite.
         """
         check_is_fitted(self)
-        paths = _as_paths(X)
+        paths = as_paths(X)
         if (paths is not None) != self._from_files:
             kinds = "paths", "arrays of numbers"
             was, got = kinds if self._from_files else kinds[::-1]
             raise TypeError(f"X must hold {was}, as in `fit`; got {got}.")
         with own_settings(), OwnDraws(0):
             if paths is not None:
-                _sizes(paths, self.n_jobs)
+                sizes(paths, self.n_jobs)
             else:
                 X = check_samples_like(self, X, self._format)
             self._check_out()
@@ -359,7 +359,7 @@ class PretrainedFeatures(
         fmt = _format_of_files(side)
         starts = range(0, len(paths), self.batch_size_)
         problems = []
-        with ThreadPoolExecutor(_n_threads(self.n_jobs)) as pool:
+        with ThreadPoolExecutor(effective_n_jobs(self.n_jobs)) as pool:
             pending = deque()
             for start in [*starts, *AHEAD * [None]]:
                 if start is not None:
@@ -369,10 +369,10 @@ class PretrainedFeatures(
                     pending.append((images, files, tasks))
                 if pending and (start is None or len(pending) > AHEAD):
                     images, files, reasons = pending.popleft()
-                    problems += _named(files, reasons)
+                    problems += named(files, reasons)
                     if not problems:  # else the rest is read for the list alone
                         yield fmt.as_batch(torch.from_numpy(images))
-        _refuse(problems)
+        refuse(problems)
 
     def _output(self, network, images: Tensor):
         """What a network returns for images (B, C, H, W) in [0, 1]."""
@@ -433,54 +433,3 @@ def _format_of_files(side) -> SampleFormat:
     """What decoding makes of every file."""
     shape, none, unit = (3, side, side), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     return SampleFormat((side, side, 3), shape, False, 0.0, 255.0, none, unit)
-
-
-def _as_paths(X):
-    """X as a list of paths, or None if it holds anything else."""
-    if isinstance(X, str | os.PathLike):
-        raise TypeError(
-            f"X must hold paths; got one, {os.fspath(X)!r}. Pass a list of files, as "
-            "from sorted(pathlib.Path(folder).rglob('*.jpg'))."
-        )
-    kind = getattr(getattr(X, "dtype", None), "kind", None)
-    if kind in ("O", "U", "T") and X.ndim == 1:
-        X = list(X)
-    if not isinstance(X, list | tuple):
-        return None
-    if not X:
-        raise ValueError("X must hold images or paths; got an empty list.")
-    if not isinstance(X[0], str | os.PathLike):
-        return None
-    odd = next((x for x in X if not isinstance(x, str | os.PathLike)), None)
-    if odd is not None:
-        raise TypeError(
-            "X must hold paths, each a string or path-like; got a "
-            f"{type(odd).__name__}."
-        )
-    return [os.fspath(path) for path in X]
-
-
-def _sizes(paths, n_jobs):
-    """Width and height of each file; ValueError that lists what is no image."""
-    with ThreadPoolExecutor(_n_threads(n_jobs)) as pool:
-        found = list(pool.map(size_of, paths))
-    _refuse(_named(paths, (reason for _, reason in found)))
-    return [size for size, _ in found]
-
-
-def _named(paths, reasons):
-    pairs = zip(paths, reasons, strict=True)
-    return [(path, reason) for path, reason in pairs if reason is not None]
-
-
-def _refuse(problems) -> None:
-    if problems:
-        lines = shortened([f"{path!r}: {reason}" for path, reason in problems])
-        raise ValueError(
-            f"{len(problems)} of the files in X cannot be read as an image; leave them "
-            + "\n  ".join(["out.", *lines])
-        )
-
-
-def _n_threads(n_jobs) -> int:
-    return effective_n_jobs(n_jobs)

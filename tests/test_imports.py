@@ -74,10 +74,11 @@ IMPORTS = {
     "datasets": "torchvision _constraints _engine.warn _progress_bar _words "
     "datasets._decoding datasets._file",
     "datasets._decoding": "_constraints",
+    "datasets._paths": "_words datasets._decoding",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
     "_engine.ambient _engine.arrays _engine.files _engine.format _engine.samples "
-    "_output _pretrained _progress_bar _words datasets._decoding",
+    "_output _pretrained _progress_bar datasets._decoding datasets._paths",
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
     "inspection._gallery inspection._report inspection._training",
@@ -96,10 +97,10 @@ IMPORTS = {
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest _pipelines",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
-    "_engine.nearest _words metrics "
+    "_engine.nearest _words datasets._paths metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
     "inspection._thumbnails _show_versions",
-    "inspection._thumbnails": "torch _engine.dataset _engine.format",
+    "inspection._thumbnails": "torch _engine.dataset _engine.format datasets._paths",
     # the command line, which nothing imports
     "__main__": "cli",
     "cli": "_cli.commands",

@@ -1,5 +1,7 @@
+import base64
 import copy
 import csv
+import io
 import json
 import re
 import shutil
@@ -10,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.exceptions import NotFittedError
@@ -18,6 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans, load, save
 from sk_mice.datasets import load_digits
+from sk_mice.features import PretrainedFeatures
 from sk_mice.inspection import _reading, _report, _thumbnails, write_report
 
 EVIL = "<img src=x onerror=alert(1)>.png"
@@ -108,22 +112,21 @@ def test_page_asks_for_nothing_from_a_network(page):
     assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", text)
 
 
+def sheet_of(text, sheet, mode="RGB"):
+    """The pixels of a picture of thumbnails."""
+    (encoded,) = re.findall(f'id="sheet-{sheet}">(.*)</script>', text)
+    image = Image.open(io.BytesIO(base64.b64decode(encoded)))
+    return np.asarray(image.convert(mode))
+
+
 def test_thumbnails_are_the_images(digits, page):
-    import base64
-    import io
-
-    from PIL import Image
-
     mice, X, _, _ = digits
     data = data_of(page)
     text = page.read_text(encoding="utf-8")
     assert (data["thumbs"]["width"], data["thumbs"]["height"]) == (8, 8)
     for sheet, members in enumerate(data["thumbs"]["members"]):
         assert len(set(mice.labels_[members])) == 1
-        (encoded,) = re.findall(f'id="sheet-{sheet}">(.*)</script>', text)
-        image = np.asarray(
-            Image.open(io.BytesIO(base64.b64decode(encoded))).convert("L")
-        )
+        image = sheet_of(text, sheet, "L")
         for cell, i in enumerate(members):
             row, column = divmod(cell, data["thumbs"]["columns"])
             found = image[8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
@@ -132,6 +135,49 @@ def test_thumbnails_are_the_images(digits, page):
 
 def flat(X):
     return X.reshape(len(X), -1)
+
+
+class Averages(torch.nn.Module):
+    """A network that is known: means over quarters of an image."""
+
+    transforms = torch.nn.Identity()
+
+    def forward(self, x):
+        return torch.nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
+
+
+def test_pipeline_of_files_takes_names_and_thumbnails_from_them(tmp_path):
+    colours = np.array([[255, 0, 0], [0, 0, 255]])
+    files = [tmp_path / f"{i:02}.png" for i in range(24)]
+    for i, file in enumerate(files):
+        image = np.broadcast_to(colours[i % 2] * (i + 30) // 54, (20, 30, 3))
+        Image.fromarray(image.astype(np.uint8)).save(file)
+    features = PretrainedFeatures(Averages(), image_size=16)
+    model = make_pipeline(features, SphericalKMeans(2, random_state=0)).fit(files)
+    path = tmp_path / "report.html"
+    write_report(model, files, path)
+    data, text = data_of(path), path.read_text(encoding="utf-8")
+    assert data["names"] == [str(file) for file in files]
+    assert data["noun"] == "images"
+    assert data["labels"] == model.predict(files).tolist()
+    assert data["thumbs"]["width"] == data["thumbs"]["height"] == _thumbnails.LARGE
+    for sheet, members in enumerate(data["thumbs"]["members"]):
+        pixels = sheet_of(text, sheet)[_thumbnails.LARGE // 2, :: _thumbnails.LARGE]
+        for i, pixel in zip(members, pixels, strict=False):
+            assert pixel.argmax() == colours[i % 2].argmax()
+    write_report(model, files[:5], path, names=list("abcde"))
+    assert data_of(path)["names"] == list("abcde")
+
+
+def test_files_that_are_gone_are_named(digits, tmp_path):
+    mice, *_ = digits
+    files = [tmp_path / f"{i}.png" for i in range(3)]
+    with pytest.raises(TypeError, match="X must hold numbers, not paths"):
+        write_report(mice, files, tmp_path / "report.html")
+    with pytest.raises(TypeError, match="X must hold paths; got one"):
+        write_report(mice, "photos", tmp_path / "report.html")
+    with pytest.raises(ValueError, match=r"3 of the files in X.*\n.*0.png.*No such"):
+        _thumbnails.read_thumbnails(list(map(str, files)))
 
 
 def test_pipeline_takes_thumbnails_from_the_images_of_its_first_step(digits, tmp_path):

@@ -22,6 +22,7 @@ from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
 from .._show_versions import versions
 from .._words import duration
+from ..datasets._paths import as_paths
 from ..metrics import _scores_in_words
 from ._drawing import fair_sample
 from ._duplicates import near_duplicates
@@ -35,7 +36,7 @@ from ._reading import (
     is_mixture,
     read,
 )
-from ._thumbnails import COLUMNS, draw_sheets, image_format
+from ._thumbnails import COLUMNS, draw_sheets, image_format, read_thumbnails
 
 MOST_SHOWN = 10_000  # samples with a thumbnail
 MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
@@ -68,14 +69,16 @@ def write_report(
     model : clusterer or Pipeline
         A fitted `MiCEClustering`, another fitted clusterer of this package, or a
         pipeline whose last step is one.
-    X : array-like
-        Samples as `model` takes them, usually those of its fit. Images have
-        thumbnails; vectors are listed by name.
+    X : array-like, or list of paths
+        Samples as `model` takes them, usually those of its fit: also the paths of image
+        files, for a pipeline that begins with
+        :class:`~sk_mice.features.PretrainedFeatures`. Images have thumbnails; vectors
+        are listed by name.
     path : str or path-like
         The file to write, for example "report.html". A file of that name is replaced.
     names : sequence of N str or path-like, default=None
         Names of the files, in the order of X. They may hold any characters. None
-        numbers the samples from 0.
+        takes the paths if X holds them, and numbers other samples from 0.
     y : array-like of shape (N,), default=None
         Known classes, numbers or strings. The page then has scores, the most frequent
         class of each cluster, and marks on images of other classes.
@@ -138,15 +141,19 @@ def write_report(
     _template()
     path = check_writable(path)
     first, _ = check_model(model)
-    X = as_array(from_dataset(X))
-    names = _check_names(names, _num_samples(X))
+    paths = as_paths(X)
+    X = as_array(from_dataset(X)) if paths is None else paths
+    names = _check_names(paths if names is None else names, _num_samples(X))
     y = _check_classes(y, _num_samples(X))
     confidence = _check_confidence(confidence, _num_samples(X))
     if title is not None and not isinstance(title, str):
         raise TypeError(f"`title` must be a string; got {title!r}.")
     rng = check_random_state(random_state)
-    fmt = image_format(first, X)
+    fmt = image_format(first, X) if paths is None else None
     reading = read(model, X, confidence, rng.randint(2**31 - 1))
+    if paths is not None:
+        X = read_thumbnails(paths)
+        fmt = image_format(None, X)
     return draw_page(
         *(reading, model, X, fmt, path), names=names, y=y, title=title, rng=rng
     )

@@ -11,6 +11,7 @@ from torch.nn.functional import interpolate
 
 from .._engine.dataset import rows_of
 from .._engine.format import SampleFormat, infer_format
+from ..datasets import _paths
 
 COLUMNS = 16  # of a sheet
 PER_SHEET = COLUMNS * 16
@@ -44,12 +45,20 @@ def image_format(estimator, X) -> SampleFormat | None:
     return fmt if fmt.is_image else None
 
 
+def read_thumbnails(paths) -> np.ndarray:
+    """Images in files as squares (N, side, side, 3), no larger than is drawn."""
+    return _paths.decode(paths, _longer_side(len(paths)))
+
+
+def _longer_side(n_samples) -> int:
+    return LARGE if n_samples <= FEW else SMALL
+
+
 def draw_sheets(X, fmt: SampleFormat, groups, rng) -> Sheets:
     """Draw the thumbnails of samples; no sheet holds samples of two groups."""
     n_samples = sum(map(len, groups))
     _, height, width = fmt.shape
-    side = LARGE if n_samples <= FEW else SMALL
-    scale = min(1.0, side / max(height, width))
+    scale = min(1.0, _longer_side(n_samples) / max(height, width))
     size = max(1, round(height * scale)), max(1, round(width * scale))
     members = [
         group[start : start + PER_SHEET]

@@ -1,0 +1,69 @@
+"""X as paths of image files: what they are, and the images that they hold."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from joblib import effective_n_jobs
+
+from .._words import shortened
+from ._decoding import Decoder, size_of
+
+__all__ = ["as_paths", "decode", "named", "refuse", "sizes"]
+
+
+def as_paths(X):
+    """X as a list of paths, or None if it holds anything else."""
+    if isinstance(X, str | os.PathLike):
+        raise TypeError(
+            f"X must hold paths; got one, {os.fspath(X)!r}. Pass a list of files, as "
+            "from sorted(pathlib.Path(folder).rglob('*.jpg'))."
+        )
+    kind = getattr(getattr(X, "dtype", None), "kind", None)
+    if kind in ("O", "U", "T") and X.ndim == 1:
+        X = list(X)
+    if not isinstance(X, list | tuple):
+        return None
+    if not X:
+        raise ValueError("X must hold images or paths; got an empty list.")
+    if not isinstance(X[0], str | os.PathLike):
+        return None
+    odd = next((x for x in X if not isinstance(x, str | os.PathLike)), None)
+    if odd is not None:
+        raise TypeError(
+            "X must hold paths, each a string or path-like; got a "
+            f"{type(odd).__name__}."
+        )
+    return [os.fspath(path) for path in X]
+
+
+def sizes(paths, n_jobs):
+    """Width and height of each file; ValueError that lists what is no image."""
+    with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
+        found = list(pool.map(size_of, paths))
+    refuse(named(paths, (reason for _, reason in found)))
+    return [size for size, _ in found]
+
+
+def decode(paths, side, n_jobs=-1):
+    """Images (N, side, side, 3), uint8; ValueError that lists what is no image."""
+    decoder = Decoder(side, False, "crop", "white", 65535)
+    X = decoder.empty(len(paths))
+    with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
+        refuse(named(paths, pool.map(decoder.into, X, paths)))
+    return X
+
+
+def named(paths, reasons):
+    """The paths that have a reason not to be read, with it."""
+    pairs = zip(paths, reasons, strict=True)
+    return [(path, reason) for path, reason in pairs if reason is not None]
+
+
+def refuse(problems) -> None:
+    """One error for all paths that cannot be read."""
+    if problems:
+        lines = shortened([f"{path!r}: {reason}" for path, reason in problems])
+        raise ValueError(
+            f"{len(problems)} of the files in X cannot be read as an image; leave them "
+            + "\n  ".join(["out.", *lines])
+        )
