@@ -747,8 +747,8 @@ def page():
         "Written by `python benchmarks/results_page.py` from the JSON files of this "
         "folder. `python benchmarks/reproduce.py` runs every row again. "
         f"The newest rows are of {date[:10]} ({', '.join(commits)}). Older rows were "
-        "measured with older code and partly other defaults. The column gives the "
-        "commit that added the row; for rows after c420039, the one that was measured. "
+        "measured with older code and partly other defaults. The column has the commit "
+        "that was measured; up to c420039, the one that added the row. "
         "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
         "accuracy under the best matching of clusters with classes; labels are used "
         "for scores alone. Seconds (s) are the median of a fit on one thread of a "
@@ -761,8 +761,11 @@ def page():
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
         "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
         "trains for as many epochs as fit into the same time, and its features are "
-        "clustered in several ways. One of them is the start of MiCE. UMAP has 20 "
-        "neighbours and K components, and a mixture of Gaussians on top.",
+        "clustered in several ways. One of them is how MiCE starts EM, "
+        "`ClassificationEM`. UMAP has 20 neighbours and K components, and a mixture of "
+        "Gaussians on top. CIFAR-10 (JPEG) is CIFAR-10 saved as JPEG files, in a tar "
+        "archive of `train/CLASS/NUMBER.jpg` and `test/CLASS/NUMBER.jpg`. It is not "
+        "distributed; another archive gives slightly other figures.",
     ]
     for name in COMPARED:
         parts += compared(name)
@@ -801,7 +804,8 @@ def em_page():
             "A first stage with small maps",
             SMALL_MAPS,
             "The partition that EM would start from, and how often an image's nearest "
-            "neighbour has its class, after the same time of MoCo. "
+            "neighbour has its class, after the same time of MoCo. Small maps: "
+            "`SmallResNet(max_pool=True)`. "
             "Fashion-MNIST on a machine without bfloat16.",
             {"more": ("neighbour",)},
         ),
@@ -842,7 +846,8 @@ def em_page():
         "# Experiments with EM and its start",
         "Written by `python benchmarks/results_page.py`, as [the other results]"
         "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
-        "over the seeds, or the mean ACC and NMI. The user guide says what followed.",
+        "over the seeds, or the mean ACC and NMI. [Training](../../docs/user_guide/"
+        "training.md#the-start) says what followed.",
     ]
     for layout, name, names, text, options in tables:
         files = present(names)
@@ -894,9 +899,12 @@ def features_page():
         "Images are clustered by 1,280 features of EfficientNet-lite0, trained on "
         "ImageNet, at 160 pixels (`PretrainedFeatures`), digits by their pixels, "
         "tables by their standardised columns. Components are principal components, "
-        "at most as many as features. TEMI and TURTLE are those of "
-        "`benchmarks/peers.py`; they take longer than all others, and ran on the "
-        "digits alone.",
+        "at most as many as features. TEMI (BMVC 2023) and TURTLE (ICML 2024) are "
+        "written anew in `benchmarks/peers.py`, with their authors' settings for "
+        "features of CIFAR-10; they take longer than all others, and ran on the digits "
+        'alone, whose pixels are not what they were made for. "Without a first stage" '
+        "starts EM at a partition of an untrained network's features, which is no "
+        "option of the estimator.",
     ]
     for name in FEATURES:
         if (RESULTS / f"{name}.json").is_file():
@@ -939,9 +947,10 @@ def readme_table():
     head = ("data", "MiCE", "MoCo + k-means", "seeds", "seconds of a fit")
     changes = f"{', '.join(gains[:-1])} and {gains[-1]}"
     text = (
-        "The start of MiCE alone (MoCo, then `ClassificationEM` on its features) "
-        f"reaches {', '.join(reached[:-1])} and {reached[-1]} in the same time. The "
-        f"accuracy of MiCE differs from these by {changes} points."
+        "A fit of `MiCEClustering` first trains MoCo and clusters its features by "
+        "`ClassificationEM`; then EM goes on from these clusters. If the first part "
+        f"gets all of the time, it reaches {', '.join(reached[:-1])} and {reached[-1]}."
+        f" The accuracy of MiCE differs from these by {changes} points."
     )
     return f"{table(head, *rows)}\n\n{textwrap.fill(text, 96)}"
 

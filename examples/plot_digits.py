@@ -95,8 +95,8 @@ confusion = MatchedConfusionDisplay.from_estimator(mice, X, y)
 by_digit = EmbeddingDisplay.from_estimator(mice, X, y, n_points=1000, color_by="class")
 
 # %%
-# A page to browse the clusters, in one file that needs no network: all images of each
-# cluster, those that are not sure, a map, and a table to correct and download.
+# A page to browse the clusters, in one file that needs no connection: all images of
+# each cluster, those that are not sure, a map, and a table to correct and download.
 
 page = path.with_name("digits.html")
 write_report(mice, X, page, title="Handwritten digits")

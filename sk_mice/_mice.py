@@ -95,10 +95,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     n_neighbors : int, default=0
         If not 0, each view of a sample is a view of one of its mutual nearest
         neighbours. Two samples are mutual neighbours if each is among the `n_neighbors`
-        nearest of the other, by the cosine of centred values. Useful for features of a
-        pretrained network, with ``augmentation=None``, and for small images that can be
-        compared pixel by pixel. Of more than 50,000 samples, an index finds most of
-        them, if faiss is installed.
+        nearest of the other, by the cosine of centred values. Useful for small
+        images that can be compared pixel by pixel, and for vectors, with
+        ``augmentation=None``; for features of a pretrained network,
+        :class:`NeighborMixture` is better and faster. Of more than 50,000 samples, an
+        index finds most of them, if faiss is installed.
     init : {"two-stage", "random"}, clusterer or array-like, default="two-stage"
         Where EM starts. "two-stage" first trains as the special case that MoCo is
         (Theorem 3) and starts EM at a partition of its features by `ClassificationEM`.

@@ -26,7 +26,7 @@ from ._progress_bar import tqdm
 
 
 class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
-    r"""Mixture of experts for feature vectors, each of which predicts neighbours.
+    r"""Mixture of experts that predict neighbours, for feature vectors.
 
     It clusters the features of a pretrained network, or other vectors whose nearest
     neighbours mostly belong to the same class. As in `MiCEClustering`, a gate with a
@@ -101,7 +101,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
     Notes
     -----
     Let :math:`\mathbf{y}` be a neighbour of :math:`\mathbf{x}`, :math:`\pi_k` the gate
-    and :math:`p_k` the mean of :math:`\pi_k` over all rows. In place of equation 2 of
+    and :math:`p_k` the mean of :math:`\pi_k` over all rows. In place of equation 5 of
     the paper [1]_, expert k predicts
 
     .. math::

@@ -155,9 +155,9 @@ def code_blocks():
 
 def test_from_a_folder_to_a_table_and_a_page(tmp_path, monkeypatch):
     shades = np.random.default_rng(0).integers(0, 256, (30, 20, 24, 3), np.uint8)
-    (tmp_path / "photos").mkdir()
+    (tmp_path / "images").mkdir()
     for number, pixels in enumerate(shades):
-        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
     page = (DOCS / "user_guide" / "own_images.md").read_text(encoding="utf-8")
     block = re.search(r"```python\n(.*?)```", page, re.S)[1]
     monkeypatch.chdir(tmp_path)

@@ -162,11 +162,11 @@ def test_entry_that_was_cut_off_is_not_believed(folder, decoded, monkeypatch):
 def test_bad_file_is_left_out_and_stays_so(folder, decoded):
     (folder / "a/2.png").write_bytes(b"no image")
     for _ in range(2):
-        with pytest.warns(UserWarning, match=r"(?s)1 of what.*a/2\.png"):
+        with pytest.warns(UserWarning, match=r"(?s)left out: 1.*a/2\.png"):
             X, y, _, files = load(folder, on_error="warn")
         assert len(X) == len(y) == len(files) == N - 1
         assert len(decoded) == N
-    with pytest.warns(UserWarning, match="left out"):
+    with pytest.warns(UserWarning, match="are left out"):
         assert np.array_equal(X, load_image_folder(folder, 9, on_error="warn")[0])
     assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
 
@@ -187,7 +187,7 @@ def test_no_image_is_an_error_and_no_file(folder):
         path.write_bytes(b"no image")
     with (
         pytest.raises(ValueError, match="there are none"),
-        pytest.warns(UserWarning, match="left out"),
+        pytest.warns(UserWarning, match="are left out"),
     ):
         load(folder, on_error="warn")
     assert "images.npy" not in listing(folder)

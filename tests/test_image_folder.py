@@ -25,6 +25,7 @@ RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (12, 16, 3)).astype(np.uint8)
 PICTURE = Image.fromarray(PIXELS)
 SIZE = (12, 16)  # nothing is resampled
+NO_IMAGE = "is not an image of a format that is read"
 ORIENTATION = 0x0112
 # One photograph of a corner: which way up it is can be told from any two pixels.
 CORNER = np.zeros((16, 16, 3), np.uint8)
@@ -55,17 +56,17 @@ def load_one(folder, content, size=SIZE, **options):
 def left_out(folder, *names, size=SIZE):
     """What the one warning says of these files, which must be all it lists."""
     write(folder, {"good.png": encoded()})
-    with pytest.warns(UserWarning, match="is left out") as caught:
+    with pytest.warns(UserWarning, match="are left out") as caught:
         X, _, _, files = load_image_folder(folder, size, on_error="warn")
     assert len(caught) == 1
     assert caught[0].filename == __file__
     assert len(X) == len(files)
     assert "good.png" in files
     first, *lines = str(caught[0].message).splitlines()
-    assert first.startswith(f"{len(names)} of what is in ")
+    assert first.endswith(f" are left out: {len(names)}.")
     reasons = dict(line.strip().split(": ", 1) for line in lines)
     assert list(reasons) == [repr(name) for name in names]
-    with pytest.raises(ValueError, match=r"on_error=.warn. leaves it out"):
+    with pytest.raises(ValueError, match=r"on_error=.warn. leaves them out"):
         load_image_folder(folder, size)
     return list(reasons.values())
 
@@ -97,7 +98,7 @@ def test_rows_belong_to_their_files_whatever_the_threads_do(tmp_path):
     write(tmp_path, {name: encoded(a) for name, a in contents.items()})
     write(tmp_path, {"050.png": b"broken"})
     for n_jobs in (8, 1):
-        with pytest.warns(UserWarning, match=r"'050.png': is no image"):
+        with pytest.warns(UserWarning, match=r"'050.png': is not an image"):
             X, *_, files = load_image_folder(
                 tmp_path, 3, on_error="warn", n_jobs=n_jobs
             )
@@ -302,9 +303,9 @@ def test_names_in_any_encoding(tmp_path, name):
     assert files.tolist() == [name]
     assert (tmp_path / files[0]).is_file()  # the name opens the file
     write(tmp_path, {name: b"broken"})
-    assert left_out(tmp_path, name) == ["is no image of a format that is read"]
+    assert left_out(tmp_path, name) == [NO_IMAGE]
     # The message can be printed where the name cannot.
-    with pytest.raises(ValueError, match="is no image") as caught:
+    with pytest.raises(ValueError, match="is not an image") as caught:
         load_image_folder(tmp_path, 4)
     str(caught.value).encode("utf-8")
 
@@ -354,7 +355,7 @@ def test_folders_that_link_to_each_other_count_an_image_once(tmp_path):
     assert (len(X), y.tolist(), classes) == (8, list(range(8)), names)
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "class").symlink_to(real / "0")
-    with pytest.warns(UserWarning, match="is left out") as caught:
+    with pytest.warns(UserWarning, match="are left out") as caught:
         X, _, classes, _ = load_image_folder(tmp_path / "root", 4, on_error="warn")
     assert (len(X), classes) == (8, ["class"])
     lines = str(caught[0].message).splitlines()[1:]
@@ -439,7 +440,7 @@ def test_a_file_that_vanishes_is_listed(tmp_path, monkeypatch):
     assert left_out(tmp_path, "gone.png") == ["No such file or directory"]
 
 
-@pytest.mark.filterwarnings("ignore:1 of what is in:UserWarning")
+@pytest.mark.filterwarnings("ignore:Files or folders in:UserWarning")
 def test_a_folder_without_images(tmp_path):
     for content in ({}, {"notes.txt": b"nothing to see"}):
         write(tmp_path, content)
@@ -533,14 +534,14 @@ def tiff(entries, data):
 
 BAD = {
     "empty": (b"", r"is empty"),
-    "text": (b"some,table\n1,2\n", r"is no image of a format that is read"),
-    "zip": (b"PK\3\4" + bytes(100), r"is no image of a format that is read"),
-    "signature alone": (encoded()[:8], r"is no image of a format|truncated"),
+    "text": (b"some,table\n1,2\n", NO_IMAGE),
+    "zip": (b"PK\3\4" + bytes(100), NO_IMAGE),
+    "signature alone": (encoded()[:8], r"is not an image of a format|truncated"),
     "truncated PNG": (encoded()[:-100], r"truncated"),
     "truncated JPEG": (encoded(format="JPEG")[:-100], r"truncated"),
     "truncated GIF": (encoded(format="GIF")[:-20], r"truncated"),
-    "zero-pixel": (png(0, 5), r"pixels|is no image"),
-    "zero-pixel GIF": (b"GIF89a" + bytes(20), r"pixels|is no image|no image"),
+    "zero-pixel": (png(0, 5), r"pixels|is not an image"),
+    "zero-pixel GIF": (b"GIF89a" + bytes(20), r"pixels|is not an image|no image"),
     "bomb": (png(30_000, 30_000), r"decompression bomb"),
     "small bomb": (png(10_000, 10_000), r"decompression bomb"),
     "HDR": (
@@ -580,7 +581,7 @@ def test_no_truncation_goes_unnoticed(tmp_path, format):
     whole = encoded(format=format)
     lengths = range(0, len(whole), max(1, len(whole) // 40))
     write(tmp_path, {f"{n:06}": whole[:n] for n in lengths} | {"whole": whole})
-    with pytest.warns(UserWarning, match="of what is in"):
+    with pytest.warns(UserWarning, match="are left out"):
         X, *_, files = load_image_folder(tmp_path, 4, on_error="warn")
     # What lacks only the mark of its end has all its pixels.
     assert len(files) <= 2
@@ -597,7 +598,7 @@ def test_no_truncation_goes_unnoticed(tmp_path, format):
         st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=8
     ),
 )
-@pytest.mark.filterwarnings("ignore:1 of what is in:UserWarning")
+@pytest.mark.filterwarnings("ignore:Files or folders in:UserWarning")
 def test_no_damage_crashes(tmp_path_factory, content, flips):
     damaged = bytearray(content)
     for place, change in flips:
@@ -665,7 +666,7 @@ def started(tmp_path_factory, monkeypatch):
     return lambda: names + [p.name for p in folder.glob("started")]
 
 
-@pytest.mark.filterwarnings("ignore:.* of what is in:UserWarning")
+@pytest.mark.filterwarnings("ignore:Files or folders in:UserWarning")
 def test_no_image_starts_a_program(tmp_path, started):
     containers = [iptc, icns, ico, in_tiff]
     found = [EPS, DOS_EPS, encoded(format="PDF"), b"%!PS"]
@@ -681,7 +682,7 @@ def test_no_image_starts_a_program(tmp_path, started):
 def test_postscript_is_listed_and_no_program_started(tmp_path, started):
     for content in (EPS, DOS_EPS, iptc(EPS), iptc(iptc(EPS))):
         write(tmp_path, {"x.png": content})
-        assert left_out(tmp_path, "x.png") == ["is no image of a format that is read"]
+        assert left_out(tmp_path, "x.png") == [NO_IMAGE]
     assert started() == []
 
 
@@ -699,7 +700,7 @@ def test_other_formats_are_listed(tmp_path):
     others = ["DDS", "ICO", "IM", "PCX", "PDF", "SGI"]
     write(tmp_path, {name: encoded(format=name) for name in others})
     reasons = left_out(tmp_path, *others)
-    assert set(reasons) == {"is no image of a format that is read"}
+    assert set(reasons) == {NO_IMAGE}
 
 
 # ----------------------------------------------------------- warnings and their filters

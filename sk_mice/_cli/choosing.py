@@ -74,8 +74,8 @@ def in_words(choice) -> str:
     k, best = choice.n_clusters, max(rows, key=rows.get)
     others = "" if best == k else f"; the best is {rows[best]:.2f}, at {best}"
     words = (
-        f"Take {k} clusters. It is the largest number whose clusters are found again "
-        f"in other images about as well as any (stability {rows[k]:.2f}{others})."
+        f"Take {k} clusters. It is the largest number whose clusters are about as "
+        f"reproducible as the best (stability {rows[k]:.2f}{others})."
     )
     if rows[k] < WEAK:
         words += " That is low: no number gives clusters that are found again reliably."

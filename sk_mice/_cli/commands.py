@@ -18,7 +18,7 @@ LARGEST_SIDE = 4096
 # "\b" keeps the lines of an example.
 EXAMPLES = """\b
 Examples:
-  sk-mice fit photos/ --clusters 10 --out result/
+  sk-mice fit photos/ --clusters 10 --out result/ --features efficientnet-lite0
   sk-mice predict result/ new-photos/ --out new.csv
   sk-mice COMMAND --help
 
@@ -32,10 +32,10 @@ nobody reads the output any more.
 """
 FIT = """\b
 Examples:
-  sk-mice fit photos/ --clusters 10 --out result/
-  sk-mice fit photos/ --clusters 10 --out result/ --minutes 5
   sk-mice fit photos/ --clusters 10 --out result/ --features efficientnet-lite0
-  sk-mice fit photos/ --clusters 10 --out result/ --copy-to sorted/
+  sk-mice fit scans/ --clusters 10 --out result/   (letters, cells, products)
+  sk-mice fit scans/ --clusters 10 --out result/ --minutes 5
+  sk-mice fit scans/ --clusters 10 --out result/ --copy-to sorted/
   sk-mice fit photos/ --out result/ --resume     (after Ctrl-C or a crash)
 
 The folder of the result gets clusters.csv, model.safetensors, report.html and run.json.
@@ -224,7 +224,7 @@ def fit(
         typer.Option(
             "--resume",
             help="Go on with the run in the folder of the result, if there is one. "
-            "Its options hold and need not be given again.",
+            "It keeps its options, which need not be given again.",
         ),
     ] = False,
     overwrite: Overwrite = False,
@@ -282,7 +282,7 @@ def predict(
 
 @app.command(epilog=REPORT)
 def report(result: Result, photos: Photos, quiet: Quiet = False):
-    """Replace the page of a result by one of these images."""
+    """Replace the report of a result by one of these images."""
     from . import using
 
     return partial(using.report, result, photos, quiet)

@@ -322,7 +322,7 @@ def _write(
 
 def judged(clusterer, samples, progress: Progress):
     """What a clusterer says of its samples: their clusters, and how sure they are."""
-    progress.say("Asking how sure each image is of its cluster")
+    progress.say("Measuring how certain each image is")
     return read(clusterer, samples)
 
 

@@ -263,10 +263,11 @@ def report(problems, root, on_error):
     if on_error == "raise":  # a warning names all
         lines = shortened(lines)
     listing = "\n  ".join(["", *lines])
-    message = f"{len(problems)} of what is in {root!r} cannot be read as an image"
+    what = f"Files or folders in {root!r} that cannot be read as images"
+    n = len(problems)
     if on_error == "raise":
-        raise ValueError(f'{message}; on_error="warn" leaves it out.{listing}')
-    warn_user(f"{message} and is left out.{listing}")
+        raise ValueError(f'{what}: {n}; on_error="warn" leaves them out.{listing}')
+    warn_user(f"{what}, and are left out: {n}.{listing}")
 
 
 def load_digits():

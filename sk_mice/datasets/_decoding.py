@@ -199,7 +199,7 @@ def _tried(function, *args):
     except ImageError as error:
         return None, str(error)
     except UnidentifiedImageError:
-        return None, "is no image of a format that is read"
+        return None, "is not an image of a format that is read"
     except OSError as error:
         return None, error.strerror or str(error)
     # Damaged files make Pillow's decoders raise anything.

@@ -1,4 +1,4 @@
-"""A page to browse clusters: one file of HTML that needs no network."""
+"""A page to browse clusters: one file of HTML that needs no connection."""
 
 import base64
 import gzip
@@ -58,11 +58,11 @@ def write_report(
 ):
     """Write a page of HTML to browse the clusters of images, or of vectors.
 
-    The page is one file that opens in a browser without a network. It says which
-    clusters to doubt, and shows the images of each cluster from the most to the least
-    certain, those between two clusters, the images nearest to any image, a map of the
-    embeddings, and the training. Clusters can be renamed and merged in the page, which
-    then offers the corrected clusters as a CSV file.
+    The page is one file that opens in a browser without an internet connection. It says
+    which clusters to doubt, and shows the images of each cluster from the most to the
+    least certain, those between two clusters, the images nearest to any image, a map of
+    the embeddings, and the training. Clusters can be renamed and merged in the page,
+    which then offers the corrected clusters as a CSV file.
 
     Parameters
     ----------
