@@ -3,6 +3,7 @@
 import copy
 import math
 import os
+import sys
 from contextlib import contextmanager
 from numbers import Integral
 
@@ -28,7 +29,7 @@ from ._check_input import (
     check_values_like,
 )
 from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
-from ._constraints import LARGEST_COUNT, Count, Number
+from ._constraints import LARGEST_COUNT, SMALLEST_TEMPERATURE, Count, Number
 from ._device import (
     check_size,
     compiles,
@@ -57,8 +58,7 @@ from ._progress_bar import WORDS, FitBar, tqdm
 from ._short_names import with_objects
 from ._task import Task
 
-# Beyond these limits, results leave the range of float32.
-SMALLEST_TEMPERATURE = 1e-3
+# Beyond this, results leave the range of float32.
 LARGEST_RATE = 1e6
 # Errors after which the model of the last complete epoch is kept. Checkpoints raise
 # OSError.
@@ -329,7 +329,8 @@ class ContrastiveEstimator(
             tqdm.write(
                 f"{type(self).__name__} goes on after "
                 f"{sum(n_epochs.values()) + n_of_run} epochs, from "
-                f"{str(restarts.checkpoint.path)!r}."
+                f"{str(restarts.checkpoint.path)!r}.",
+                file=sys.stderr,
             )
         for stage, n in n_epochs.items():
             task.bar.pass_over(stage, n)
@@ -342,12 +343,12 @@ class ContrastiveEstimator(
                 "of them, use another folder as `checkpoint`."
             )
 
-    # Predictions see the plain image.
-    def _make_views(self, of=None):
+    def _make_views(self, augmentation=None):
+        """Views with an augmentation; without one plain samples, as predictions see."""
         fmt = self._format
         if not fmt.is_image:
-            return VectorViews(fmt.shape, of)
-        return ImageViews(fmt.shape, of, mean=fmt.mean, std=fmt.std)
+            return VectorViews(fmt.shape, augmentation)
+        return ImageViews(fmt.shape, augmentation, mean=fmt.mean, std=fmt.std)
 
     # -------------------------------------------------------------- initialise, train
 
@@ -471,8 +472,9 @@ class ContrastiveEstimator(
         """Fitted attributes of the best run."""
         run = task.restarts.best
         if not self._continues:
-            kept = {name: getattr(self, name) for name in self._of_the_model}
-            self._fitted_with = kept
+            self._fitted_with = {
+                name: _own(getattr(self, name)) for name in self._of_the_model
+            }
         self._model = run.model
         self._inference = Inference(run.model)
         self.history_ = run.history
@@ -530,7 +532,9 @@ class ContrastiveEstimator(
         return array
 
     def _check_inferred(self, *found) -> None:
-        if not all(np.isfinite(values).all() for values in found):
+        # A label is -1 where the values that decide are not finite.
+        known = (v >= 0 if v.dtype.kind == "i" else np.isfinite(v) for v in found)
+        if not all(values.all() for values in known):
             raise ValueError("X must hold values that the `backbone` can compute with.")
 
     def _checked_samples(self, X) -> Samples:
@@ -578,6 +582,11 @@ class ContrastiveEstimator(
         if "_model" in state:
             with own_settings():
                 self._inference = Inference(self._model)
+
+
+def _own(value):
+    """A value of a parameter that `set_params` cannot change afterwards."""
+    return copy.copy(value) if isinstance(value, backbones.Backbone) else value
 
 
 def _is_same(value, was) -> bool:

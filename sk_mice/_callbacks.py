@@ -11,7 +11,7 @@ from ._progress_bar import FitBar
 
 
 class EpochProgress(Callback):
-    """Counts the epochs of a stage; from the first on, Ctrl-C waits for their end."""
+    """Counts the epochs of a stage; after the first, Ctrl-C keeps a model."""
 
     def __init__(self, bar: FitBar, interrupt, stage: str):
         self.bar = bar
@@ -42,14 +42,14 @@ def check_callbacks(callbacks) -> None:
 
 
 class Interrupt:
-    """Delays a first Ctrl-C until the end of an epoch.
+    """Ends a fit by a first Ctrl-C before its next batch, with a model of whole epochs.
 
     As a context manager it replaces Python's own handler in the main thread, which is
     the only one that gets signals. A handler that the user has set is still called.
 
-    `waits` says whether the first Ctrl-C is delayed: not at the beginning, when it
-    raises KeyboardInterrupt, as a second one always does. `announce` is called if it is
-    delayed, and returns a message for the user; None says nothing.
+    `waits` says whether the first Ctrl-C only sets `came`: not before the first epoch
+    is whole, when it raises KeyboardInterrupt, as a second one always does. `announce`
+    is called if it waits, and returns a message for the user; None says nothing.
     """
 
     def __init__(self, announce):

@@ -19,7 +19,7 @@ from ._engine.storage import UNREADABLE, pack, read, reason, unpack, write
 from ._engine.warn import warn_user
 
 _KIND: dict = {"kind": "checkpoint", "version": 4}
-LEAST_PAUSE = 20  # between two files, to the time that writing one takes
+LEAST_PAUSE = 20  # between two files, in times that writing one takes
 
 
 # -------------------------------------------------------------------------- in memory
@@ -175,7 +175,8 @@ class Checkpoint:
 class SaveProgress(Callback):
     """Writes checkpoints at the ends of epochs, in at most 5% of the time.
 
-    The last epoch of a stage, and the one in which Ctrl-C comes, always get one.
+    The last epoch of a stage always gets one. An epoch that Ctrl-C cuts short gets
+    none, as it is not whole.
     """
 
     def __init__(self, restarts: Restarts, run: Run, group: Group):

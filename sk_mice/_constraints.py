@@ -8,6 +8,7 @@ from sklearn.utils._param_validation import Interval
 __all__ = ["Count", "Number", "floats"]
 
 LARGEST_COUNT = 2**31 - 1
+SMALLEST_TEMPERATURE = 1e-3  # below it, gradients leave the range of float32
 
 
 class Number(Interval):

@@ -1,12 +1,11 @@
 """Where a fit runs: the device, its precision, and whether a model fits its memory."""
 
 import multiprocessing
-import os
 import re
-from pathlib import Path
 
 import torch
 
+from . import _memory
 from ._engine.format import SampleFormat
 from ._engine.warn import warn_user
 
@@ -16,8 +15,8 @@ def resolve_device(device, local_rank: int | None = None) -> torch.device:
 
     Of several processes of a fit, each has its rank on this machine, and where `device`
     names no GPU by number, the GPU of that number.
-    Worker processes of joblib use the GPUs in turn, with a warning where several share
-    one. Raises ValueError if there is no such device, or one without float64.
+    Worker processes of joblib use the GPUs in turn, with a warning where several may
+    share one. Raises ValueError if there is no such device, or one without float64.
     """
     n_gpus = torch.cuda.device_count()
     if isinstance(device, str) and device == "auto":
@@ -27,10 +26,12 @@ def resolve_device(device, local_rank: int | None = None) -> torch.device:
         if worker is None:
             return torch.device("cuda")
         if worker >= n_gpus:
+            several = "`n_jobs`" if local_rank is None else "`--nproc-per-node`"
             warn_user(
-                f'`device`="auto" lets several workers share the {n_gpus} GPUs of this '
-                "machine, and their memory. Use at most as many workers (`n_jobs`), or "
-                "name the device."
+                f'`device`="auto" gives process {worker + 1} the GPU {worker % n_gpus} '
+                f"of {n_gpus}. Processes that use one GPU at a time share its memory: "
+                f"start at most as many as there are GPUs ({several}), or name the "
+                "device."
             )
         return torch.device("cuda", worker % n_gpus)
     try:
@@ -41,7 +42,7 @@ def resolve_device(device, local_rank: int | None = None) -> torch.device:
         ) from error
     if device.type == "mps":
         raise ValueError(
-            '`device` must have float64, which Apple\'s "mps" has not; use "cpu".'
+            '`device` must support float64, which Apple\'s "mps" does not; use "cpu".'
         )
     there = {"cpu": 1, "cuda": n_gpus}
     if (device.index or 0) >= there.get(device.type, 0):
@@ -60,9 +61,13 @@ def is_worker() -> bool:
 
 
 def _worker_number() -> int | None:
-    """Number of this worker process of joblib, from 0; None outside of workers."""
+    """Number of this worker process of joblib, from 0; None outside of workers.
+
+    Workers that replace others are counted on.
+    """
     name = multiprocessing.current_process().name
-    number = re.fullmatch(r"(?:LokyProcess|SpawnPoolWorker|ForkPoolWorker)-(\d+)", name)
+    kinds = "LokyProcess|SpawnPoolWorker|ForkPoolWorker|ForkServerPoolWorker"
+    number = re.fullmatch(rf"(?:{kinds})-(\d+)", name)
     return int(number[1]) - 1 if number else None
 
 
@@ -97,8 +102,6 @@ FLOAT = 4  # bytes
 # their copies at the ends of epochs, gradients, momentum, temporary values of a step.
 # The queue is copied, too, and during MoCo the mixture waits.
 WEIGHTS, QUEUES, WAITING = 10, 3, 3
-# Limits of a container, in both versions of Linux's control groups.
-LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 
 
 def check_size(
@@ -136,28 +139,8 @@ def available_memory(device) -> int | None:
     """Bytes that are available for a model, or None if this is unknown.
 
     Of a GPU that is all of its memory, because torch keeps freed memory; of a CPU what
-    is free in the system, and at most the limit of a container.
+    is free.
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1]
-    limits = [_figure(Path("/sys/fs/cgroup", name)) for name in LIMITS]
-    return min(filter(None, [*limits, _of_the_system()]), default=None)
-
-
-def _of_the_system():
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
-        return 1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"])
-    except (OSError, LookupError, ValueError):  # no Linux
-        names = getattr(os, "sysconf_names", ())
-        if not {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(names):
-            return None
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _figure(path):
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # not there, or "max"
-        return None
+    return _memory.available_memory()

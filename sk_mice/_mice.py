@@ -13,13 +13,8 @@ from sklearn.utils._param_validation import HasMethods, StrOptions, validate_par
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from ._base import (
-    SMALLEST_TEMPERATURE,
-    STOPS,
-    ContrastiveEstimator,
-    moco_options,
-)
-from ._constraints import Count, Number
+from ._base import STOPS, ContrastiveEstimator, moco_options
+from ._constraints import SMALLEST_TEMPERATURE, Count, Number
 from ._empty_clusters import fill_empty_clusters
 from ._engine import objective
 from ._engine.ambient import OwnDraws, own_settings
@@ -690,11 +685,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         for _ in range(n_views):
             with draws:
                 (labels,) = self._inference.over(samples, view, "label")
+            self._check_inferred(labels)
             yield labels
 
     def _labels_of_neighbors(self, samples, n_views, seed):
         """Labels (N,) of the nearest, the second, ...; of a lone sample its own."""
         (labels,) = self._inference.over(samples, self._make_views(), "label")
+        self._check_inferred(labels)
         rows = comparable_rows(samples)
         nearest, recall = nearest_neighbors(rows, n_views, seed)
         warn_of_recall(recall)

@@ -9,13 +9,12 @@ from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._base import SMALLEST_TEMPERATURE
 from ._classification_em import (
     COMPONENTS_PER_CLUSTER,
     StartingPartition,
     warn_of_empty_clusters,
 )
-from ._constraints import Count, Number
+from ._constraints import SMALLEST_TEMPERATURE, Count, Number
 from ._cosine_kmeans import blocks, check_rows
 from ._directions import BLOCK, Centered, directions
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
@@ -41,7 +40,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         Number of nearest neighbours of a row, one of which is drawn in each epoch; at
         most N - 1 are used. It should be less than the size of the smallest cluster.
     kappa : float, default=0.1
-        Temperature of the gate.
+        Temperature of the gate, at least 0.001.
     center : bool, default=True
         Whether directions are those from the mean of the rows, in the space of their
         first principal components (64, or 3 K if that is more), instead of from the

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import numpy as np
 import sklearn
 import torch
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -217,7 +217,7 @@ def _check_class(model, name: str) -> None:
 def _to_part(model, left_out) -> tuple[dict, dict]:
     """Document and tensors of a fitted estimator, once all of it has been checked."""
     check_is_fitted(model)
-    model._validate_params()
+    BaseEstimator._validate_params(model)  # that of a fit may wait for processes
     tensors: dict = {}
     document = _to_document(model, tensors, left_out)
     try:
@@ -375,7 +375,7 @@ def _restore_one(document, tensors, backbone, weights):
     if cls is PretrainedFeatures and weights is not None:
         parameters["weights"] = weights
     model = cls(**parameters)
-    model._validate_params()
+    BaseEstimator._validate_params(model)  # that of a fit may wait for processes
     _check_parts(network, parameters)
     vars(model).update(attributes)
     if fmt:

@@ -219,6 +219,7 @@ class SphericalKMeans(
                         best = run
             self.labels_, self.inertia_, self.cluster_centers_ = best[:3]
             self._sums, self.n_iter_ = best[3:]
+            vars(self).pop("n_steps_", None)  # of an earlier `partial_fit`
             _warn_of_zero_rows(rows.nonzero)
             self._warn_of_missing_clusters()
         return self

@@ -108,8 +108,8 @@ class SmallResNet(Backbone):
     """A residual network for small images and CPUs.
 
     The stages consist of basic blocks (He et al., 2016). They have 1, 2, 4, ... times
-    `width` channels, at full, half, quarter, ... of the size after the stem, which is
-    the size of the image up to 64 pixels.
+    `width` channels, at full, half, quarter, ... of the size after the stem: that of
+    the image, or with `max_pool` a half of it (a quarter above 64 pixels).
 
     Parameters
     ----------
@@ -119,8 +119,8 @@ class SmallResNet(Backbone):
         Blocks of each stage.
     max_pool : bool, default=False
         Whether the stem halves the image by max-pooling (and, above 64 pixels, once
-        more by a stride). Training takes about half of
-        the time for small images, so that a short fit has more epochs.
+        more by a stride). Training takes about half of the time for small images, so
+        that a short fit has more epochs.
 
     Examples
     --------
@@ -311,7 +311,9 @@ def resolve_backbone(backbone, shape, device):
         return NAMED[backbone]
     if isinstance(backbone, Pretrained):
         return backbone.build(shape)  # of which copies are trained
-    if isinstance(backbone, Backbone | nn.Module) or callable(backbone):
+    if isinstance(backbone, Backbone):
+        return copy.copy(backbone)  # which `set_params` does not change after the fit
+    if isinstance(backbone, nn.Module) or callable(backbone):
         return backbone
     raise TypeError(_no_backbone(backbone))
 

@@ -23,8 +23,8 @@ from ._constraints import Count
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
 from ._engine.arrays import fill
-from ._engine.files import check_writable
 from ._engine.format import SampleFormat, infer_format
+from ._engine.maps import check_path
 from ._engine.samples import Samples
 from ._fitting import fitting
 from ._output import opened
@@ -407,7 +407,7 @@ class PretrainedFeatures(
     def _check_out(self) -> None:
         """The file can be written, before the network runs."""
         if self.out is not None:
-            check_writable(self.out, "`out`")
+            check_path(self.out, "`out`")
 
     def _bar(self, n):
         bar_format = (

@@ -173,7 +173,9 @@ def test_a_finished_fit_returns_at_once(whole, tmp_path, monkeypatch, capsys):
     )
     again = clone(estimator).set_params(verbose=1).fit(IMAGES)
     assert_same(again, first)
-    assert "goes on after 6 epochs" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "goes on after 6 epochs" in said.err
+    assert said.out == ""
     np.testing.assert_array_equal(again.predict(IMAGES), first.labels_)
 
 

@@ -637,6 +637,20 @@ def test_photos_that_are_gone_are_named_and_the_rest_is_sorted(
     assert run(*command, "--resume", "-q") == 0
 
 
+def test_a_photo_that_may_not_be_read_is_not_called_gone(
+    photos, fitted, tmp_path, monkeypatch, capsys
+):
+    out = shutil.copytree(fitted, tmp_path / "result")
+
+    def forbid(source, target):
+        raise PermissionError(errno.EACCES, "Permission denied", source)
+
+    monkeypatch.setattr("sk_mice._cli.sorting._copy", forbid)
+    command = ["fit", photos, "--out", out, "--resume", "-q"]
+    line = refused(capsys, 1, *command, "--copy-to", tmp_path / "sorted")
+    assert "Permission denied" in line
+
+
 def test_a_full_disk_names_the_file(photos, fitted, tmp_path, monkeypatch, capsys):
     out, into = shutil.copytree(fitted, tmp_path / "result"), tmp_path / "sorted"
 
@@ -839,6 +853,8 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     assert stdout.splitlines()[0].split() == ["clusters", "stability", "silhouette"]
     assert run("choose-k", photos, *numbers, *options) == 2  # the plot exists
     assert "--to" in refused_last(capsys, "choose-k", photos, "--from", 5, "--to", 4)
+    among = photos / "plot.png"  # where the next command would take it for an image
+    assert "lies in" in refused_last(capsys, "choose-k", photos, "--out", among)
     network = ("--features", "efficientnet-lite0", "--image-size", 32)
     assert (
         run("choose-k", photos, *numbers, *network, "--out", plot, "--overwrite") == 0

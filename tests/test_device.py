@@ -42,9 +42,13 @@ def test_workers_take_the_gpus_in_turn(machine):
             assert resolve_device("auto") == torch.device("cuda", index)
         machine(0, "LokyProcess-9")
         assert resolve_device("auto") == CPU
-    machine(2, "LokyProcess-4")
-    with pytest.warns(UserWarning, match="several workers share the 2 GPUs"):
+        machine(2, "ForkServerPoolWorker-2")
         assert resolve_device("auto") == torch.device("cuda", 1)
+    machine(2, "LokyProcess-4")
+    with pytest.warns(UserWarning, match="gives process 4 the GPU 1 of 2.*`n_jobs`"):
+        assert resolve_device("auto") == torch.device("cuda", 1)
+    with pytest.warns(UserWarning, match="gives process 3 the GPU 0.*per-node"):
+        assert resolve_device("auto", 2) == torch.device("cuda", 0)
 
 
 def test_processes_of_a_fit_take_the_gpus_of_their_ranks(machine):
@@ -63,7 +67,7 @@ def test_devices_that_are_not_there_are_refused(machine):
     for device, message in (
         ("cuda:1", r'must be available on this machine \(cpu, cuda\); got "cuda:1"'),
         ("abacus", "must name a torch device; got 'abacus'"),
-        ("mps", r"must have float64.*\"mps\" has not"),
+        ("mps", r"must support float64.*\"mps\" does not"),
         ("meta", "must be available"),
     ):
         with pytest.raises(ValueError, match="`device` " + message):

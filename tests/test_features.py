@@ -199,7 +199,7 @@ def test_files_that_are_no_images_are_listed_before_the_network_runs(folder, tmp
     (tmp_path / "text.png").write_text("no image")
     bad = [str(tmp_path / "none.png"), str(tmp_path / "text.png"), str(tmp_path)]
     features = small(network=Means())
-    message = "(?s)3 of the files.*none.png': No such file.*text.png': is not an im.*no reg"
+    message = "(?s)3 of the files.*none.png': No such file.*text.png': is not.*no reg"
     with pytest.raises(ValueError, match=message):
         features.fit(folder + bad)
     features.fit(folder)
@@ -318,6 +318,7 @@ def returning(output):
         ({}, ["a.png", 3], TypeError, "each a string or path-like; got a int"),
         ({"image_size": 0}, X, ValueError, "The 'image_size' parameter"),
         ({"device": "cuda:99"}, X, ValueError, "`device` must be available"),
+        ({"out": "f.txt"}, X, ValueError, '`out` must end in ".npy"; got .f.txt'),
         ({"out": "nowhere/f.npy"}, X, FileNotFoundError, "`out`.*: No such folder"),
         (
             {"out": "."},

@@ -35,7 +35,7 @@ IMPORTS = {
     "augmentation backbones",
     "_classification_em": "_fitting _constraints _cosine_kmeans _directions "
     "_engine.warn",
-    "_neighbor_mixture": "torch _base _classification_em _constraints _cosine_kmeans "
+    "_neighbor_mixture": "torch _classification_em _constraints _cosine_kmeans "
     "_directions _engine _fitting _progress_bar",
     "_spherical_kmeans": "_fitting _constraints _cosine_kmeans _engine.arrays "
     "_engine.warn",
@@ -55,7 +55,8 @@ IMPORTS = {
     "_constraints": "",
     "_cosine_kmeans": "_engine.arrays",
     "_directions": "_cosine_kmeans",
-    "_device": "torch _engine.format _engine.warn",
+    "_device": "torch _engine.format _engine.warn _memory",
+    "_memory": "",
     "_empty_clusters": "torch _engine.inference",
     "_freeze": "torch",
     "_identity": "torch _engine.arrays _engine.dataset _show_versions",
@@ -73,11 +74,11 @@ IMPORTS = {
     # beside them
     "datasets": "torchvision _constraints _engine.warn _progress_bar _words "
     "datasets._decoding datasets._file",
-    "datasets._decoding": "_constraints",
+    "datasets._decoding": "_constraints _memory",
     "datasets._paths": "_words datasets._decoding",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
-    "_engine.ambient _engine.arrays _engine.files _engine.format _engine.samples "
+    "_engine.ambient _engine.arrays _engine.format _engine.maps _engine.samples "
     "_output _pretrained _progress_bar datasets._decoding datasets._paths",
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "

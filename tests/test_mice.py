@@ -371,6 +371,26 @@ def test_empty_clusters_are_counted_and_keep_their_prototypes():
     np.testing.assert_allclose(norms, 1, rtol=1e-5)
 
 
+class FailsFarAway(torch.nn.Module):
+    """A network that cannot compute with large values."""
+
+    def forward(self, x):
+        return torch.where(x.abs().amax(dim=1, keepdim=True) > 50, torch.nan, x)
+
+
+@pytest.mark.parametrize("heads", ["own", "shared"])
+@pytest.mark.filterwarnings("ignore:X seems to be at another scale")
+def test_what_a_network_cannot_compute_with_gets_no_label(heads):
+    X = RNG.standard_normal((40, 5))
+    model = tiny_vectors(backbone=FailsFarAway(), expert_heads=heads).fit(X)
+    far = X * np.where(np.arange(40) == 7, 1000, 1)[:, None]
+    calls = (model.predict, model.predict_proba, model.transform, model.agreement)
+    for call in calls:
+        call(X)
+        with pytest.raises(ValueError, match="can compute with"):
+            call(far)
+
+
 @pytest.mark.parametrize("heads", ["own", "shared"])
 def test_clusters_that_training_leaves_empty_get_a_sample(heads):
     X = np.random.default_rng(0).standard_normal((90, 6)).astype(np.float32)

@@ -219,6 +219,29 @@ def test_the_model_counts_not_the_parameters_of_now(mice, path):
     )
 
 
+def test_a_backbone_that_is_set_after_the_fit_is_not_that_of_the_model(path):
+    model = tiny(backbone=SmallResNet(4, blocks=(1, 1))).fit(IMAGES)
+    model.set_params(backbone__width=8)
+    sk_mice.save(model, path)
+    loaded = sk_mice.load(path)
+    assert loaded.backbone.width == 8
+    np.testing.assert_array_equal(
+        loaded.predict_proba(IMAGES), model.predict_proba(IMAGES)
+    )
+    for fitted_model in (model, loaded):
+        with pytest.raises(ValueError, match="`backbone` must be as in the fit"):
+            fitted_model.set_params(warm_start=True).fit(IMAGES)
+
+
+def test_bad_parameters_wait_for_no_other_process(mice, path, monkeypatch):
+    def wait(self):
+        pytest.fail("it waits")
+
+    monkeypatch.setattr(MiCEClustering, "_open_group", wait)
+    with pytest.raises(ValueError, match="'tau' parameter"):
+        sk_mice.save(mice.set_params(tau=-1.0), path)
+
+
 def test_a_queue_in_bfloat16(mice, path):
     mice._model.queue = mice._model.queue.to(torch.bfloat16)
     sk_mice.save(mice, path)

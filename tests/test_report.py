@@ -133,6 +133,13 @@ def test_thumbnails_are_the_images(digits, page):
             np.testing.assert_allclose(found, X[i] * 255 / 16, atol=1)
 
 
+@pytest.mark.parametrize("kind", [">f4", "<u2", "longdouble"])
+def test_thumbnails_of_any_type_of_numbers(digits, kind, tmp_path):
+    mice, X, _, _ = digits
+    path = write_report(mice, X.astype(kind), tmp_path / "report.html")
+    assert data_of(path)["labels"] == mice.labels_.tolist()
+
+
 def flat(X):
     return X.reshape(len(X), -1)
 
@@ -221,10 +228,16 @@ def test_given_confidence_is_shown_and_a_vector_is_not_called_agreement(
     np.testing.assert_allclose(data["confidence"], given, atol=1e-3)
     assert data["measure"] == "confidence"
     assert data["order"][0] == len(X) - 1
+    low = _reading.read(mice, X, np.full(len(X), 0.5))
+    assert "the mean confidence is below 70%" in " ".join(
+        doubt.sentence for doubt in _reading.doubts(low)
+    )
     shares = np.full((len(X), 3), 1 / 3)
     data = data_of(write_report(mice, X, tmp_path / "b.html", confidence=shares))
     np.testing.assert_allclose(data["confidence"], 1 / 3, atol=1e-3)
     assert data["measure"] == "agreement"
+    vectors = SphericalKMeans(3, random_state=0).fit(flat(X))
+    assert _reading.read(vectors, flat(X), shares).meaning == _reading.GIVEN_SHARES
 
 
 def test_a_loaded_model_without_its_augmentation_needs_a_confidence(digits, tmp_path):

@@ -530,6 +530,8 @@ def test_partial_fit_clusters_and_continues_a_fit():
     before = full.cluster_centers_.copy()
     full.partial_fit(X[:20])  # 20 rows hardly move what 2000 have settled
     assert 0 < abs(full.cluster_centers_ - before).max() < 0.02
+    assert full.n_steps_ == 1
+    assert not hasattr(full.fit(X), "n_steps_")
 
 
 def test_partial_fit_relocates_clusters_that_never_had_a_row():

@@ -19,6 +19,7 @@ WEAK = 0.5  # a stability below which a choice says little
 def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_json):
     """Compare numbers of clusters; print a table and a sentence, draw a plot."""
     results.check_new(out, overwrite)
+    results.check_outside(out, photos, "--out")
     check_asked(asked)
     import matplotlib
 

@@ -70,7 +70,7 @@ def sort_into(folder, photos, files, labels, option: str) -> list[str]:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             place(source, target)
         except OSError as error:
-            if error.filename == source:
+            if isinstance(error, FileNotFoundError) and error.filename == source:
                 missing.append(name)
             elif error.filename is None:  # as of a full disk
                 raise OSError(error.errno, error.strerror, target) from error

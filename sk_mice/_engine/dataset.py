@@ -64,7 +64,9 @@ class DatasetRows:
     def __getitem__(self, rows) -> np.ndarray:
         if isinstance(rows, Integral):
             return self[[int(rows)]][0]
-        indices = np.arange(len(self))[rows]
+        if isinstance(rows, slice):
+            rows = range(*rows.indices(len(self)))
+        indices = np.asarray(rows)
         values = np.empty((len(indices), *self.shape[1:]), self.dtype)
         for row, i in zip(values, indices.tolist(), strict=True):
             item = self._item(i)

@@ -165,7 +165,7 @@ class Inference:
         """Expert with the largest log-joint, from bounds where they decide."""
         model = self.model
         if moments is None:
-            return self._joint(f, v, g).argmax(dim=1)
+            return _most_probable(self._joint(f, v, g))
 
         def bounds(x, positive, queue):
             return log_partition_bounds(x, positive, len(queue), *moments)
@@ -178,8 +178,13 @@ class Inference:
         rest = torch.nonzero(~known).squeeze(1)  # also values that are not finite
         if len(rest):
             gating = None if g is None else g[rest]
-            labels[rest] = self._joint(f[rest], v[rest], gating).argmax(dim=1)
+            labels[rest] = _most_probable(self._joint(f[rest], v[rest], gating))
         return labels
+
+
+def _most_probable(joint: Tensor) -> Tensor:
+    """Columns (B,) of the largest values (B, K); -1 where these are not finite."""
+    return joint.argmax(dim=1).where(joint.amax(dim=1).isfinite(), -1)
 
 
 # ------------------------------------------------- bounds of the log-partition function

@@ -32,6 +32,7 @@ from PIL import (
 )
 
 from .._constraints import Count
+from .._memory import available_memory
 
 LONGEST_SIDE = 4096
 PIECE = 512  # side of the pieces that are converted one after the other
@@ -71,12 +72,13 @@ class Decoder:
         return (n_images, height, width, *(() if self.mode == "L" else (3,)))
 
     def empty(self, n_images):
-        """An array for the images, if this machine has the memory."""
+        """An array for the images, if the memory is free."""
         shape = self.shape(n_images)
-        if math.prod(shape) > _physical_memory():
+        there = available_memory()
+        if there is not None and math.prod(shape) > there:
             raise ValueError(
                 f"`image_size`={shape[1:3]} and {n_images:,} files need "
-                f"{math.prod(shape):,} bytes, more than this machine has. With `out`, "
+                f"{math.prod(shape):,} bytes, more than are free. With `out`, "
                 "the images are in a file."
             )
         return np.empty(shape, np.uint8)
@@ -302,15 +304,6 @@ LARGE = 2**26
 def _of_image(size):
     """Bytes of an image in Pillow, at most: a pointer for each row, and its pixels."""
     return size[1] * (4 * size[0] + 16)
-
-
-def _physical_memory():
-    """In bytes, where the system tells; elsewhere it is left to NumPy."""
-    with suppress(AttributeError, OSError, ValueError):
-        page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
-        if page > 0 and pages > 0:
-            return page * pages
-    return math.inf
 
 
 # ----------------------------------------------------------------------------- opening

@@ -27,6 +27,8 @@ SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
 OF_VIEWS = "the share of its random views that stay in its cluster"
 OF_NEIGHBORS = f"the share of its {N_NEIGHBORS} nearest neighbours in its cluster"
 GIVEN = "the confidence that was passed to the report"
+GIVEN_SHARES = "the share of its views or neighbours, as passed to the report"
+UNITS = {OF_VIEWS: "views", GIVEN_SHARES: "views or neighbours"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Reading:
     def sizes(self) -> np.ndarray:
         """Samples in each cluster, (K,)."""
         return np.bincount(self.labels, minlength=self.n_clusters)
+
+    @property
+    def measure(self) -> str:
+        """The confidence in a word."""
+        return "confidence" if self.meaning == GIVEN else "agreement"
 
     @property
     def means(self) -> np.ndarray:
@@ -127,11 +134,11 @@ def _meaning(clusterer, confidence) -> str:
     """What the confidence is, in words."""
     if confidence is not None and confidence.ndim == 1:
         return GIVEN
-    if not (is_mixture(clusterer) and clusterer._format.is_image):
-        return OF_NEIGHBORS
     # A file lacks an augmentation of the user's own, but no other.
     has_views = getattr(clusterer, "augmentation_", OF_VIEWS) is not None
-    return OF_VIEWS if has_views else OF_NEIGHBORS
+    if is_mixture(clusterer) and clusterer._format.is_image and has_views:
+        return OF_VIEWS
+    return OF_NEIGHBORS if confidence is None else GIVEN_SHARES
 
 
 def _labels(clusterer, features):
@@ -206,7 +213,7 @@ def _doubts_of_confidence(reading):
     means = reading.means
     unsure = (reading.sizes > 0) & (means < UNSURE)
     yield Doubt(
-        f"{_some(unsure)} unsure: the mean agreement is below {UNSURE:.0%}.",
+        f"{_some(unsure)} unsure: the mean {reading.measure} is below {UNSURE:.0%}.",
         [(f"{means[k]:.0%}", k, k) for k in _sorted(unsure, means)],
     )
 
@@ -239,7 +246,7 @@ def _doubts_of_pairs(reading, noun):
     pairs = sorted(pairs.tolist(), key=lambda pair: -both[tuple(pair)])
     # The cluster with more of the samples first: its gallery is opened.
     pairs = [(a, b) if counts[a, b] >= counts[b, a] else (b, a) for a, b in pairs]
-    unit = "views" if reading.meaning == OF_VIEWS else "nearest neighbours"
+    unit = UNITS.get(reading.meaning, "nearest neighbours")
     yield Doubt(
         f"{'Two' if len(pairs) == 1 else 'Some'} clusters share members: of some "
         f"{noun}, at least {SHARED:.0%} of the {unit} are in the other cluster.",

@@ -27,7 +27,6 @@ from ..metrics import _scores_in_words
 from ._drawing import fair_sample
 from ._duplicates import near_duplicates
 from ._reading import (
-    GIVEN,
     STEADY,
     UNSURE,
     check_model,
@@ -169,8 +168,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
     shown = fair_sample(reading.labels, MOST_SHOWN, rng, evenly=True)
     data = _samples(reading, names, y, shown)
     doubted = doubts(reading, noun, None if y is None else y.astype(str))
-    measure = "confidence" if reading.meaning == GIVEN else "agreement"
-    data |= {"noun": noun, "measure": measure, "map": _map(reading, rng)}
+    data |= {"noun": noun, "measure": reading.measure, "map": _map(reading, rng)}
     sheets = None
     if fmt is not None:
         X = rows_of(X)
@@ -194,7 +192,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
         or f"{len(reading.labels):,} {noun} in {reading.n_clusters} clusters",
         noun=noun,
         reading=reading,
-        measure=data["measure"],
+        measure=reading.measure,
         mean=float(reading.confidence.mean()),
         doubts=doubted,
         scores=[] if y is None else _scores_in_words(y.astype(str), reading.labels),

@@ -5,12 +5,11 @@ import io
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from PIL import Image, features
 from torch.nn.functional import interpolate
 
 from .._engine.dataset import rows_of
-from .._engine.format import SampleFormat, infer_format
+from .._engine.format import SampleFormat, as_tensor, infer_format
 from ..datasets import _paths
 
 COLUMNS = 16  # of a sheet
@@ -80,8 +79,8 @@ def _options(X, fmt, groups, size, kind, rng) -> dict:
     tried = np.sort(rng.permutation(rows)[:PER_SHEET])
     sheet = _sheet(X[tried], fmt, size)
     for quality in QUALITIES:
-        per_image = len(_encoded(sheet, {"format": kind, "quality": quality}))
-        if per_image / len(tried) * len(rows) <= BUDGET:
+        n_bytes = len(_encoded(sheet, {"format": kind, "quality": quality}))
+        if n_bytes / len(tried) * len(rows) <= BUDGET:
             break
     return {"quality": quality}
 
@@ -104,7 +103,7 @@ def _sheet(samples, fmt, size) -> Image.Image:
 
 def shrunk(samples, fmt, size) -> np.ndarray:
     """Samples as thumbnails (B, H, W, 1 or 3), on white where they are transparent."""
-    batch = fmt.as_batch(torch.from_numpy(np.array(samples))).clip(0, 1)
+    batch = fmt.as_batch(as_tensor(np.asarray(samples))).clip(0, 1)
     if batch.shape[1] == 4:
         colours, alpha = batch[:, :3], batch[:, 3:]
         batch = colours * alpha + (1 - alpha)
