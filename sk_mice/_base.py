@@ -333,7 +333,7 @@ class ContrastiveEstimator(
                 file=sys.stderr,
             )
         for stage, n in n_epochs.items():
-            task.bar.pass_over(stage, n)
+            task.bar.advance(stage, n)
         n_asked = sum(self._n_epochs().values())
         n_trained = len(restarts.best.history) if restarts.best else n_asked
         if n_trained < n_asked and not self.callbacks and task.group.first:
@@ -409,7 +409,7 @@ class ContrastiveEstimator(
         trainer = self._make_trainer(run, model, task, n_epochs, stage, **options)
         task.bar.say(WORDS[stage])
         if run.state is not None:
-            task.bar.pass_over(stage, len(run.state["history"]))
+            task.bar.advance(stage, len(run.state["history"]))
         try:
             trainer.begin(task.samples, run.state)
             run.ready = run.ready or model is run.model
@@ -422,7 +422,7 @@ class ContrastiveEstimator(
         finally:
             model.eval()
         self._note_stage(run, model, trainer, stage)
-        task.bar.pass_over(stage, n_epochs - len(trainer.history))  # EarlyStopping
+        task.bar.advance(stage, n_epochs - len(trainer.history))  # EarlyStopping
         run.stage += 1
 
     def _note_stage(self, run: Run, model, trainer: Trainer, stage: str) -> None:

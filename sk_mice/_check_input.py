@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from ._engine.arrays import as_array, chunks, extremes
-from ._engine.dataset import DatasetRows, from_dataset
+from ._engine.arrays import chunks, extremes
+from ._engine.dataset import DatasetRows, samples_of
 from ._engine.format import SampleFormat
 from ._engine.warn import warn_user
 
@@ -34,7 +34,7 @@ def check_samples(estimator, X, least=2):
     Raises TypeError or ValueError if X is anything else. Whether its values are finite
     is left to `infer_format`, which has to read them anyway.
     """
-    return _checked(estimator, as_array(from_dataset(X)), reset=True, least=least)
+    return _checked(estimator, samples_of(X), reset=True, least=least)
 
 
 def check_samples_like(estimator, X, fmt: SampleFormat, least=1):
@@ -51,7 +51,7 @@ def check_samples_like(estimator, X, fmt: SampleFormat, least=1):
 
 def check_shape_like(estimator, X, fmt: SampleFormat, least=1):
     """X as `check_samples_like` returns it; its values are not read."""
-    X = as_array(from_dataset(X))
+    X = samples_of(X)
     shape = getattr(X, "shape", ())
     fits = _shapes_like(fmt)
     if len(shape) > 1 and shape[1:] not in fits:

@@ -19,7 +19,7 @@ from ._engine.storage import UNREADABLE, pack, read, reason, unpack, write
 from ._engine.warn import warn_user
 
 _KIND: dict = {"kind": "checkpoint", "version": 4}
-LEAST_PAUSE = 20  # between two files, in times that writing one takes
+LEAST_PAUSE = 20  # between two files, in multiples of what writing one takes
 
 
 # -------------------------------------------------------------------------- in memory

@@ -34,7 +34,8 @@ MOST_RUNS = 100
 ROWS_PER_RUN = 5
 PRODUCTS = 2.5e9
 RUNS_PER_PROPOSAL = 5
-# A proposal's inertia, at most, to that of the optimum next to the whitened one's.
+# A partition of the plain components is a proposal if its inertia is less than this
+# share of the inertia that is reached from the whitened one.
 BETTER = 0.999
 # Rows that a restart sees of a large set, and how many draws share the restarts.
 ROWS_OF_RUN = 20_000
@@ -344,12 +345,12 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         white, some = white[draws[0]], plain[draws[0]]
         _, own = np.unique(labels[draws[0]], return_inverse=True)  # no empty cluster
         sums = class_sums(some, own, own.max() + 1)
-        level = _from_centers(some, directions(sums))
-        proposals = [level]
+        from_whitened = _from_centers(some, directions(sums))
+        proposals = [from_whitened]
         for first in range(0, n_runs, RUNS_PER_PROPOSAL):
             n_of_proposal = min(n_runs - first, RUNS_PER_PROPOSAL)
             run = _kmeans(some, n_clusters, n_of_proposal, random_state)
-            if run.inertia < BETTER * level.inertia:
+            if run.inertia < BETTER * from_whitened.inertia:
                 proposals.append(run)
         values = [_criterion(white, run.labels) for run in proposals]
         if min(values) >= _criterion(white, own):

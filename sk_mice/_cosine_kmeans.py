@@ -369,7 +369,8 @@ def lloyd(rows, centers, max_iter=300, tol=1e-4, verbose=0) -> Solution:
     """Alternate nearest centres and optimal centres from one start."""
     n_clusters = len(centers)
     sums = np.zeros(centers.shape)
-    members = np.full(rows.shape[0], -1, dtype=np.int32)  # whom the sums count where
+    # The cluster in which `sums` counts each row; -1: not yet counted.
+    members = np.full(rows.shape[0], -1, dtype=np.int32)
     assignment = Assignment(rows)
     for n_iter in range(1, max_iter + 1):
         labels = assignment.update(centers)

@@ -38,7 +38,7 @@ _ROUNDING = 0.01
 
 
 def _has_shape(value, letters: str, sizes: dict) -> bool:
-    """Whether an array has the sizes of these letters, which it may give them first."""
+    """Whether an array has this shape. A letter without a size takes the array's."""
     if not isinstance(value, np.ndarray) or value.ndim != len(letters):
         return False
     if 0 in value.shape:
@@ -216,7 +216,7 @@ def check_attributes(model) -> None:
     required, optional = names_of_attributes(type(model))
     missing = ", ".join(sorted(required - vars(model).keys()))
     expect(not missing, "attributes", f"include {missing}")
-    sizes = {"D": getattr(model, "n_features_in_", None)}  # which files have not
+    sizes = {"D": getattr(model, "n_features_in_", None)}  # none if X held paths
     has_axes = hasattr(model, "axes_")
     expect(has_axes == hasattr(model, "origin_"), "`axes_`", "have an `origin_`")
     if not has_axes:
@@ -237,7 +237,7 @@ def check_attributes(model) -> None:
 
 def _check_format(fmt: SampleFormat, n_features: int | None) -> None:
     shape, sides = fmt.shape, [*fmt.shape, *fmt.input_shape]
-    # First, as a string times a number is a long string.
+    # Checked first: the product of a string, as of a forged file, is a huge string.
     right = all(isinstance(side, Integral) for side in sides) and min(sides) > 0
     right = right and type(fmt.channels_first) is bool
     right = right and math.prod(shape) == math.prod(fmt.input_shape)

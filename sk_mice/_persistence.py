@@ -177,7 +177,7 @@ def load(path, backbone=None, *, weights=None):
         If the package of a pretrained network is missing.
     OSError
         If the file cannot be read, or is a folder, a FIFO, a device or a socket, or if
-        the weights of a pretrained network are not to be had.
+        the weights of a pretrained network cannot be found.
     ValueError
         If the file is of another kind or format version, truncated or damaged, if its
         content could not come from a fit, or if `backbone` or `weights` do not match
@@ -413,7 +413,8 @@ def _check_given(backbone, network, parameters) -> None:
     own = own and None in (network["backbone"], parameters["backbone"])
     if own and backbone is None:
         raise ValueError(
-            "its `backbone` was a module or a callable; give such a one to `load`."
+            "its `backbone` was a module or a callable, which the file does not hold: "
+            "pass it to `load` as `backbone`."
         )
     if backbone is not None and not own:
         raise ValueError("it needs no `backbone`; give none to `load`.")

@@ -22,7 +22,8 @@ LITE = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite
 ENLARGED = 160  # pixels a side, to which images much smaller than a network's are
 DECODED = 256  # pixels a side, if the transforms of a module do not say
 HEADS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
-# Their weights were trained with other inputs, and they warn of their slow start.
+# Weights from TensorFlow expect inputs at another scale. Weights that are replaced need
+# no initial values, which take long and are warned of.
 OF_TENSORFLOW = {"transform_input": True, "init_weights": False}
 ARGUMENTS = {"googlenet": OF_TENSORFLOW, "inception_v3": OF_TENSORFLOW}
 
@@ -98,7 +99,9 @@ def find_network(network, weights):
     if weights is not None:
         weights = os.fspath(weights)
         if not os.path.isfile(weights):  # reading a pipe would wait for ever
-            raise FileNotFoundError(f"`weights` must be a file; {weights!r} is none.")
+            raise FileNotFoundError(
+                f"`weights` must name a file; there is none at {weights!r}."
+            )
     if network in LITE:
         return _Lite(network, weights)
     from torchvision import models
@@ -220,7 +223,7 @@ class _Timm:
             net = timm.create_model(self.name, pretrained=fetched)
         except (OSError, RuntimeError) as error:
             raise OSError(
-                f'The weights of `network`="{self.name}" could not be had from timm '
+                f'The weights of `network`="{self.name}" could not be loaded by timm '
                 f"({type(error).__name__}: {error}). Name a file with them by "
                 "`weights`."
             ) from error

@@ -33,8 +33,8 @@ class FitBar:
         """Show what is being done, in words."""
         self._bar.set_description_str(doing)
 
-    def pass_over(self, stage: str, n_epochs: int) -> None:
-        """Count epochs that are not trained now."""
+    def advance(self, stage: str, n_epochs: int) -> None:
+        """Count epochs, also those that are not trained now."""
         self._left[stage] -= n_epochs
         self._bar.update(n_epochs)
         self._show()
@@ -42,7 +42,7 @@ class FitBar:
     def epoch(self, stage: str, seconds: float) -> None:
         """Count an epoch and note its duration."""
         self._seconds[stage] = seconds
-        self.pass_over(stage, 1)
+        self.advance(stage, 1)
 
     def close(self) -> None:
         """End the bar."""

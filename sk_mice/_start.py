@@ -107,7 +107,7 @@ def _start_at(run, task, inference, features) -> None:
     labels = torch.from_numpy(run.labels).to(task.device)
     rows = task.group.rows(len(labels))
     parts = labels[rows].split(inference.batch_size(task.samples, task.views))
-    embeddings = (v for (v,) in task.inferred(inference, "teacher", rows=rows))
+    embeddings = (v for (v,) in task.infer_batches(inference, "teacher", rows=rows))
     sums = _sums_of_clusters(zip(embeddings, parts, strict=True), run, task)
     features = torch.from_numpy(features).to(task.device)
     run.model.set_partition(labels, features, sums)
@@ -147,7 +147,7 @@ def _start_at_part(clusterer, run, task, inference) -> None:
 
     def assigned():
         start = 0
-        for f, v in task.inferred(inference, "features", "teacher", rows=rows):
+        for f, v in task.infer_batches(inference, "features", "teacher", rows=rows):
             known = clusterer.predict(f.cpu().numpy())
             known = checked_labels(known, len(f), run.model.n_experts)
             found[start : start + len(f)] = torch.from_numpy(known)
@@ -164,6 +164,6 @@ def _features_of_part(run, task, inference) -> np.ndarray:
     n = LARGEST_PART // run.model.student.experts.in_features
     generator = torch.Generator().manual_seed(spawn_seed(run.seed, "part"))
     rows = torch.randperm(len(task.samples), generator=generator)[:n].sort().values
-    parts = task.inferred(inference, "features", rows=rows)
+    parts = task.infer_batches(inference, "features", rows=rows)
     (features,) = gathered(parts, len(rows))
     return features.numpy()

@@ -55,7 +55,7 @@ class Task:
         _check_finite(torch.from_numpy(value))
         return value
 
-    def inferred(self, inference: Inference, *what: str, rows=slice(None)):
+    def infer_batches(self, inference: Inference, *what: str, rows=slice(None)):
         """The same of some samples, batch by batch, as tensors on the device."""
         n = inference.batch_size(self.samples, self.views)
         for batch in self.samples.in_order(n, rows):

@@ -14,8 +14,8 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def shortened(items: list[str], most: int = LISTED) -> list[str]:
+def shortened(items: list[str]) -> list[str]:
     """All items, or the first ones and how many more there are."""
-    if len(items) <= most:
+    if len(items) <= LISTED:
         return items
-    return [*items[:most], f"and {len(items) - most} more"]
+    return [*items[:LISTED], f"and {len(items) - LISTED} more"]

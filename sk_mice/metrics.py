@@ -173,8 +173,8 @@ def _encode(y):
     """Distinct values of `y`, and for each sample the position of its own."""
     if y.dtype.kind in "biuf":
         return np.unique(y, return_inverse=True)
-    # A table of strings or objects is quicker than sorting all of them, and needs
-    # no order; sorted where there is one, so that ties do not depend on that of y.
+    # A dict is quicker than sorting all strings or objects, and needs no order. If they
+    # have one, the distinct ones are sorted, so that ties do not depend on that of y.
     values = y.tolist()
     distinct = list(dict.fromkeys(values))
     with suppress(TypeError):

@@ -496,7 +496,7 @@ OF_MICE = [
     ),
     wrong(
         "`device` without float64",
-        '`device` must have float64, which Apple\'s "mps" has not; use "cpu".',
+        '`device` must support float64, which Apple\'s "mps" has not; use "cpu".',
         device="mps",
     ),
     out_of_range("device", 0, "an instance of 'str'"),
@@ -919,7 +919,7 @@ def test_moco_refuses_what_mice_does(estimator, monkeypatch):
         ({"backbone": SmallResNet(0)}, IMAGES, "The 'width' parameter of SmallResNet"),
         ({"augmentation": ImageAugmentation()}, VECTORS, "must be VectorAugmentation"),
         ({"image_shape": (9, 9)}, VECTORS, "`image_shape`=.* needs X of shape"),
-        ({"device": "mps"}, VECTORS, "`device` must have float64"),
+        ({"device": "mps"}, VECTORS, "`device` must support float64"),
         ({}, IMAGES[:1], "while a minimum of 2 is required"),
     ]:
         refuses(message, X, estimator=estimator, **parameters)

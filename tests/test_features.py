@@ -310,7 +310,7 @@ def returning(output):
         ({"network": "resnet51"}, X, ValueError, "efficientnet-lite0, .*resnet50.*51"),
         ({"network": nn.Identity()}, X, TypeError, "an attribute `transforms`"),
         ({"network": Means(), "weights": "a"}, X, ValueError, "`weights` must be None"),
-        ({"weights": "none.pth"}, X, FileNotFoundError, "`weights` must be a file"),
+        ({"weights": "none.pth"}, X, FileNotFoundError, "`weights` must name a file"),
         ({}, X.reshape(12, -1), ValueError, "X must hold images; got vectors of 3840"),
         ({}, X + np.nan, ValueError, "Input X contains NaN"),
         ({}, "photos", TypeError, "X must hold paths; got one"),

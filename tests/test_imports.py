@@ -83,14 +83,13 @@ IMPORTS = {
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
     "inspection._gallery inspection._report inspection._training",
-    "inspection._confusion": "_engine.arrays _engine.dataset inspection._drawing "
-    "metrics",
+    "inspection._confusion": "_engine.dataset inspection._drawing metrics",
     "inspection._drawing": "metrics",
     "inspection._duplicates": "inspection._thumbnails",
     "inspection._embedding": "_constraints _engine.arrays _engine.dataset "
     "inspection._drawing metrics",
-    "inspection._gallery": "torch _constraints _engine.arrays _engine.dataset "
-    "_engine.format _engine.samples inspection._drawing metrics",
+    "inspection._gallery": "torch _constraints _engine.dataset _engine.format "
+    " _engine.samples inspection._drawing metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "_engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "

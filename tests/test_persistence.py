@@ -316,7 +316,7 @@ def test_a_backbone_of_ones_own_is_given_to_load(path):
 def test_a_backbone_that_does_not_fit(path):
     sk_mice.save(fitted("own backbone"), path)
     for backbone, reason in (
-        (None, "its `backbone` was a module or a callable; give such a one"),
+        (None, "its `backbone` was a module or a callable, which the file"),
         (Encoder(width=5), "its 'student.* must be float32 of shape .*; it is float32"),
         (SmallResNet(4), "its 'student.backbone.* must be nothing; it is"),
         (nn.Linear(3, 4), "`backbone` must map"),
@@ -551,7 +551,9 @@ def test_weights_of_a_network_are_looked_for_and_compared(path, tmp_path):
     sk_mice.save(features, path)
     np.testing.assert_array_equal(sk_mice.load(path).transform(IMAGES[:3]), want)
     files[2].unlink()
-    with pytest.raises(FileNotFoundError, match=r"`weights` must be a file.*gone\.pth"):
+    with pytest.raises(
+        FileNotFoundError, match=r"`weights` must name a file.*gone\.pth"
+    ):
         sk_mice.load(path)
     loaded = sk_mice.load(path, weights=files[0])
     np.testing.assert_array_equal(loaded.transform(IMAGES[:3]), want)
@@ -708,7 +710,7 @@ WRONG = [
     ("parameters/tau", {"code": "1"}, "unexpected content, KeyError"),
     ("parameters/tau", {}, "not enough values"),
     ("parameters/device", {"device": "abacus"}, UNEXPECTED),
-    ("parameters/backbone", None, "give such a one"),
+    ("parameters/backbone", None, "pass it to `load`"),
     ("parameters/image_shape", {"tuple": 5}, UNEXPECTED),
     ("parameters/augmentation", "mixup", "`augmentation` must be"),
     ("parameters/backbone", "vgg", "`backbone` must be"),

@@ -281,7 +281,7 @@ def test_other_kinds_of_file(path):
 
 
 def test_a_pickle_is_not_run(path):
-    assert "no safetensors file" in refused(path, pickle.dumps(builtins.print))
+    assert "not a safetensors file" in refused(path, pickle.dumps(builtins.print))
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -301,7 +301,7 @@ def test_other_versions_and_other_kinds_of_ours(path):
         assert earlier in reason(version=version)
     for version in (5, 0, -1, True, "1", None, 4.0, [4]):
         assert f"has format version {version!r}, and this" in reason(version=version)
-    assert "no model but a 'checkpoint'" in reason(kind="checkpoint")
+    assert "holds a 'checkpoint', where a 'model'" in reason(kind="checkpoint")
 
 
 def test_headers_that_claim_more_than_the_file_has(path, content):
@@ -470,5 +470,5 @@ def test_a_file_that_becomes_a_fifo_is_not_waited_for(path, content, monkeypatch
         os.mkfifo(path)
 
     monkeypatch.setattr(storage, "check_regular", late)
-    with pytest.raises(ValueError, match="no safetensors file"):
+    with pytest.raises(ValueError, match="not a safetensors file"):
         sk_mice.load(path)

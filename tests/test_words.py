@@ -1,6 +1,6 @@
 import pytest
 
-from sk_mice._words import duration, shortened
+from sk_mice._words import LISTED, duration, shortened
 
 
 @pytest.mark.parametrize(
@@ -12,5 +12,6 @@ def test_durations(seconds, words):
 
 
 def test_long_lists_are_shortened():
-    assert shortened(["a", "b"], 2) == ["a", "b"]
-    assert shortened(["a", "b", "c"], 1) == ["a", "and 2 more"]
+    few = ["a"] * LISTED
+    assert shortened(few) == few
+    assert shortened([*few, "b", "c"]) == [*few, "and 2 more"]

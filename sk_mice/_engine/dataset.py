@@ -6,9 +6,9 @@ from numbers import Integral
 
 import numpy as np
 
-from .arrays import plain_array
+from .arrays import as_array, plain_array
 
-__all__ = ["DatasetRows", "from_dataset", "rows_of"]
+__all__ = ["DatasetRows", "from_dataset", "rows_of", "samples_of"]
 
 
 def from_dataset(X):
@@ -27,6 +27,11 @@ def from_dataset(X):
             f"{type(X).__name__}."
         )
     return DatasetRows(X)
+
+
+def samples_of(X):
+    """X as an array, or a dataset as rows that are read when they are needed."""
+    return as_array(from_dataset(X))
 
 
 def rows_of(X):

@@ -139,7 +139,7 @@ class Samples(Dataset):
         parts = windows(len(self), block, window, generator)
         done, hinted, ahead = 0, 0, list(parts)
         for batch in torch.cat(parts).tensor_split(n_batches):
-            # Not before the second batch, as some take but one.
+            # Not before the second batch, as a probe of a fit takes but one.
             while done and ahead and hinted < done + window:
                 for start, stop in blocks_of(ahead[0]):
                     will_need(self.X, start, stop)

@@ -88,7 +88,8 @@ def reason(error: Exception) -> str:
 
 
 def _to_json(value) -> bytes:
-    # Escaped, two halves of a character would become one.
+    # Two surrogates in a row, of names that are no UTF-8, would become one character
+    # if they were escaped.
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode(errors="surrogatepass")
 
@@ -123,7 +124,7 @@ def _read_tensors(file, path, kind, version) -> dict:
     header, size = file.read(8), os.fstat(file.fileno()).st_size
     length = int.from_bytes(header, "little")
     if size < 8 or length > size - 8:
-        raise ValueError("it is no safetensors file, or the beginning of one.")
+        raise ValueError("it is not a safetensors file, or only the beginning of one.")
     _check_length("header", length, LARGEST_HEADER)
     header += file.read(length)
     # Another file may have got the name meanwhile, and no two are to be mixed.
@@ -161,7 +162,7 @@ def _check_metadata(metadata, kind: str, version: int) -> str:
     except UNREADABLE as error:
         raise ValueError(f"it was not written by {KEY}, or is damaged.") from error
     if found != kind:
-        raise ValueError(f"it holds no {kind} but a {found!r}.")
+        raise ValueError(f"it holds a {found!r}, where a {kind!r} is needed.")
     if type(its_version) is int and 1 <= its_version < version:
         raise ValueError(
             f"it was written by an earlier version of {KEY}, in format version "

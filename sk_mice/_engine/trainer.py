@@ -194,7 +194,7 @@ class Trainer(NeuralNet):
             if not self.between_epochs_ or self.group.any(self.stop_requested()):
                 raise
         finally:
-            # Its hooks would run in a later stage, too.
+            # The hooks of torch's wrapper for processes would run in later stages, too.
             self.networks_ = self.plain_networks_ = None
             self.notify("on_train_end", X=self.samples_, y=None)
         return self
@@ -239,7 +239,7 @@ class Trainer(NeuralNet):
         """Loss, log-joint and teacher's embeddings; the weights get their gradients."""
         if not self._is_compiled:
             return self._backward(batch, self.plain_networks_)
-        if self.may_draw_:  # the compiler passes over code whose draws we replace
+        if self.may_draw_:  # within `OwnDraws`, which torch.compile leaves out
             found = self._backward(batch, self.plain_networks_)
             self.may_draw_ = self.drew_
             if self.drew_:

@@ -63,7 +63,8 @@ def refuse(problems) -> None:
     """One error for all paths that cannot be read."""
     if problems:
         lines = shortened([f"{path!r}: {reason}" for path, reason in problems])
+        listing = "\n  ".join(["", *lines])
         raise ValueError(
             f"{len(problems)} of the files in X cannot be read as an image; leave them "
-            + "\n  ".join(["out.", *lines])
+            f"out.{listing}"
         )

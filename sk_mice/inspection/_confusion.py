@@ -5,8 +5,7 @@ import math
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
-from .._engine.arrays import as_array
-from .._engine.dataset import from_dataset
+from .._engine.dataset import samples_of
 from ..metrics import _matching
 from ._drawing import clusters_of, one_each, panels, pyplot, text_size
 
@@ -84,7 +83,7 @@ class MatchedConfusionDisplay:
             If `y` is not of the length of X, or if the estimator cannot predict.
         """
         pyplot()
-        X = as_array(from_dataset(X))
+        X = samples_of(X)
         y = one_each(y, _num_samples(X), "y")
         return cls.from_predictions(y, clusters_of(estimator, X), ax=ax, cmap=cmap)
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import _num_samples
 
 from .._constraints import Count
 from .._engine.arrays import as_array
-from .._engine.dataset import from_dataset
+from .._engine.dataset import samples_of
 from ..metrics import _encode, _space_of
 from ._drawing import fair_sample, one_each, panels, pyplot, shades
 
@@ -145,7 +145,7 @@ class EmbeddingDisplay:
             length of X; if all embeddings are equal.
         """
         pyplot()
-        X = as_array(from_dataset(X))
+        X = samples_of(X)
         y = one_each(y, _num_samples(X), "y")
         clusters = estimator.predict(X) if hasattr(estimator, "predict") else None
         _check_groups(color_by, clusters, y)

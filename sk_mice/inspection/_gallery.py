@@ -6,8 +6,7 @@ import numpy as np
 from sklearn.utils._param_validation import validate_params
 
 from .._constraints import Count
-from .._engine.arrays import as_array
-from .._engine.dataset import from_dataset, rows_of
+from .._engine.dataset import rows_of, samples_of
 from ..metrics import _encode
 from ._drawing import clusters_of, one_each, panels, pyplot, text_size
 
@@ -136,7 +135,7 @@ class ClusterGalleryDisplay:
             cannot predict.
         """
         pyplot()
-        X = as_array(from_dataset(X))
+        X = samples_of(X)
         y = one_each(y, len(X), "y")
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
@@ -201,7 +200,7 @@ class ClusterGalleryDisplay:
             As in `from_estimator`.
         """
         pyplot()
-        X = as_array(from_dataset(X))
+        X = samples_of(X)
         n = len(X)
         clusters, codes = _encode(one_each(y_pred, n, "y_pred"))
         y_true = one_each(y_true, n, "y_true")

@@ -16,8 +16,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import _num_samples
 
-from .._engine.arrays import as_array, plain_array
-from .._engine.dataset import from_dataset, rows_of
+from .._engine.arrays import plain_array
+from .._engine.dataset import rows_of, samples_of
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
 from .._show_versions import versions
@@ -141,7 +141,7 @@ def write_report(
     path = check_writable(path)
     first, _ = check_model(model)
     paths = as_paths(X)
-    X = as_array(from_dataset(X)) if paths is None else paths
+    X = samples_of(X) if paths is None else paths
     names = _check_names(paths if names is None else names, _num_samples(X))
     y = _check_classes(y, _num_samples(X))
     confidence = _check_confidence(confidence, _num_samples(X))
