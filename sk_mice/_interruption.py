@@ -1,4 +1,4 @@
-"""Ctrl-C where one call does several fits."""
+"""Ctrl-C where one call does several fits, or imports what may swallow it."""
 
 import signal
 import threading
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 
 class _CtrlC(BaseException):
-    """Ends a fit at once, which would keep an unfinished model of KeyboardInterrupt."""
+    """Ends a fit at once, which after KeyboardInterrupt keeps an unfinished model."""
 
 
 @contextmanager
 def ended_by_ctrl_c():
-    """Ctrl-C raises KeyboardInterrupt at once, also out of fits that would go on.
+    """Ctrl-C raises KeyboardInterrupt, also out of fits and imports that would go on.
 
     A handler that the user has set, and threads beside the main one, are left alone.
     """
@@ -20,13 +20,19 @@ def ended_by_ctrl_c():
         yield
         return
 
+    pressed = []
+
     def stop(number, frame):
+        pressed.append(number)
         raise _CtrlC
 
     signal.signal(signal.SIGINT, stop)
     try:
         yield
-    except _CtrlC:
-        raise KeyboardInterrupt from None
+    except BaseException:  # imports may have made another error of it
+        if not pressed:
+            raise
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if pressed:
+        raise KeyboardInterrupt

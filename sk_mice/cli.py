@@ -2,11 +2,11 @@
 
 import io
 import os
-import signal
 import sys
-import threading
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+
+from ._interruption import ended_by_ctrl_c
 
 __all__ = ["main"]
 
@@ -78,7 +78,7 @@ def main(argv=None) -> int:
 
 def _run(argv) -> int:
     try:
-        with _heard_ctrl_c():
+        with ended_by_ctrl_c():
             from typer import TyperException
 
             from ._cli.commands import app
@@ -90,7 +90,7 @@ def _run(argv) -> int:
     try:
         # Typer reads the arguments and returns what is to be done, or an exit code.
         argv = (sys.argv[1:] if argv is None else argv) or ["--help"]
-        with _heard_ctrl_c():
+        with ended_by_ctrl_c():
             work = app(argv, prog_name="sk-mice", standalone_mode=False)
         if callable(work):
             work()
@@ -111,28 +111,6 @@ def _run(argv) -> int:
             raise
         _say(f"error: {_words(error)}")
         return FAILED
-
-
-@contextmanager
-def _heard_ctrl_c():
-    """Ctrl-C within imports, which may swallow it or make another error of it."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    pressed = []
-
-    def press(number, frame):
-        pressed.append(number)
-        raise KeyboardInterrupt
-
-    try:
-        signal.signal(signal.SIGINT, press)
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if pressed:
-            raise KeyboardInterrupt
 
 
 def _drop_what_cannot_be_written() -> None:

@@ -496,7 +496,7 @@ OF_MICE = [
     ),
     wrong(
         "`device` without float64",
-        '`device` must support float64, which Apple\'s "mps" has not; use "cpu".',
+        '`device` must support float64, which Apple\'s "mps" does not; use "cpu".',
         device="mps",
     ),
     out_of_range("device", 0, "an instance of 'str'"),

@@ -89,7 +89,7 @@ IMPORTS = {
     "inspection._embedding": "_constraints _engine.arrays _engine.dataset "
     "inspection._drawing metrics",
     "inspection._gallery": "torch _constraints _engine.dataset _engine.format "
-    " _engine.samples inspection._drawing metrics",
+    "_engine.samples inspection._drawing metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "_engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
@@ -103,7 +103,7 @@ IMPORTS = {
     "inspection._thumbnails": "torch _engine.dataset _engine.format datasets._paths",
     # the command line, which nothing imports
     "__main__": "cli",
-    "cli": "_cli.commands",
+    "cli": "_interruption _cli.commands",
     "_cli": "",
     "_cli.choosing": "_cli.fitting _cli.images _cli.results _cli.terminal "
     "_engine.files model_selection",
