@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.cluster import KMeans
@@ -15,8 +16,9 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sk_mice import MiCEClustering, SphericalKMeans, inspection
+from sk_mice import ClassificationEM, MiCEClustering, SphericalKMeans, inspection
 from sk_mice.datasets import load_digits
+from sk_mice.features import PretrainedFeatures
 from sk_mice.inspection import (
     ClusterGalleryDisplay,
     EmbeddingDisplay,
@@ -493,3 +495,37 @@ def test_samples_of_a_dataset_are_shown():
     confusion = MatchedConfusionDisplay.from_estimator(mice, dataset, y)
     assert confusion.confusion_matrix.sum() == 60
     assert EmbeddingDisplay.from_estimator(mice, dataset).n_samples == 60
+
+
+class Averages(torch.nn.Module):
+    """A network that is known, and counts how often it is asked."""
+
+    transforms = torch.nn.Identity()
+    n_seen = 0
+
+    def forward(self, x):
+        self.n_seen += len(x)
+        return torch.nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
+
+
+def test_image_files_are_shown_and_seen_once_by_the_network(tmp_path):
+    colours = np.array([[255, 40, 0], [0, 40, 255]])
+    files = [tmp_path / f"{i:02}.png" for i in range(24)]
+    for i, file in enumerate(files):
+        image = np.broadcast_to(colours[i % 2] * (i + 30) // 54, (20, 30, 3))
+        Image.fromarray(image.astype(np.uint8)).save(file)
+    features = PretrainedFeatures(Averages(), image_size=16)
+    mixture = ClassificationEM(2, random_state=0)
+    model = make_pipeline(features, mixture).fit(files)
+    network, y = model[0]._placed[0].module, np.arange(24) % 2
+    for display in (ClusterGalleryDisplay, EmbeddingDisplay, MatchedConfusionDisplay):
+        network.n_seen = 0
+        drawn = display.from_estimator(model, files, y)
+        assert network.n_seen == 24, display
+    gallery = ClusterGalleryDisplay.from_predictions(files, y, n_images=3)
+    for k, images in enumerate(gallery.images):
+        assert images.shape == (3, 96, 96, 3)
+        assert (images.argmax(axis=3) == 2 * k).all()
+    assert drawn.confusion_matrix.tolist() == [[12, 0], [0, 12]]
+    with pytest.raises(ValueError, match=r"1 of the files in X.*\n.*No such file"):
+        ClusterGalleryDisplay.from_predictions(["none.png"], [0])

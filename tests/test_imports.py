@@ -83,13 +83,12 @@ IMPORTS = {
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
     "inspection._gallery inspection._report inspection._training",
-    "inspection._confusion": "_engine.dataset inspection._drawing metrics",
-    "inspection._drawing": "metrics",
+    "inspection._confusion": "inspection._drawing metrics",
+    "inspection._drawing": "_engine.dataset _pipelines datasets._paths metrics",
     "inspection._duplicates": "inspection._thumbnails",
-    "inspection._embedding": "_constraints _engine.arrays _engine.dataset "
-    "inspection._drawing metrics",
+    "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
     "inspection._gallery": "torch _constraints _engine.dataset _engine.format "
-    "_engine.samples inspection._drawing metrics",
+    "_engine.samples datasets._paths inspection._drawing metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "_engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
@@ -97,7 +96,7 @@ IMPORTS = {
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest _pipelines",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
-    "_engine.nearest _words datasets._paths metrics "
+    "_engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
     "inspection._thumbnails _show_versions",
     "inspection._thumbnails": "torch _engine.dataset _engine.format datasets._paths",

@@ -5,9 +5,15 @@ import math
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
-from .._engine.dataset import samples_of
 from ..metrics import _matching
-from ._drawing import clusters_of, one_each, panels, pyplot, text_size
+from ._drawing import (
+    clusters_of,
+    one_each,
+    panels,
+    paths_or_samples,
+    pyplot,
+    text_size,
+)
 
 MOST_CELLS = 20  # classes or clusters, up to which counts are written
 SMALLEST_TEXT = 4  # points, below which some names are left out
@@ -63,7 +69,7 @@ class MatchedConfusionDisplay:
         ----------
         estimator : object
             Fitted, with `predict`.
-        X : array-like of N samples
+        X : array-like of N samples, or list of N paths
             As the estimator takes them.
         y : array-like of shape (N,)
             Classes.
@@ -83,7 +89,7 @@ class MatchedConfusionDisplay:
             If `y` is not of the length of X, or if the estimator cannot predict.
         """
         pyplot()
-        X = samples_of(X)
+        X = paths_or_samples(X)
         y = one_each(y, _num_samples(X), "y")
         return cls.from_predictions(y, clusters_of(estimator, X), ax=ax, cmap=cmap)
 

@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from .._engine.dataset import samples_of
+from .._pipelines import given_to_last, last_step
+from ..datasets._paths import as_paths
 from ..metrics import _as_array
 
 LARGEST_TEXT = 10  # points
@@ -70,6 +73,20 @@ def fair_sample(codes, n, rng, *, evenly=False):
     if not evenly:
         ranks /= sizes[codes]
     return np.sort(order[np.argsort(ranks[order], kind="stable")[:n]])
+
+
+def paths_or_samples(X):
+    """X as a list of the paths of image files, or as an array."""
+    paths = as_paths(X)
+    return samples_of(X) if paths is None else paths
+
+
+def last_with_input(estimator, X) -> tuple:
+    """The last step of a Pipeline and what it gets for X, so that it is computed once.
+
+    Of another estimator, itself and X.
+    """
+    return last_step(estimator)[0], given_to_last(estimator, X)
 
 
 def clusters_of(estimator, X):

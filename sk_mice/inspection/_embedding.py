@@ -10,9 +10,16 @@ from sklearn.utils.validation import _num_samples
 
 from .._constraints import Count
 from .._engine.arrays import as_array
-from .._engine.dataset import samples_of
 from ..metrics import _encode, _space_of
-from ._drawing import fair_sample, one_each, panels, pyplot, shades
+from ._drawing import (
+    fair_sample,
+    last_with_input,
+    one_each,
+    panels,
+    paths_or_samples,
+    pyplot,
+    shades,
+)
 
 MARKERS = "os^DvPX<"
 MANY = 20  # groups, beyond which their names are smaller
@@ -112,7 +119,7 @@ class EmbeddingDisplay:
             Fitted. `transform` gives the embeddings; without it, or if it gives
             distances to `cluster_centers_`, the input of the estimator is mapped.
             `predict` gives the clusters.
-        X : array-like of N samples
+        X : array-like of N samples, or list of N paths
             As the estimator takes them.
         y : array-like of shape (N,), default=None
             Classes; needed if the estimator has no `predict`.
@@ -145,8 +152,9 @@ class EmbeddingDisplay:
             length of X; if all embeddings are equal.
         """
         pyplot()
-        X = samples_of(X)
+        X = paths_or_samples(X)
         y = one_each(y, _num_samples(X), "y")
+        estimator, X = last_with_input(estimator, X)
         clusters = estimator.predict(X) if hasattr(estimator, "predict") else None
         _check_groups(color_by, clusters, y)
         return cls.from_predictions(

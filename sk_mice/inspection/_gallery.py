@@ -6,9 +6,18 @@ import numpy as np
 from sklearn.utils._param_validation import validate_params
 
 from .._constraints import Count
-from .._engine.dataset import rows_of, samples_of
+from .._engine.dataset import rows_of
+from ..datasets._paths import decode
 from ..metrics import _encode
-from ._drawing import clusters_of, one_each, panels, pyplot, text_size
+from ._drawing import (
+    clusters_of,
+    last_with_input,
+    one_each,
+    panels,
+    paths_or_samples,
+    pyplot,
+    text_size,
+)
 
 MOST_ROWS = 25  # below each other
 THUMBNAIL = 96  # pixels of the longer side
@@ -111,8 +120,10 @@ class ClusterGalleryDisplay:
         ----------
         estimator : object
             Fitted, with `predict`.
-        X : array-like of N samples
-            Images in a layout that `MiCEClustering` takes, or flattened ones.
+        X : array-like of N samples, or list of N paths
+            Images in a layout that `MiCEClustering` takes, or flattened ones; also
+            image files, for a pipeline that begins with
+            :class:`~sk_mice.features.PretrainedFeatures`.
         y : array-like of shape (N,), default=None
             Classes, which are written beside the clusters.
         n_images : int, default=10
@@ -135,17 +146,18 @@ class ClusterGalleryDisplay:
             cannot predict.
         """
         pyplot()
-        X = samples_of(X)
+        X = paths_or_samples(X)
         y = one_each(y, len(X), "y")
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
         _images(X, [[0]], image_shape)  # refuses vectors before any long work
-        y_pred = clusters_of(estimator, X)
+        last, given = last_with_input(estimator, X)
+        y_pred = clusters_of(last, given)
         confidence = rank_by = None
-        if hasattr(estimator, "predict_proba"):
-            confidence = rank_by = estimator.predict_proba(X).max(axis=1)
-        if hasattr(estimator, "agreement"):
-            confidence = estimator.agreement(X)[np.arange(len(X)), y_pred]
+        if hasattr(last, "predict_proba"):
+            confidence = rank_by = last.predict_proba(given).max(axis=1)
+        if hasattr(last, "agreement"):
+            confidence = last.agreement(given)[np.arange(len(X)), y_pred]
         return cls.from_predictions(
             X,
             y_pred,
@@ -200,7 +212,7 @@ class ClusterGalleryDisplay:
             As in `from_estimator`.
         """
         pyplot()
-        X = samples_of(X)
+        X = paths_or_samples(X)
         n = len(X)
         clusters, codes = _encode(one_each(y_pred, n, "y_pred"))
         y_true = one_each(y_true, n, "y_true")
@@ -311,7 +323,10 @@ def _images(X, indices, image_shape):
     from .._engine.samples import Samples
 
     every = np.concatenate(indices)
-    chosen = rows_of(X)[every]
+    if isinstance(X, list):
+        chosen = decode([X[i] for i in every], THUMBNAIL)
+    else:
+        chosen = rows_of(X)[every]
     fmt = infer_format(chosen, image_shape)
     if not fmt.is_image:
         raise ValueError(

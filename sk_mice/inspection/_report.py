@@ -17,14 +17,13 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import _num_samples
 
 from .._engine.arrays import plain_array
-from .._engine.dataset import rows_of, samples_of
+from .._engine.dataset import rows_of
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
 from .._show_versions import versions
 from .._words import duration
-from ..datasets._paths import as_paths
 from ..metrics import _scores_in_words
-from ._drawing import fair_sample
+from ._drawing import fair_sample, paths_or_samples
 from ._duplicates import near_duplicates
 from ._reading import (
     STEADY,
@@ -140,18 +139,20 @@ def write_report(
     _template()
     path = check_writable(path)
     first, _ = check_model(model)
-    paths = as_paths(X)
-    X = samples_of(X) if paths is None else paths
-    names = _check_names(paths if names is None else names, _num_samples(X))
+    X = paths_or_samples(X)
+    of_files = isinstance(X, list)
+    if of_files and names is None:
+        names = X
+    names = _check_names(names, _num_samples(X))
     y = _check_classes(y, _num_samples(X))
     confidence = _check_confidence(confidence, _num_samples(X))
     if title is not None and not isinstance(title, str):
         raise TypeError(f"`title` must be a string; got {title!r}.")
     rng = check_random_state(random_state)
-    fmt = image_format(first, X) if paths is None else None
+    fmt = None if of_files else image_format(first, X)
     reading = read(model, X, confidence, rng.randint(2**31 - 1))
-    if paths is not None:
-        X = read_thumbnails(paths)
+    if of_files:
+        X = read_thumbnails(X)
         fmt = image_format(None, X)
     return draw_page(
         *(reading, model, X, fmt, path), names=names, y=y, title=title, rng=rng
