@@ -222,6 +222,28 @@ def test_features_are_computed_once_and_kept_in_the_model(
         assert float(row["confidence"]) == pytest.approx(share, abs=1e-3)
 
 
+def test_features_of_kinds_of_unlike_sizes(photos, tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def choose(clusterer, *args, **kwargs):
+        asked.append(clusterer)
+        raise ValueError("enough")
+
+    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--unequal")
+    out = ("--out", tmp_path / "result", "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
+        assert run("fit", photos, *network, *out, "--clusters", 2) == 1
+    assert run("fit", photos, *out, "--resume", "--unequal") == 0
+    assert not load(tmp_path / "result" / "model.safetensors")[-1].center
+    monkeypatch.setattr(choosing, "choose_n_clusters", choose)
+    plot = ("--out", tmp_path / "plot.png", "-q")
+    for options, center in ((network, False), (network[:-1], True)):
+        assert run("choose-k", photos, *options, *plot) == 1
+        assert "enough" in capsys.readouterr().err
+        assert asked.pop().center == center
+
+
 def test_rows_of_the_table():
     reading = Reading(
         *(np.array([0, 1]), np.array([0.6, 1.0]), np.array([2, -1])),
@@ -270,6 +292,7 @@ def test_a_length_of_training_is_refused_where_nothing_trains(photos, tmp_path, 
         (["--clusters", "2", "--no-such-option"], "--no-such-option"),
         (["--clusters", "2", "--device", "fax"], "--device must name"),
         (["--clusters", "2", "--features", "no"], "--features must be"),
+        (["--clusters", "2", "--unequal"], "--unequal: it needs --features"),
     ],
 )
 def test_wrong_options_are_named(photos, tmp_path, capsys, arguments, words):

@@ -20,7 +20,7 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
     """Compare numbers of clusters; print a table and a sentence, draw a plot."""
     results.check_new(out, overwrite)
     results.check_outside(out, photos, "--out")
-    check_asked(asked)
+    check_asked(asked, asked)
     import matplotlib
 
     matplotlib.use("agg")
@@ -41,7 +41,8 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
         clusterer = estimator(asked | {"clusters": 2}, Progress(quiet=True))
         clusterer.set_params(max_epochs=asked["epochs"])
     else:  # the start of what `fit` trains, as there are many fits
-        clusterer = ClassificationEM(2, center=True, random_state=asked["seed"])
+        center = not asked["unequal"]
+        clusterer = ClassificationEM(2, center=center, random_state=asked["seed"])
     n_fits = 2 * n_repeats * len(candidates)
     progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
     choice = choose_n_clusters(

@@ -156,15 +156,24 @@ Features = Annotated[
         "efficientnet-lite0 or resnet50, instead of learning them: for photographs.",
     ),
 ]
+Unequal = Annotated[
+    bool,
+    typer.Option(
+        "--unequal",
+        help="With --features: some kinds of images are many times as frequent as "
+        "others.",
+    ),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")
 ]
 
 
 def _asked(
-    features, image_size, epochs, seed, device, *, clusters=None, minutes=None
+    features, unequal, image_size, epochs, seed, device, *, clusters=None, minutes=None
 ) -> dict:
     """What was asked of a fit, by name; None is what was not given."""
+    unequal = unequal or None
     return locals()
 
 
@@ -186,6 +195,7 @@ def fit(
         ),
     ] = None,
     features: Features = None,
+    unequal: Unequal = False,
     image_size: Size = None,
     epochs: Annotated[
         int | None,
@@ -239,7 +249,7 @@ def fit(
         photos=photos,
         out=out,
         asked=_asked(
-            *(features, image_size, epochs, seed, device),
+            *(features, unequal, image_size, epochs, seed, device),
             clusters=clusters,
             minutes=minutes,
         ),
@@ -331,6 +341,7 @@ def choose_k(
         ),
     ] = None,
     features: Features = None,
+    unequal: Unequal = False,
     image_size: Size = None,
     seed: Seed = None,
     device: Device = None,
@@ -353,7 +364,7 @@ def choose_k(
         photos,
         candidates=range(least, most + 1),
         n_repeats=repeats,
-        asked=_asked(features, image_size, epochs, seed, device),
+        asked=_asked(features, unequal, image_size, epochs, seed, device),
         out=out,
         overwrite=overwrite,
         quiet=quiet,

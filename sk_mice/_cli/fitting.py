@@ -139,10 +139,10 @@ def _check(request: Request, result) -> dict | None:
             results.check_outside(folder, request.photos, option)
             results.check_folder(folder, option)
     sorting.check_apart(result, request.copy_to, request.link_to)
-    check_asked(asked)
+    run = result.read_started() if request.resume else None
+    check_asked(asked, run["parameters"] if run else asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:
         raise BadParameter("it contradicts --epochs", param_hint="--minutes")
-    run = result.read_started() if request.resume else None
     if run is not None:
         _check_same(asked, run["parameters"], request.out)
     elif asked["clusters"] is None:
@@ -157,9 +157,10 @@ def _check(request: Request, result) -> dict | None:
 
 def _check_same(asked: dict, was: dict, out) -> None:
     for name, value in asked.items():
-        if value is not None and value != was[name]:
+        before = was.get(name)
+        if value is not None and value != before:
             option = f"--{name.replace('_', '-')}"
-            before = "not given" if was[name] is None else was[name]
+            before = "not given" if before is None else before
             raise BadParameter(
                 f"it was {before} in the run in {str(out)!r} that --resume goes on "
                 f"with; got {value}",
@@ -167,13 +168,18 @@ def _check_same(asked: dict, was: dict, out) -> None:
             )
 
 
-def check_asked(asked: dict) -> None:
-    """Refuse a device or a network that there is not, and epochs beside a network."""
+def check_asked(asked: dict, parameters: dict) -> None:
+    """Refuse a device or a network that there is not, and what goes with no network.
+
+    `parameters` are those of the run that goes on, or what is asked.
+    """
     with _wrong("--device"):
         resolve_device(asked["device"] or "auto")
     if asked["features"] is not None:
         with _wrong("--features"):
             find_network(asked["features"], None)
+    if asked["unequal"] and parameters["features"] is None:
+        raise BadParameter("it needs --features", param_hint="--unequal")
     for name in ("epochs", "minutes"):
         if asked["features"] is not None and asked[name] is not None:
             raise BadParameter(
@@ -250,7 +256,12 @@ def estimator(parameters: dict, progress: Progress):
     """The clusterer that the options describe: of features, or of images."""
     n_clusters, seed = parameters["clusters"], parameters["seed"]
     if parameters["features"] is not None:
-        return NeighborMixture(n_clusters, random_state=seed, verbose=progress.verbose)
+        return NeighborMixture(
+            n_clusters,
+            center=not parameters.get("unequal"),
+            random_state=seed,
+            verbose=progress.verbose,
+        )
     return MiCEClustering(
         n_clusters,
         device=parameters["device"],
