@@ -76,6 +76,10 @@ CLUSTERERS = (  # those that take minutes come last
     "umap-gaussians umap-hdbscan partition partition-center neighbor-mixture "
     "neighbor-mixture-origin mice-neighbors mice-without-moco"
 )
+OF_UNEQUAL = (
+    "--methods k-means pca-gaussians umap-gaussians partition partition-center "
+    "neighbor-mixture neighbor-mixture-origin"
+)
 TABLE = (
     "--methods k-means pca-gaussians partition partition-center neighbor-mixture mice "
     "mice-neighbors"
@@ -223,12 +227,15 @@ ROWS = (
         "spherical-k-means partition partition-center neighbor-mixture",
         45,
     ),
+    features(
+        "cifar10_jpeg_3935_unbalanced",
+        f"--data cifar10-jpeg {CIFAR} --unbalanced {THREE} {OF_UNEQUAL}",
+        5,
+    ),
     features("fashion_mnist_10000", f"--data fashion-mnist {CLUSTERERS}", 25),
     features(
         "fashion_mnist_3850_unbalanced",
-        "--data fashion-mnist --unbalanced --methods k-means pca-gaussians "
-        "umap-gaussians partition partition-center neighbor-mixture "
-        "neighbor-mixture-origin",
+        f"--data fashion-mnist --unbalanced {OF_UNEQUAL}",
         8,
     ),
     features("digits_1797", f"--data digits {CLUSTERERS} turtle mice temi", 10),

@@ -117,6 +117,8 @@ PAPER_SETS = ("digits", "fashion_mnist", "cifar10_jpeg")
 FEATURES = {
     "features_cifar10_jpeg_10000": "CIFAR-10 (JPEG), 10,000 images",
     "features_cifar10_jpeg_60000": "CIFAR-10 (JPEG), 60,000 images",
+    "features_cifar10_jpeg_3935_unbalanced": "CIFAR-10 (JPEG), 3,935 images, the "
+    "smallest class a tenth",
     "features_fashion_mnist_10000": "Fashion-MNIST, 10,000 images",
     "features_fashion_mnist_3850_unbalanced": "Fashion-MNIST, 3,850 images, the "
     "smallest class a tenth",
