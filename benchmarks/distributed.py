@@ -269,7 +269,7 @@ def main(argv=None):
     found["ends"] = where_it_ends(found, options)
     report(found, options)
     stated = ("flops", "link", "network", "latency", "gpus_of_a_machine")
-    path = options.json or RESULTS / f"distributed_{options.backbone}.json"
+    path = options.json or RESULTS / "distributed.json"
     more = {"stated": {name: getattr(options, name) for name in stated}}
     write_json(path, __file__, argv, found, **more)
 

@@ -50,6 +50,11 @@ def em(case, options, minutes):
     return Row(f"em_{case}.json", f"benchmarks/em.py {options}", minutes)
 
 
+def votes(name, options, minutes):
+    command = f"benchmarks/neighbor_votes.py {options}"
+    return Row(f"neighbor_votes_{name}.json", command, minutes)
+
+
 def features(name, options, minutes):
     return Row(f"features_{name}.json", f"benchmarks/features.py {options}", minutes)
 
@@ -114,36 +119,18 @@ ROWS = (
     compare(
         "digits_1797_k1.5", "--data digits --seeds 0 --k-factor 1.5 --cases moco", 4
     ),
-    Row(
-        "neighbor_votes_digits_1797_pixels.json",
-        f"benchmarks/neighbor_votes.py --data digits --rows pixels {THREE}",
-        1,
-    ),
-    Row(
-        "neighbor_votes_digits_1797.json",
-        "benchmarks/neighbor_votes.py --data digits",
-        10,
-    ),
-    Row(
-        "neighbor_votes_digits_710_unbalanced.json",
-        "benchmarks/neighbor_votes.py --data digits --unbalanced",
+    votes("digits_1797_pixels", f"--data digits --rows pixels {THREE}", 1),
+    votes("digits_1797", "--data digits", 10),
+    votes("digits_710_unbalanced", "--data digits --unbalanced", 5),
+    votes("fashion_mnist_10000", f"--data fashion-mnist --epochs 24 {THREE}", 12),
+    votes(
+        "fashion_mnist_3850_unbalanced",
+        f"--data fashion-mnist --epochs 24 --unbalanced {THREE}",
         5,
     ),
-    Row(
-        "neighbor_votes_fashion_mnist_10000.json",
-        f"benchmarks/neighbor_votes.py --data fashion-mnist --epochs 24 {THREE}",
-        12,
-    ),
-    Row(
-        "neighbor_votes_fashion_mnist_3850_unbalanced.json",
-        "benchmarks/neighbor_votes.py --data fashion-mnist --epochs 24 --unbalanced "
-        f"{THREE}",
-        5,
-    ),
-    Row(
-        "neighbor_votes_fashion_mnist_10000_pixels.json",
-        "benchmarks/neighbor_votes.py --data fashion-mnist --epochs 24 --rows pixels "
-        f"{THREE}",
+    votes(
+        "fashion_mnist_10000_pixels",
+        f"--data fashion-mnist --epochs 24 --rows pixels {THREE}",
         2,
     ),
     Row("neighbors_digits_vectors.json", "benchmarks/neighbors.py --epochs 60", 2),

@@ -54,15 +54,13 @@ NEIGHBORS = {
     "neighbors_fashion_mnist_vectors": "Fashion-MNIST, 64 components",
     "neighbors_digits_images": "digits, images, 60 epochs",
 }
-VOTES = {  # files that need not be there, as all of the page on EM
+VOTES = {
     "neighbor_votes_digits_1797_pixels": "digits, pixels",
     "neighbor_votes_digits_1797": "digits",
     "neighbor_votes_digits_710_unbalanced": "unequal digits",
     "neighbor_votes_fashion_mnist_10000_pixels": "Fashion-MNIST, pixels",
     "neighbor_votes_fashion_mnist_10000": "Fashion-MNIST, 10,000 images",
     "neighbor_votes_fashion_mnist_3850_unbalanced": "unequal Fashion-MNIST",
-    "neighbor_votes_fashion_mnist_70000": "Fashion-MNIST, 70,000 images",
-    "neighbor_votes_cifar10_jpeg_10000": "CIFAR-10 (JPEG), 10,000 images",
 }
 SMALL_MAPS = {
     "small_maps_fashion_mnist_24": "Fashion-MNIST",
@@ -112,7 +110,12 @@ PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
     "predict_cpu_maxpool": "`SmallResNet(max_pool=True)`, 60,000 images",
 }
-PARTS = (("Table 1", "table1"), ("Table 3", "table3"), ("SCAN", "scan"))
+PARTS = (  # of the paper: name, script, tag of its files
+    ("Table 1", "table1", ""),
+    ("Table 3", "table3", ""),
+    ("Table 3", "table3", "_passes"),
+    ("SCAN", "scan", ""),
+)
 PAPER_SETS = ("digits", "fashion_mnist", "cifar10_jpeg")
 FEATURES = {
     "features_cifar10_jpeg_10000": "CIFAR-10 (JPEG), 10,000 images",
@@ -548,12 +551,7 @@ def of_paper(script, data, tag=""):
 def paper_rows():
     """Rows of Tables 1 and 3 and of the comparison with SCAN: runs by data set."""
     rows = {}
-    for part, script, tag in (
-        ("Table 1", "table1", ""),
-        ("Table 3", "table3", ""),
-        ("Table 3", "table3", "_passes"),
-        ("SCAN", "scan", ""),
-    ):
+    for part, script, tag in PARTS:
         for data in PAPER_SETS:
             kept = of_paper(script, data, tag)
             for method, runs in kept["results"].items():
@@ -602,8 +600,9 @@ def paper_tables():
     head += ["NMI", "seeds with full MiCE above", "the paper's ACC", "s", "seeds"]
     files = {
         f"{part}, {DATA[d.replace('_', '-')]}": of_paper(script, d)
-        for part, script in PARTS
+        for part, script, tag in PARTS
         for d in PAPER_SETS
+        if not tag
     }
     text = "Cells of several sets are in their order. The paper's ACC: CIFAR-10, of "
     text += "Table 3 CIFAR-100 with 20 classes."
@@ -736,19 +735,20 @@ def choice_of_k():
 
 
 def newest():
-    """Date of the newest file, and the commits of that day."""
+    """Day of the newest file, and the commits of that day."""
     files = [about(json.loads(path.read_text())) for path in RESULTS.rglob("*.json")]
-    date = max(kept["date"] for kept in files)
-    return date, sorted({kept["commit"] for kept in files if kept["date"] == date})
+    day = max(kept["date"] for kept in files)[:10]
+    commits = {kept["commit"] for kept in files if kept["date"].startswith(day)}
+    return day, sorted(commits)
 
 
 def page():
-    date, commits = newest()
+    day, commits = newest()
     parts = [
         "# Results",
         "Written by `python benchmarks/results_page.py` from the JSON files of this "
         "folder. `python benchmarks/reproduce.py` runs every row again. "
-        f"The newest rows are of {date[:10]} ({', '.join(commits)}). Older rows were "
+        f"The newest rows are of {day} ({', '.join(commits)}). Older rows were "
         "measured with older code and partly other defaults. The column has the commit "
         "that was measured; up to c420039, the one that added the row. "
         "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
@@ -852,9 +852,8 @@ def em_page():
         "training.md#the-start) says what followed.",
     ]
     for layout, name, names, text, options in tables:
-        files = present(names)
-        if files:
-            parts += layout(name, files, text, **options)
+        files = {label: read(file) for file, label in names.items()}
+        parts += layout(name, files, text, **options)
     return "\n\n".join(parts) + "\n"
 
 
@@ -909,8 +908,7 @@ def features_page():
         "option of the estimator.",
     ]
     for name in FEATURES:
-        if (RESULTS / f"{name}.json").is_file():
-            parts += of_features(name)
+        parts += of_features(name)
     return "\n\n".join(parts) + "\n"
 
 

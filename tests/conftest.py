@@ -1,3 +1,5 @@
+"""What all tests share."""
+
 import os
 
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""The paper's ablations (Table 3) and courses as parameters, alone and together."""
+"""The paper's ablations (Table 3) and learning rates, alone and together."""
 
 import math
 import pickle

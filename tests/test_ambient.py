@@ -176,10 +176,6 @@ def test_a_freed_block_is_used_again_and_given_back_at_the_end():
     assert done.returncode == 0, done.stderr
 
 
-if __name__ == "__main__":
-    use_and_give_back()
-
-
 # ---------------------------------------------------------------------- random draws
 
 
@@ -241,3 +237,7 @@ def test_dropout_is_that_of_torch():
     assert mask.float().mean() == pytest.approx(0.7, abs=0.02)
     assert torch.allclose(left, mask / 0.7)
     assert torch.allclose(x.grad, mask / 0.7)
+
+
+if __name__ == "__main__":
+    use_and_give_back()

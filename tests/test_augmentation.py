@@ -13,7 +13,6 @@ from sk_mice._engine.format import infer_format
 from sk_mice._engine.samples import Samples
 from sk_mice.augmentation import (
     ImageAugmentation,
-    VectorAugmentation,
     resolve_augmentation,
 )
 from sk_mice.backbones import SmallResNet
@@ -125,16 +124,3 @@ def test_auto_is_what_it_decides():
 def test_refusals(parts, message):
     with pytest.raises(ValueError, match=message):
         resolved(ImageAugmentation(**parts), DIGITS)
-
-
-def test_refusals_of_the_wrong_kind():
-    with pytest.raises(ValueError, match=r"VectorAugmentation, a name, .* for vectors"):
-        resolved(ImageAugmentation(), VECTORS)
-    with pytest.raises(ValueError, match=r"ImageAugmentation, a name, .* for images"):
-        resolved(VectorAugmentation(), DIGITS)
-    with pytest.raises(ValueError, match="'noise' parameter of VectorAugmentation"):
-        resolved(VectorAugmentation(noise=-1), VECTORS)
-    with pytest.raises(ValueError, match="`augmentation` must be 'moco', 'simclr'"):
-        resolved("blur", DIGITS)
-    with pytest.raises(TypeError, match=r"`augmentation` must be .* got 3"):
-        resolved(3, DIGITS)

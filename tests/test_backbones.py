@@ -131,30 +131,6 @@ def test_a_backbone_without_parameters_is_probed():
 
 
 @pytest.mark.parametrize(
-    ("backbone", "shape", "error", "message"),
-    [
-        (
-            "resnet99",
-            (3, 32, 32),
-            ValueError,
-            r"`backbone` must be \"auto\".*'resnet99'",
-        ),
-        ("resnet18", (12,), ValueError, r"takes images, but X holds vectors of 12"),
-        (7, (12,), TypeError, r"`backbone` must be a name.*got int"),
-        (lambda: "x", (12,), TypeError, r"`backbone` must be a name.*got str"),
-        (SmallResNet(0), (1, 16, 16), ValueError, r"'width' parameter of SmallResNet"),
-        (SmallResNet(blocks=()), (1, 16, 16), ValueError, r"`blocks` of SmallResNet"),
-        (SmallResNet(blocks=(1, 0)), (1, 9, 9), ValueError, r"got \(1, 0\)"),
-        (ResNet(19), (1, 16, 16), ValueError, r"'depth' parameter of ResNet"),
-        (MLP(True), (5,), ValueError, r"'width' parameter of MLP"),
-    ],
-)
-def test_refusals(backbone, shape, error, message):
-    with pytest.raises(error, match=message):
-        build(backbone, shape)
-
-
-@pytest.mark.parametrize(
     "memory_format", [torch.contiguous_format, torch.channels_last]
 )
 @pytest.mark.parametrize(("size", "stride"), [(8, 2), (7, 2), (7, 3), (1, 2)])

@@ -475,19 +475,6 @@ def test_em(benchmark, tmp_path, capsys):
     assert again == steps  # nothing is fitted twice
 
 
-def test_classification_em(benchmark, tmp_path, capsys):
-    path = tmp_path / "cem.json"
-    options = ("--sizes", "80x40x3", "60x12x20", "--mixture-iterations", "1")
-    benchmark("classification_em").main([*options, "--json", str(path)])
-    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
-    assert [row["size"] for row in kept] == [[80, 40, 3], [60, 12, 20]]
-    for row in kept:
-        assert row["ClassificationEM"].keys() == SCORES | {"seconds"}
-        assert row["ratio_to_GaussianMixture"] > 0
-        assert row["ratio_to_KMeans"] > 0
-    assert "60x12x20" in capsys.readouterr().out
-
-
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("more", [(), ("--images",)])
 def test_neighbors(benchmark, tmp_path, capsys, more):

@@ -165,7 +165,7 @@ def test_what_callbacks_record_is_kept_if_it_is_data(tmp_path):
     assert_same(again, noted)
 
 
-def test_a_finished_fit_returns_at_once(whole, tmp_path, monkeypatch, capsys):
+def test_a_finished_fit_returns_at_once(tmp_path, monkeypatch, capsys):
     estimator = mice(checkpoint=tmp_path, n_init=2, max_epochs=3, init="random")
     first = clone(estimator).fit(IMAGES)
     monkeypatch.setattr(
@@ -224,8 +224,8 @@ class Saved(Exception):
     """Raised in place of training, once the checkpoint's name is known."""
 
 
-class Name(Callback):
-    """Keeps the name of a fit's file, and trains nothing."""
+class Stops(Callback):
+    """Ends a fit before it trains; `name_of` knows its file by then."""
 
     def on_train_begin(self, net, **kwargs):
         raise Saved
@@ -244,7 +244,7 @@ def name_of(tmp_path, monkeypatch):
     monkeypatch.setattr(Checkpoint, "load", noted)
 
     def name(X=IMAGES, *, fit_params=None, **options):
-        options = {"callbacks": [Name()]} | options
+        options = {"callbacks": [Stops()]} | options
         estimator = mice(checkpoint=tmp_path, **options)
         with pytest.raises(Saved):
             estimator.fit(X, **(fit_params or {}))
@@ -292,7 +292,7 @@ def of_a_global(progress):
 def test_names_tell_fits_apart_and_nothing_else(name_of):
     same = [
         name_of(),
-        name_of(verbose=1, callbacks=[Callback(), Name()]),
+        name_of(verbose=1, callbacks=[Callback(), Stops()]),
         name_of(np.asfortranarray(IMAGES)),
         name_of(random_state=np.int64(0)),
     ]

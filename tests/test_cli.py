@@ -54,8 +54,6 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
     """Fits of one seed are equal only with one number of threads."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,18 +1,18 @@
 """What must hold on a GPU as it does on a CPU."""
 
-import json
 import pickle
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from sklearn.datasets import load_digits
 from skorch.callbacks import Callback
 from torch.nn import functional as F
 
 from sk_mice import MiCEClustering, load, save
 from sk_mice._engine.objective import expert_log_prob, plain_log_partition
+from sk_mice._engine.storage import read
+from sk_mice._persistence import _KIND
 from sk_mice.ablations import PaperMiCE
 
 pytestmark = [
@@ -113,9 +113,8 @@ def test_a_saved_model_is_on_the_cpu(tmp_path):
     # "auto" is another backbone on a GPU, and has to be the same one when loaded.
     mice = MiCEClustering(4, device="cuda", max_epochs=2, random_state=0).fit(IMAGES)
     save(mice, tmp_path / "mice")
-    with safe_open(tmp_path / "mice", "pt") as file:
-        document = json.loads(file.metadata()["sk_mice"])
-    assert document["network"]["backbone"] == "resnet18"
+    _, document = read(tmp_path / "mice", **_KIND)
+    assert document["network"]["backbone"]["class"] == "ResNet"
     loaded = load(tmp_path / "mice")
     assert loaded.device_.type == "cpu"
     np.testing.assert_allclose(

@@ -1,3 +1,5 @@
+"""Datasets of torch as X."""
+
 import numpy as np
 import pytest
 import torch

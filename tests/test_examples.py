@@ -11,12 +11,6 @@ from sk_mice.backbones import NAMED, SmallResNet
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-# A few epochs are too few to keep every cluster in use.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*clusters (are|were) empty:UserWarning"
-)
-
-
 @pytest.fixture(autouse=True)
 def small_network(monkeypatch):
     monkeypatch.setitem(NAMED, "resnet-small", SmallResNet(4, blocks=(1, 1)))

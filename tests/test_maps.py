@@ -1,3 +1,5 @@
+"""Files of arrays: their paths, their places on the disk."""
+
 import mmap
 
 import numpy as np

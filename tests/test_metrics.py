@@ -1,3 +1,5 @@
+"""Scores, the matching of labels, scorers."""
+
 import itertools
 import pickle
 

@@ -1,3 +1,5 @@
+"""Stability, and the choice of the number of clusters."""
+
 import signal
 from contextlib import suppress
 

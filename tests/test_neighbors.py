@@ -147,24 +147,6 @@ def test_all_that_is_trained_on_is_a_neighbor(make):
 
 
 # Two epochs are too few to keep every cluster in use.
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("init", ["two-stage", "random"])
-@pytest.mark.parametrize("shape", [(40, 6), (40, 8, 8)])
-def test_fits_are_repeatable(shape, init):
-    X = np.random.RandomState(0).uniform(size=shape)
-    mice = MiCEClustering(
-        2,
-        embedding_dim=4,
-        n_neighbors=5,
-        init=init,
-        batch_size=16,
-        max_epochs=2,
-        random_state=0,
-    )
-    first, second = mice.fit(X).predict_proba(X), mice.fit(X).predict_proba(X)
-    np.testing.assert_array_equal(first, second)
-
-
 def test_clusters_without_an_augmentation():
     X, y = make_blobs(300, 20, centers=4, cluster_std=2.0, random_state=0)
     mice = MiCEClustering(

@@ -1,3 +1,5 @@
+"""The order of an epoch for X in a file."""
+
 import torch
 
 from sk_mice._engine.order import blocks_of, windows

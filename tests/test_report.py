@@ -1,3 +1,5 @@
+"""The page of clusters: its data, its markup, and its script in a browser."""
+
 import base64
 import copy
 import csv

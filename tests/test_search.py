@@ -94,14 +94,6 @@ def test_two_jobs_score_as_one_does_and_share_the_cores(mapped, share, monkeypat
     )
 
 
-def test_without_classes():
-    search = search_over(
-        tiny(), {"n_clusters": [2, 3]}, scoring=silhouette_scorer, refit=True
-    ).fit(X)
-    assert (np.abs(search.cv_results_["mean_test_score"]) <= 1).all()
-    assert search.predict(X).shape == (90,)
-
-
 def test_epochs_as_the_resource_of_successive_halving():
     search = search_over(
         tiny(),

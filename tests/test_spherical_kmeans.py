@@ -1,3 +1,5 @@
+"""SphericalKMeans as its users meet it."""
+
 import pickle
 import warnings
 from contextlib import contextmanager

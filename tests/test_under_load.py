@@ -259,19 +259,6 @@ def test_settings_of_the_process_change_no_copy(settings, model_and_more, tmp_pa
         assert digest(read.set_params(**MORE), IMAGES) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_counts_of_an_epoch_go_beyond_what_float32_can_count():
-    X = np.random.default_rng(0).random((190_000, 2), dtype=np.float32)
-    model = tiny(
-        **{"n_clusters": 100, "backbone": "mlp", "embedding_dim": 2, "queue_size": 1},
-        **{"init": "random", "max_epochs": 1, "batch_size": 10_000},
-    ).fit(X)
-    (row,) = model.history_
-    assert sum(row["posterior_counts"]) == X.shape[0] * 100
-    assert max(row["posterior_counts"]) > 2**24
-
-
 class Kept(Callback):
     """Bytes that are kept of the last epoch, and of the queue itself."""
 

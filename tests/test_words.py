@@ -1,3 +1,5 @@
+"""Durations and long lists in words."""
+
 import pytest
 
 from sk_mice._words import LISTED, duration, shortened
