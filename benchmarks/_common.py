@@ -7,6 +7,7 @@ import platform
 import resource
 import shlex
 import statistics
+import sys
 import tarfile
 import time
 from dataclasses import dataclass, field
@@ -30,7 +31,10 @@ from sk_mice.metrics import clustering_accuracy_score
 
 RESULTS = Path(__file__).parent / "results"
 N_CLASSES = 10  # of every data set here
-VERSIONS = ("torch", "scikit-learn", "skorch", "numpy", "umap-learn", "clustpy")
+VERSIONS = (
+    *("torch", "scikit-learn", "skorch", "numpy", "scipy"),
+    *("umap-learn", "clustpy", "faiss-cpu"),
+)
 
 
 # ---------------------------------------------------------------------------- options
@@ -224,7 +228,11 @@ def report(path: Path | None, script: str, argv, results: dict) -> None:
 
 
 def write_json(path: Path, script: str, argv, results: dict, **more) -> None:
-    """Results with all that is needed to read and to repeat them."""
+    """Results with all that is needed to read and to repeat them.
+
+    `argv` are the arguments of the script; those of the process if None.
+    """
+    argv = sys.argv[1:] if argv is None else argv
     # Files that are named lie elsewhere on another machine.
     words = [Path(word).name if Path(word).is_absolute() else word for word in argv]
     script = Path(script).resolve().relative_to(Path(__file__).resolve().parents[1])

@@ -13,7 +13,6 @@ whatever the data.
 """
 
 import statistics
-import sys
 
 import numpy as np
 from _common import (
@@ -116,7 +115,6 @@ def parse(argv):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     options = parse(argv)
     limit_threads(options.threads)
     all_X, all_y = load(options.data, options.n)

@@ -17,7 +17,6 @@ file of results holds are not run again. Labels are used for scores alone.
 
 import importlib.util
 import io
-import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -259,7 +258,6 @@ def default_path(options, n):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     options = parse(argv)
     limit_threads(options.threads)
     X, y = load(options.data, options.n, options.path)

@@ -10,7 +10,6 @@ used for scores alone.
     python benchmarks/confidence.py --data fashion-mnist --epochs 24 --seeds 0
 """
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -52,7 +51,6 @@ def judge(right, confidence) -> dict:
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     options = common_parser(__doc__).parse_args(argv)
     limit_threads(options.threads)
     X, y = load(options.data, options.n)

@@ -10,7 +10,6 @@ hold are not repeated, so that a run can be cut off. Labels are used for scores 
     python benchmarks/em.py --data digits --start random --epochs 60
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -190,7 +189,6 @@ def first_stage(options, seed) -> Path:
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     parser = common_parser(__doc__)
     parser.add_argument("--unbalanced", action="store_true", help="see compare.py")
     parser.add_argument("--start", choices=["two-stage", "random"], default="two-stage")

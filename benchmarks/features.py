@@ -10,7 +10,6 @@ They are computed once and kept in a file. Seconds do not include them.
 """
 
 import re
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -167,7 +166,6 @@ def parse(argv):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     options = parse(argv)
     limit_threads(options.threads)
     X, y = vectors(options)

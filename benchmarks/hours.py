@@ -8,7 +8,6 @@ where it was cut off. Labels are used for scores alone.
     python benchmarks/hours.py --path cifar10-jpeg.tar.xz --fit moco --epochs 72
 """
 
-import sys
 import time
 from pathlib import Path
 
@@ -80,7 +79,6 @@ def estimator(name, epochs, **options):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     parser = common_parser(__doc__, data=("cifar10-jpeg", "fashion-mnist", "digits"))
     parser.set_defaults(data="cifar10-jpeg", n=60_000)
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")

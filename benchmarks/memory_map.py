@@ -9,7 +9,6 @@ image and has one layer: almost all of its time is reading X. Interleaved, media
 
 import argparse
 import statistics
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,7 +42,6 @@ def write_images(path, n, size):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=30_000)
     parser.add_argument("--image-size", type=int, default=64)

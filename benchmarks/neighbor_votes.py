@@ -11,7 +11,6 @@ entropy. Pixels are rows as well. Labels are used for scores alone.
     python benchmarks/neighbor_votes.py --data digits --rows pixels
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +97,6 @@ def partitions(rows, seed):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument("--unbalanced", action="store_true", help="see compare.py")

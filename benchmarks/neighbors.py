@@ -5,8 +5,6 @@ components of more. So the vectors stand for features that somebody else's netwo
 method without one, has left, and for which there is no augmentation.
 """
 
-import sys
-
 import numpy as np
 from _common import (
     N_CLASSES,
@@ -36,7 +34,6 @@ def as_vectors(X):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     parser = common_parser(__doc__)
     parser.add_argument("--images", action="store_true", help="not as vectors")
     parser.add_argument("--n-neighbors", type=int, nargs="+", default=[10])

@@ -6,7 +6,6 @@ Rows lie around 1,000 centres on a curved surface of 24 dimensions, with noise.
 """
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
@@ -37,7 +36,6 @@ def curved(n, n_features, seed=0):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=200_000, help="rows")
     parser.add_argument("--n-features", type=int, default=128)

@@ -12,7 +12,6 @@ images and networks among that (Linux only).
 
 import argparse
 import statistics
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +68,6 @@ def resident(name):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=60_000)
     parser.add_argument("--image-size", type=int, default=28)

@@ -167,18 +167,13 @@ def read(name):
     raise FileNotFoundError(f"{RESULTS} must have {name}.json")
 
 
-def about(kept):
-    """Where a file says how it was measured."""
-    return kept.get("environment", kept)
-
-
 def commit(kept, method=None):
-    return kept.get("commits", {}).get(method, about(kept)["commit"])
+    return kept.get("commits", {}).get(method, kept["commit"])
 
 
 def command(kept):
     """As it was run, without the options that say where files go."""
-    words = iter(shlex.split(about(kept)["command"]))
+    words = iter(shlex.split(kept["command"]))
     shown = []
     for word in words:
         if word in WHERE_FILES_GO:
@@ -736,7 +731,7 @@ def choice_of_k():
 
 def newest():
     """Day of the newest file, and the commits of that day."""
-    files = [about(json.loads(path.read_text())) for path in RESULTS.rglob("*.json")]
+    files = [json.loads(path.read_text()) for path in RESULTS.rglob("*.json")]
     day = max(kept["date"] for kept in files)[:10]
     commits = {kept["commit"] for kept in files if kept["date"].startswith(day)}
     return day, sorted(commits)

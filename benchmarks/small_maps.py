@@ -13,7 +13,6 @@ are used for scores alone.
 """
 
 import statistics
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +98,6 @@ def judge(model, X, y, seed) -> dict:
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     options = parser.parse_args(argv)

@@ -19,21 +19,15 @@ faiss is compared with where faiss-cpu is installed.
 """
 
 import argparse
-import datetime
-import json
-import platform
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import scipy
-import sklearn
-from _commit import commit
+from _common import RESULTS, write_json
 from scipy import sparse
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from sk_mice import SphericalKMeans
 
@@ -42,7 +36,6 @@ try:
 except ImportError:
     faiss = None
 
-RESULTS = Path(__file__).parent / "results" / "spherical_kmeans.json"
 # (data, N, D, K, compare with faiss, the most that SphericalKMeans / KMeans may be)
 CASES = [
     ("mixture", 60_000, 128, 10, False, 1.0),
@@ -175,50 +168,21 @@ def format_row(result):
     )
 
 
-def cpu_name():
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":")[1].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor()
-
-
-def environment(n_threads):
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
-        "commit": commit(),
-        "command": " ".join(
-            ["python", "benchmarks/spherical_kmeans.py", *sys.argv[1:]]
-        ),
-        "device": cpu_name(),
-        "threads": n_threads,
-        "blas": sorted(
-            {
-                f"{info['internal_api']} {info['version']} ({info.get('architecture')})"
-                for info in threadpool_info()
-                if info["user_api"] == "blas"
-            }
-        ),
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            "scikit-learn": sklearn.__version__,
-            "faiss": faiss.__version__ if faiss else None,
-        },
-    }
-
-
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", choices=["mixture", "sphere", "sparse"])
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, nargs="?", const=RESULTS, metavar="PATH")
-    args = parser.parse_args()
+    parser.add_argument(
+        "--json",
+        type=Path,
+        nargs="?",
+        const=RESULTS / "spherical_kmeans.json",
+        metavar="PATH",
+    )
+    args = parser.parse_args(argv)
 
     print(HEADER)
     results = []
@@ -228,10 +192,8 @@ def main():
                 continue
             results.append(run_case(case, args.iterations, args.turns, args.seed))
             print(format_row(results[-1]), flush=True)
-        record = {"environment": environment(args.threads), "results": results}
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
+        write_json(args.json, __file__, argv, results, threads=args.threads)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def test_commands_are_those_that_were_recorded(reproduce):
     """But for the seeds, their order, and the precision of another machine."""
     for row in reproduce.ROWS:
         kept = json.loads((reproduce.RESULTS / row.file).read_text(encoding="utf-8"))
-        recorded = shlex.split(kept.get("environment", kept)["command"])
+        recorded = shlex.split(kept["command"])
         words = shlex.split(row.command)
         assert recorded[1] == words[0], row.name
         assert (ROOT / words[0]).is_file()

@@ -127,5 +127,5 @@ def test_seeds_are_compared_with_themselves(module):
 def test_commands_are_shown_without_where_files_go(module):
     run = "python a.py --checkpoint ck --rows MiCE '(' --out out --seeds 0 --verbose"
     assert module.command({"command": run}) == "`python a.py --rows MiCE '(' --seeds 0`"
-    shown = module.command({"environment": {"command": "python b.py --json"}})
+    shown = module.command({"command": "python b.py --json"})
     assert shown == "`python b.py`"

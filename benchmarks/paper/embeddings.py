@@ -9,7 +9,6 @@ paper's perplexity, of a random choice of the images.
 """
 
 import math
-import sys
 
 import literature
 from _study import study
@@ -78,7 +77,6 @@ def draw(axes, title, **options):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     this = study(__doc__, __file__, argv, paper_sets=["cifar10"])
     for task in this.tasks():
         n_points = min(this.scale.points, len(task.X))

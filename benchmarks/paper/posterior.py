@@ -6,8 +6,6 @@ The paper's is of CIFAR-10, after epochs 1 and 1,000.
     python benchmarks/paper/posterior.py --scale cpu-minutes --data digits --seeds 0
 """
 
-import sys
-
 from _study import study
 from matplotlib import pyplot as plt
 
@@ -15,7 +13,6 @@ from sk_mice.inspection import PosteriorDisplay
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     this = study(__doc__, __file__, argv, paper_sets=["cifar10"])
     for task in this.tasks():
         for seed in this.options.seeds:

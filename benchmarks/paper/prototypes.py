@@ -7,7 +7,6 @@ In absolute value: the paper reports that it is below 0.25.
 """
 
 import statistics
-import sys
 
 import literature
 import numpy as np
@@ -15,7 +14,6 @@ from _study import study
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     this = study(__doc__, __file__, argv, paper_sets=["cifar10"])
     for task in this.tasks():
         for seed in this.options.seeds:

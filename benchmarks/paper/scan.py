@@ -9,7 +9,6 @@ strengths at random.
 """
 
 import copy
-import sys
 from functools import partial
 
 import literature
@@ -58,7 +57,6 @@ def finetune(first, X, views):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     this = study(__doc__, __file__, argv, paper_sets=["cifar10"])
     views = chosen(VIEWS, this.options.rows)
     for task in this.tasks():

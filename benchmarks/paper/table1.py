@@ -7,8 +7,6 @@ Our own start stands in a row of its own, as the paper starts at random.
     python benchmarks/paper/table1.py --scale cpu-minutes
 """
 
-import sys
-
 import literature
 from _study import run_rows, study
 
@@ -23,7 +21,6 @@ ROWS = {
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     this = study(__doc__, __file__, argv)
     run_rows(this, ROWS, lambda task: literature.TABLE_1.get(task.name))
 

@@ -8,7 +8,6 @@ which takes many times as long: leave it out with --rows "(" MiCE.
 """
 
 import math
-import sys
 
 import literature
 from _study import run_rows, study
@@ -38,7 +37,6 @@ def paper(task):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     this = study(__doc__, __file__, argv, paper_sets=["cifar100-20"])
     rows = {name: row(changes) for name, changes in ABLATIONS.items()}
     run_rows(this, rows, paper)

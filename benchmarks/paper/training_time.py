@@ -7,7 +7,6 @@ Times of an epoch are medians; what a fit does besides its epochs is not counted
 """
 
 import statistics
-import sys
 
 import literature
 from _study import study
@@ -24,7 +23,6 @@ def figures(seed, model):
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
     this = study(__doc__, __file__, argv, paper_sets=["cifar10"])
     for task in this.tasks():
         for seed in this.options.seeds:
