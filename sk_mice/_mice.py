@@ -432,8 +432,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _initialise(self, run, task) -> None:
         """A model, and the partition from which EM starts, if there is one.
 
-        MoCo is the special case A3 to A5 of the model (Theorem 3), so EM can continue
-        from it.
+        MoCo is the special case A3 to A5 of the model (Theorem 3), so EM can take over
+        its networks and its queue.
         """
         run.model = self._first_model(task, run.seed)
         if self._is_two_stage and run.stage == 0:

@@ -100,8 +100,8 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
     Notes
     -----
     Let :math:`\mathbf{y}` be a neighbour of :math:`\mathbf{x}`, :math:`\pi_k` the gate
-    and :math:`p_k` the mean of :math:`\pi_k` over all rows. In place of equation 5 of
-    the paper [1]_, expert k predicts
+    and :math:`p_k` the mean of :math:`\pi_k`, in training a moving average. In place of
+    equation 5 of the paper [1]_, expert k predicts
 
     .. math::
 
@@ -110,12 +110,12 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         p(\mathbf{y} \mid \mathbf{x}) =
         p(\mathbf{y}) \sum_k \frac{\pi_k(\mathbf{x}) \pi_k(\mathbf{y})}{p_k}.
 
-    The posterior of a pair is proportional to the terms of the sum, and EM maximises
-    the mean of the sum's logarithm, which is the ELBO at this posterior. It is largest
-    if the gate is sure of each row, neighbours have the same cluster, and clusters are
-    of equal size. TEMI [2]_ trains heads by a weighted form of it. The neighbour's
-    :math:`\pi_k` is that of a teacher, the moving average of the gate, and the teacher
-    is what is kept.
+    The posterior of a pair is proportional to the terms of the sum, and steps of EM
+    raise the mean of the sum's logarithm, which is the ELBO at this posterior. It is
+    largest if the gate is sure of each row, neighbours have the same cluster, and
+    clusters are of equal size. TEMI [2]_ trains heads by a form of it with weights and
+    an exponent. The neighbour's :math:`\pi_k` is that of a teacher, the moving average
+    of the gate, and the teacher is what is kept.
 
     EM starts at a partition by `ClassificationEM`. From random weights it ends in poor
     optima.

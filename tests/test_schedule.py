@@ -2,13 +2,14 @@
 
 import pytest
 
-from sk_mice._engine.schedule import cosine, teacher_momentum
+from sk_mice._engine.schedule import cosine, rise, teacher_momentum
 
 
 def test_the_cosine_rises_never_rests_at_zero_and_falls_to_zero():
-    rises = [cosine(p) for p in (0, 0.01, 0.03, 0.044)]
+    rises = [cosine(p) for p in (0, 0.01, 0.03, 0.049)]
     assert rises == sorted(rises)
     assert 0 < rises[0] < 0.11
+    assert rise(0.049, 0.05) < rise(0.05, 0.05) == 1
     assert cosine(0.5) == pytest.approx(0.5)
     assert cosine(1) == pytest.approx(0)
 

@@ -22,7 +22,10 @@ FIRST = "MiCE"
 
 
 def randaugment(stack, generator, *, crop_scale, flip):
-    """A crop, a flip, four operations and a cutout, drawn for every eight images."""
+    """A crop, a flip, four operations and a cutout, drawn for every eight images.
+
+    SCAN's code draws them for each image, and has no crop that is resized.
+    """
     view = v2.Compose(
         [
             v2.RandomResizedCrop(stack.shape[2:], scale=crop_scale),
@@ -41,7 +44,8 @@ def with_randaugment(first):
     return {"augmentation": partial(randaugment, **own)}
 
 
-# Parameters of the second fit, from the model of the first.
+# Parameters of the second fit, from the model of the first. "simclr" has the strength
+# of ImageNet, with blur; SCAN's code has half of it for CIFAR-10, without blur.
 VIEWS = {
     "MiCE pre-training + MiCE": lambda first: {},
     "MiCE pre-training + MiCE (RA)": with_randaugment,
