@@ -19,6 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
+from shared import RaiseAt
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
@@ -67,25 +68,11 @@ class Cut(Exception):
     """Stands for whatever ends a process."""
 
 
-class CutAt(Callback):
-    """Ends a fit in the second batch of an epoch, counted over everything."""
-
-    def __init__(self, epoch):
-        self.epoch, self.count = epoch, 0
-
-    def on_epoch_begin(self, net, **kwargs):
-        self.count += 1
-        self.batches = 0
-
-    def on_batch_end(self, net, **kwargs):
-        self.batches += 1
-        if self.count == self.epoch and self.batches == 2:
-            raise Cut
-
-
 def cut_off(estimator, X, epoch, **fit_params):
     with pytest.raises(Cut):
-        clone(estimator).set_params(callbacks=[CutAt(epoch)]).fit(X, **fit_params)
+        clone(estimator).set_params(callbacks=[RaiseAt(epoch, Cut)]).fit(
+            X, **fit_params
+        )
 
 
 def assert_same(one, other):
@@ -195,7 +182,7 @@ def test_a_warm_start_goes_on_too(whole, tmp_path):
     expected = copy.deepcopy(first).set_params(**change).fit(IMAGES)
     estimator = copy.deepcopy(first).set_params(checkpoint=tmp_path, **change)
     with pytest.raises(Cut):
-        copy.deepcopy(estimator).set_params(callbacks=[CutAt(3)]).fit(IMAGES)
+        copy.deepcopy(estimator).set_params(callbacks=[RaiseAt(3, Cut)]).fit(IMAGES)
     assert_same(estimator.fit(IMAGES), expected)
 
 

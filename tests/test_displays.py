@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from scipy.sparse import csr_array
+from shared import Averages, red_and_blue_files
 from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
@@ -497,23 +497,8 @@ def test_samples_of_a_dataset_are_shown():
     assert EmbeddingDisplay.from_estimator(mice, dataset).n_samples == 60
 
 
-class Averages(torch.nn.Module):
-    """A network that is known, and counts how often it is asked."""
-
-    transforms = torch.nn.Identity()
-    n_seen = 0
-
-    def forward(self, x):
-        self.n_seen += len(x)
-        return torch.nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
-
-
 def test_image_files_are_shown_and_seen_once_by_the_network(tmp_path):
-    colours = np.array([[255, 40, 0], [0, 40, 255]])
-    files = [tmp_path / f"{i:02}.png" for i in range(24)]
-    for i, file in enumerate(files):
-        image = np.broadcast_to(colours[i % 2] * (i + 30) // 54, (20, 30, 3))
-        Image.fromarray(image.astype(np.uint8)).save(file)
+    files = red_and_blue_files(tmp_path)
     features = PretrainedFeatures(Averages(), image_size=16)
     mixture = ClassificationEM(2, random_state=0)
     model = make_pipeline(features, mixture).fit(files)

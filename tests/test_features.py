@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shared import default_dtype
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.model_selection import GridSearchCV
@@ -112,12 +113,8 @@ def test_the_range_of_values_is_that_of_fit():
 
 def test_global_state_is_left_alone(fitted):
     state = torch.get_rng_state()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with torch.inference_mode():
-            again = small().fit_transform(X)
-    finally:
-        torch.set_default_dtype(torch.float32)
+    with default_dtype(torch.float64), torch.inference_mode():
+        again = small().fit_transform(X)
     assert torch.equal(torch.get_rng_state(), state)
     np.testing.assert_array_equal(again, fitted.transform(X))
 

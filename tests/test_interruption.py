@@ -9,6 +9,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
+from shared import RaiseAt
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch.callbacks import Callback, EarlyStopping
@@ -24,23 +25,6 @@ IMAGES = load_digits(n_class=4).images[:96]
 torch.manual_seed(0)
 BACKBONE = SmallResNet(4, blocks=(1, 1)).build((1, 16, 16))
 OPTIONS = {"backbone": BACKBONE, "batch_size": 40, "random_state": 0}
-
-
-class Raise(Callback):
-    """Raises an error in the second batch of an epoch, counted over all stages."""
-
-    def __init__(self, epoch, error=KeyboardInterrupt):
-        self.epoch, self.error = epoch, error
-        self.count = 0
-
-    def on_epoch_begin(self, net, **kwargs):
-        self.count += 1
-        self.batches = 0
-
-    def on_batch_end(self, net, **kwargs):
-        self.batches += 1
-        if self.count == self.epoch and self.batches == 2:
-            raise self.error
 
 
 class EndAfter(Callback):
@@ -82,14 +66,14 @@ def test_an_error_before_training_is_not_covered_by_another(error):
 
 @pytest.mark.parametrize("epoch", [2, 4, 5, 6])  # of MoCo, of the first and second EM
 def test_ctrl_c_leaves_the_last_whole_epoch(epoch):
-    estimator = mice(callbacks=[Raise(epoch)])
+    estimator = mice(callbacks=[RaiseAt(epoch)])
     with pytest.warns(ConvergenceWarning, match=f"{epoch - 1} whole epochs"):
         assert estimator.fit(IMAGES) is estimator
     assert_usable(estimator, epoch - 1)
 
 
 def test_ctrl_c_before_the_end_of_the_first_epoch_leaves_nothing():
-    estimator = mice(callbacks=[Raise(1)])
+    estimator = mice(callbacks=[RaiseAt(1)])
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(IMAGES)
     with pytest.raises(NotFittedError):
@@ -98,7 +82,7 @@ def test_ctrl_c_before_the_end_of_the_first_epoch_leaves_nothing():
 
 def test_an_interrupted_restart_does_not_displace_a_whole_one():
     whole = mice().fit(IMAGES)
-    estimator = mice(n_init=3, callbacks=[Raise(6 + 3)])
+    estimator = mice(n_init=3, callbacks=[RaiseAt(6 + 3)])
     with pytest.warns(ConvergenceWarning, match="6 whole epochs"):
         estimator.fit(IMAGES)
     assert_usable(estimator, 6)
@@ -108,7 +92,7 @@ def test_an_interrupted_restart_does_not_displace_a_whole_one():
 
 def test_an_error_of_a_callback_is_not_taken_for_an_interruption():
     with pytest.raises(ZeroDivisionError):
-        mice(callbacks=[Raise(3, ZeroDivisionError)]).fit(IMAGES)
+        mice(callbacks=[RaiseAt(3, ZeroDivisionError)]).fit(IMAGES)
 
 
 def test_early_stopping_ends_a_stage_and_not_the_fit():
@@ -118,7 +102,7 @@ def test_early_stopping_ends_a_stage_and_not_the_fit():
 
 
 def test_ctrl_c_leaves_the_last_whole_epoch_of_moco():
-    moco = MoCo(max_epochs=4, callbacks=[Raise(3)], **OPTIONS)
+    moco = MoCo(max_epochs=4, callbacks=[RaiseAt(3)], **OPTIONS)
     with pytest.warns(ConvergenceWarning, match="2 whole epochs"):
         moco.fit(IMAGES)
     assert moco.n_iter_ == 2
@@ -145,7 +129,7 @@ class PressAfter(Callback):
             ctrl_c()
 
 
-class PressIn(Raise):
+class PressIn(RaiseAt):
     """Presses Ctrl-C in the second batch of an epoch, counted over all stages."""
 
     def on_batch_end(self, net, **kwargs):

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from shared import default_dtype
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import ConvergenceWarning
@@ -130,12 +131,8 @@ def test_the_same_seed_gives_the_same_clusters_whatever_is_global():
     first = mixture().fit(x)
     torch.manual_seed(7)
     state = torch.get_rng_state()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with torch.inference_mode():
-            again = clone(first).fit(x)
-    finally:
-        torch.set_default_dtype(torch.float32)
+    with default_dtype(torch.float64), torch.inference_mode():
+        again = clone(first).fit(x)
     assert torch.equal(torch.get_rng_state(), state)
     np.testing.assert_array_equal(first.predict_proba(x), again.predict_proba(x))
     other = mixture(random_state=1).fit(x)

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors import safe_open
+from shared import default_dtype
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -1058,13 +1059,8 @@ def test_many_features_and_their_names_come_back(path):
 # ---------------------------------------------------------------- settings around them
 
 
-@contextmanager
-def default_type():
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
+def doubles():
+    return default_dtype(torch.float64)
 
 
 @contextmanager
@@ -1077,7 +1073,7 @@ def default_device():
 
 
 AMBIENT = [
-    default_type,
+    doubles,
     lambda: torch.autocast("cpu", torch.bfloat16),
     lambda: torch.autocast("cpu", torch.float16),
     torch.inference_mode,
@@ -1116,7 +1112,7 @@ def test_settings_around_load_and_save_change_nothing(path, kind):
             assert not parameter.is_inference(), name
             assert parameter.device.type == "cpu", name
             assert parameter.dtype == torch.float32, name
-        if around not in (default_type, torch.inference_mode):
+        if around not in (doubles, torch.inference_mode):
             continue
         goes_on = loaded.set_params(warm_start=True, n_init=1).fit(X)
         np.testing.assert_array_equal(goes_on.transform(X), trained.transform(X))

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shared import Averages, red_and_blue_files
 from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.exceptions import NotFittedError
@@ -146,21 +147,8 @@ def flat(X):
     return X.reshape(len(X), -1)
 
 
-class Averages(torch.nn.Module):
-    """A network that is known: means over quarters of an image."""
-
-    transforms = torch.nn.Identity()
-
-    def forward(self, x):
-        return torch.nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
-
-
 def test_pipeline_of_files_takes_names_and_thumbnails_from_them(tmp_path):
-    colours = np.array([[255, 0, 0], [0, 0, 255]])
-    files = [tmp_path / f"{i:02}.png" for i in range(24)]
-    for i, file in enumerate(files):
-        image = np.broadcast_to(colours[i % 2] * (i + 30) // 54, (20, 30, 3))
-        Image.fromarray(image.astype(np.uint8)).save(file)
+    files = red_and_blue_files(tmp_path)
     features = PretrainedFeatures(Averages(), image_size=16)
     model = make_pipeline(features, SphericalKMeans(2, random_state=0)).fit(files)
     path = tmp_path / "report.html"
@@ -173,7 +161,7 @@ def test_pipeline_of_files_takes_names_and_thumbnails_from_them(tmp_path):
     for sheet, members in enumerate(data["thumbs"]["members"]):
         pixels = sheet_of(text, sheet)[_thumbnails.LARGE // 2, :: _thumbnails.LARGE]
         for i, pixel in zip(members, pixels, strict=False):
-            assert pixel.argmax() == colours[i % 2].argmax()
+            assert pixel.argmax() == 2 * (i % 2)
     write_report(model, files[:5], path, names=list("abcde"))
     assert data_of(path)["names"] == list("abcde")
 

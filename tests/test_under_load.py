@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from shared import default_dtype
 from skorch.callbacks import Callback
 
 import sk_mice
@@ -174,16 +175,6 @@ def deterministic():
         yield
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-@contextmanager
-def default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 SETTINGS = {

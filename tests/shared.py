@@ -1,0 +1,57 @@
+"""What several test files use: callbacks, global settings, files of images."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from PIL import Image
+from skorch.callbacks import Callback
+
+
+class RaiseAt(Callback):
+    """Raises an error in the second batch of an epoch, counted over all stages."""
+
+    def __init__(self, epoch, error=KeyboardInterrupt):
+        self.epoch, self.error = epoch, error
+        self.count = 0
+
+    def on_epoch_begin(self, net, **kwargs):
+        self.count += 1
+        self.batches = 0
+
+    def on_batch_end(self, net, **kwargs):
+        self.batches += 1
+        if self.count == self.epoch and self.batches == 2:
+            raise self.error
+
+
+@contextmanager
+def default_dtype(dtype):
+    """Another type of floats as torch's default."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Averages(torch.nn.Module):
+    """A network whose features are known, and which counts the images it has seen."""
+
+    transforms = torch.nn.Identity()
+    n_seen = 0
+
+    def forward(self, x):
+        self.n_seen += len(x)
+        return torch.nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
+
+
+def red_and_blue_files(folder, n=24):
+    """Files of images, red and blue ones in turn, each darker than the next."""
+    colours = np.array([[255, 40, 0], [0, 40, 255]])
+    files = [folder / f"{i:02}.png" for i in range(n)]
+    for i, file in enumerate(files):
+        image = np.broadcast_to(colours[i % 2] * (i + 30) // (n + 30), (20, 30, 3))
+        Image.fromarray(image.astype(np.uint8)).save(file)
+    return files
