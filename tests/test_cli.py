@@ -176,13 +176,13 @@ def test_features_are_computed_once_and_kept_in_the_model(
     from sk_mice.features import PretrainedFeatures
 
     monkeypatch.setattr(fitting, "draw_page", draw_page)
-    calls, transform = [], PretrainedFeatures.transform
+    calls, transform = [], PretrainedFeatures._transform
 
-    def counted(network, X):
+    def counted(network, X, keep=None):
         calls.append(X)
-        return transform(network, X)
+        return transform(network, X, keep)
 
-    monkeypatch.setattr(PretrainedFeatures, "transform", counted)
+    monkeypatch.setattr(PretrainedFeatures, "_transform", counted)
     out = tmp_path / "result"
     network = ("--features", "efficientnet-lite0", "--image-size", 32)
     short = ("--clusters", 2, "--out", out, "-q")
@@ -218,6 +218,39 @@ def test_features_are_computed_once_and_kept_in_the_model(
         assert int(row["cluster"]) == label
         share = np.mean(others == label)
         assert float(row["confidence"]) == pytest.approx(share, abs=1e-3)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_features_go_on_from_the_last_whole_batch(
+    photos, tmp_path, monkeypatch, capsys, error
+):
+    from sk_mice.features import PretrainedFeatures
+
+    rows, n_seen = PretrainedFeatures._rows, []
+
+    def few(self, batches, *args):
+        for number, features in enumerate(rows(self, batches, *args)):
+            n_seen.append(len(features))
+            if number == 1:
+                raise error
+            yield features
+
+    monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 6 * 32**2})
+    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
+    whole, out = tmp_path / "whole", tmp_path / "result"
+    assert run("fit", photos, *network, "--out", whole) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainedFeatures, "_rows", few)
+        assert run("fit", photos, *network, "--out", out) in (1, 130)
+        capsys.readouterr()
+        kept = out / "checkpoint" / "features.float32"
+        with open(kept, "ab") as file:
+            file.write(b"of a row that a crash cut off")
+        assert run("fit", photos, "--out", out, "--resume") in (1, 130)
+    assert "Those of 6 images are there" in capsys.readouterr().err
+    assert n_seen == [6, 6, 6, 6]
+    assert run("fit", photos, "--out", out, "--resume", "-q") == 0
+    assert_same_result(out, whole)
 
 
 def test_features_of_kinds_of_unlike_sizes(photos, tmp_path, monkeypatch, capsys):

@@ -153,9 +153,9 @@ def test_vectors_of_a_file_too_large_for_memory(fitted, tmp_path):
 def test_a_file_that_is_replaced_keeps_its_mode_and_its_links(tmp_path):
     (tmp_path / "features.npy").touch()
     (tmp_path / "features.npy").chmod(0o640)
-    (tmp_path / "link").symlink_to("features.npy")
-    small(out=tmp_path / "link").fit_transform(X)
-    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "link.npy").symlink_to("features.npy")
+    small(out=tmp_path / "link.npy").fit_transform(X)
+    assert (tmp_path / "link.npy").is_symlink()
     assert (tmp_path / "features.npy").stat().st_mode & 0o777 == 0o640
 
 

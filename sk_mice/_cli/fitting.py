@@ -1,6 +1,5 @@
 """``sk-mice fit``: from a folder to clusters."""
 
-import io
 import math
 import platform
 import time
@@ -26,7 +25,7 @@ from ..inspection._reading import read
 from ..inspection._report import draw_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
-from .images import digest, features_of, fitted_network, read_images
+from .images import digest, features_in_file, fitted_network, read_images
 from .terminal import Progress, count, end_after_ctrl_c, put, put_json
 from .together import fit_together, run_together
 
@@ -85,7 +84,9 @@ def _fit(request: Request, group) -> None:
     try:
         samples = X
         if network is not None:
-            samples = _features(network, request.photos, files, result, progress)
+            samples = features_in_file(
+                network, request.photos, files, result.features, progress
+            )
         clusterer = _train(run, samples, result, request.start, progress, group)
         reading = judged(clusterer, samples, progress)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
@@ -239,17 +240,6 @@ def _new_run(parameters: dict, photos: str, X, files) -> dict:
         },
         "finished": False,
     }
-
-
-def _features(network, photos, files, result, progress: Progress):
-    """Features of the images; those of a run that goes on, bit for bit."""
-    if result.features.exists():
-        return np.load(result.features)
-    features = features_of(network, photos, files, progress)
-    content = io.BytesIO()
-    np.save(content, features)
-    write_atomically(result.features, [content.getbuffer()])
-    return features
 
 
 def estimator(parameters: dict, progress: Progress):

@@ -59,6 +59,26 @@ def features_of(network, folder, files, progress: Progress):
         return network.transform(paths_of(folder, files))
 
 
+def features_in_file(network, folder, files, path, progress: Progress):
+    """The same, written to a file batch by batch; what it has is not computed again."""
+    n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of an image
+    n_done = (path.stat().st_size if path.exists() else 0) // n_bytes
+    if n_done < len(files):
+        n_done -= n_done % network.batch_size_  # on which the last bits depend
+        progress.say(f"Computing the features of {network.network}")
+        if n_done:
+            progress.say(f"Those of {count(n_done, 'image')} are there")
+        with open(path, "ab") as file, _printed_on_stderr():
+            file.truncate(n_done * n_bytes)
+
+            def keep(features):
+                file.write(features.tobytes())
+                file.flush()
+
+            network._transform(paths_of(folder, files[n_done:]), keep)
+    return np.fromfile(path, np.float32).reshape(len(files), -1)
+
+
 def digest(X, files) -> str:
     """What is equal for equal images under the same names."""
     sha = hashlib.sha256(repr((X.shape, list(files))).encode())

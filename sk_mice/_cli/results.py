@@ -28,7 +28,7 @@ class ResultFolder:
         self.run = self.path / "run.json"
         self.checkpoint = self.path / "checkpoint"
         self.started = self.checkpoint / "run.json"
-        self.features = self.checkpoint / "features.npy"
+        self.features = self.checkpoint / "features.float32"
 
     @property
     def names(self) -> dict[str, str]:
@@ -104,7 +104,8 @@ class ResultFolder:
     def has_progress(self) -> bool:
         """Whether there is something to go on with."""
         kept = self.checkpoint.glob("*.safetensors")
-        return self.features.exists() or any(kept)
+        is_begun = self.features.exists() and self.features.stat().st_size > 0
+        return is_begun or any(kept)
 
     def abandon(self) -> None:
         """Remove what a fit has begun, and the folder if nothing else is in it."""
