@@ -586,7 +586,8 @@ class ContrastiveEstimator(
 
 def _own(value):
     """A value of a parameter that `set_params` cannot change afterwards."""
-    return copy.copy(value) if isinstance(value, backbones.Backbone) else value
+    is_object = isinstance(value, backbones.Backbone)
+    return backbones.own_copy(value) if is_object else value
 
 
 def _is_same(value, was) -> bool:

@@ -67,7 +67,7 @@ def _worker_number() -> int | None:
     """
     name = multiprocessing.current_process().name
     kinds = "LokyProcess|SpawnPoolWorker|ForkPoolWorker|ForkServerPoolWorker"
-    number = re.fullmatch(rf"(?:{kinds})-(\d+)", name)
+    number = re.fullmatch(rf"(?:{kinds})-(?:\d+:)*(\d+)", name)
     return int(number[1]) - 1 if number else None
 
 

@@ -33,6 +33,7 @@ def ended_by_ctrl_c():
         if not pressed:
             raise
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signal.getsignal(signal.SIGINT) is stop:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     if pressed:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt from None

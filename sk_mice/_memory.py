@@ -1,6 +1,7 @@
 """How much memory of the system is free."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["available_memory"]
@@ -12,7 +13,8 @@ LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 def available_memory() -> int | None:
     """Bytes that are free, at most the limit of a container; None if unknown."""
     limits = [_figure(Path("/sys/fs/cgroup", name)) for name in LIMITS]
-    return min(filter(None, [*limits, _of_the_system()]), default=None)
+    known = [n for n in (*limits, _of_the_system()) if n is not None]
+    return min(known, default=None)
 
 
 def _of_the_system():
@@ -21,10 +23,12 @@ def _of_the_system():
         kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
         return 1024 * (kilobytes["MemAvailable"] + kilobytes["SwapFree"])
     except (OSError, LookupError, ValueError):  # no Linux
-        names = getattr(os, "sysconf_names", ())
-        if not {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= set(names):
-            return None
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        pass
+    with suppress(AttributeError, OSError, ValueError):
+        pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        if pages > 0 and page > 0:
+            return pages * page
+    return None
 
 
 def _figure(path):

@@ -218,6 +218,9 @@ def _to_part(model, left_out) -> tuple[dict, dict]:
     """Document and tensors of a fitted estimator, once all of it has been checked."""
     check_is_fitted(model)
     BaseEstimator._validate_params(model)  # that of a fit may wait for processes
+    for value in model.get_params(deep=False).values():
+        if isinstance(value, backbones.Backbone):
+            value._validate_params()
     tensors: dict = {}
     document = _to_document(model, tensors, left_out)
     try:
@@ -348,8 +351,10 @@ def _asks_for_backbone(document) -> bool:
     if not network:
         return False
     backbone = document["parameters"]["backbone"]
-    named = isinstance(backbone, dict) and backbone.get("class") == "Pretrained"
-    return not named and None in (network["backbone"], backbone)
+    fitted_with = document["attributes"].get("_fitted_with", {}).get("dict", {})
+    fitted = fitted_with.get("backbone", backbone)
+    named = isinstance(fitted, dict) and fitted.get("class") == "Pretrained"
+    return backbone is None or not (named or network["backbone"])
 
 
 def _restore_one(document, tensors, backbone, weights):
@@ -368,7 +373,8 @@ def _restore_one(document, tensors, backbone, weights):
     expect_only(parameters, cls().get_params(deep=False), "parameters")
     expect_only(attributes, set().union(*names_of_attributes(cls)), "attributes")
     expect_only(fitted_with, getattr(cls, "_of_the_model", ()), "`_fitted_with`")
-    _check_given(backbone, network, parameters)
+    fitted = fitted_with.get("backbone", parameters.get("backbone"))
+    _check_given(backbone, network, parameters, fitted)
     if fitted_with.get("backbone", "") is None:
         fitted_with["backbone"] = backbone
     parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
@@ -389,8 +395,9 @@ def _restore_one(document, tensors, backbone, weights):
         expect(same, "`n_features_out_`", "be that of the network")
     if issubclass(cls, ContrastiveEstimator):
         shape = model._make_views().out_shape
-        given = parameters["backbone"] if backbone is None else backbone
-        model._model = _put_together(state, network, shape, given)
+        if not isinstance(fitted, backbones.Pretrained):
+            fitted = parameters["backbone"] if backbone is None else backbone
+        model._model = _put_together(state, network, shape, fitted)
         model._inference = Inference(model._model)
         check_trained(model)
     return model
@@ -406,11 +413,13 @@ def _check_parts(network, parameters) -> None:
     expect(known, "network", "have a backbone that is known")
 
 
-def _check_given(backbone, network, parameters) -> None:
-    """The user gives a backbone if, and only if, the file cannot name it."""
-    named = isinstance(parameters.get("backbone"), backbones.Pretrained)
-    own = bool(network) and not named
-    own = own and None in (network["backbone"], parameters["backbone"])
+def _check_given(backbone, network, parameters, fitted) -> None:
+    """The user gives a backbone if, and only if, the file cannot name it.
+
+    `fitted` is that of the fit, as far as the file has it.
+    """
+    named = isinstance(fitted, backbones.Pretrained) or network.get("backbone")
+    own = bool(network) and (not named or parameters["backbone"] is None)
     if own and backbone is None:
         raise ValueError(
             "its `backbone` was a module or a callable, which the file does not hold: "

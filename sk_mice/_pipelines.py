@@ -1,8 +1,13 @@
-"""The last step of a Pipeline, also of one within another."""
+"""The last step of a Pipeline, also of one within another, or of a search."""
 
 from sklearn.pipeline import Pipeline
 
-__all__ = ["first_step", "given_to_last", "last_step", "names_of_seeds"]
+__all__ = ["chosen", "first_step", "given_to_last", "last_step", "names_of_seeds"]
+
+
+def chosen(estimator):
+    """What a search has chosen and fitted to all samples; of others, the estimator."""
+    return getattr(estimator, "best_estimator_", estimator)
 
 
 def first_step(estimator):

@@ -312,10 +312,19 @@ def resolve_backbone(backbone, shape, device):
     if isinstance(backbone, Pretrained):
         return backbone.build(shape)  # of which copies are trained
     if isinstance(backbone, Backbone):
-        return copy.copy(backbone)  # which `set_params` does not change after the fit
+        return own_copy(backbone)
     if isinstance(backbone, nn.Module) or callable(backbone):
         return backbone
     raise TypeError(_no_backbone(backbone))
+
+
+def own_copy(backbone: Backbone) -> Backbone:
+    """A copy that later changes of the object do not reach; modules are shared."""
+    own = copy.copy(backbone)
+    for name, value in vars(own).items():
+        if isinstance(value, list):
+            setattr(own, name, [*value])
+    return own
 
 
 def takes_pixels(backbone) -> bool:

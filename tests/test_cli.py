@@ -20,6 +20,7 @@ from skorch.callbacks import Callback
 from sk_mice import MiCEClustering, load
 from sk_mice._cli import choosing, fitting, sorting, tables
 from sk_mice._cli.terminal import Progress
+from sk_mice._engine import files
 from sk_mice._engine.distributed import Group
 from sk_mice._engine.inference import Inference
 from sk_mice._task import _check_finite
@@ -250,6 +251,30 @@ def test_features_go_on_from_the_last_whole_batch(
     assert "Those of 6 images are there" in capsys.readouterr().err
     assert n_seen == [6, 6, 6, 6]
     assert run("fit", photos, "--out", out, "--resume", "-q") == 0
+    assert_same_result(out, whole)
+
+
+def test_a_file_of_features_is_written_by_one_run_and_has_one_row_an_image(
+    photos, tmp_path, monkeypatch, capsys
+):
+    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
+    whole, out = tmp_path / "whole", tmp_path / "result"
+    assert run("fit", photos, *network, "--out", whole, "-q") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
+        assert run("fit", photos, *network, "--out", out, "-q") == 1
+    kept = out / "checkpoint" / "features.float32"
+    size = kept.stat().st_size
+    capsys.readouterr()
+    resume = ("fit", photos, "--out", out, "--resume", "-q")
+    with open(kept, "ab") as file:
+        assert files.lock(file)
+        assert run(*resume) == 1
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert f"{str(kept)!r}: another run is writing it" in last
+    with open(kept, "ab") as file:
+        file.write(bytes(size))  # too long, and nobody knows what of it is right
+    assert run(*resume) == 0
     assert_same_result(out, whole)
 
 

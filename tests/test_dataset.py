@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine.dataset import DatasetRows, from_dataset
+from sk_mice.model_selection import stability
 
 
 class Items(Dataset):
@@ -47,8 +48,22 @@ def test_rows_are_the_samples(items):
     rows = DatasetRows(Items(items))
     assert (rows.shape, rows.dtype, rows.ndim) == (X.shape, X.dtype, 3)
     assert (rows.size, rows.nbytes, len(rows)) == (X.size, X.nbytes, 40)
-    for some in (slice(3, 9), np.array([5, 0, 39]), [1], 7, slice(None)):
+    few = (slice(3, 9), slice(None, None, -7), np.array([5, 0, 39]), [1], 7, -1)
+    for some in (*few, [-2, 3], np.arange(40) % 3 == 0, slice(None), ([4, 2], ...)):
         assert np.array_equal(rows[some], X[some])
+    for outside in (40, [3, 40], -41):
+        with pytest.raises(IndexError):
+            rows[outside]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_halves_of_a_dataset_are_compared():
+    mice = MiCEClustering(2, init="random", **OPTIONS)
+    found, plain = (
+        stability(mice, given, n_repeats=2, random_state=0)
+        for given in (TensorDataset(torch.from_numpy(X)), X)
+    )
+    np.testing.assert_array_equal(found, plain)
 
 
 def test_images_of_pillow_are_samples():

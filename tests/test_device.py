@@ -1,12 +1,15 @@
 """Where a fit runs, and in which precision."""
 
 import multiprocessing
+import os
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from sk_mice import _memory
 from sk_mice._device import compiles, resolve_device, resolve_precision
 from sk_mice._engine.format import infer_format
 
@@ -42,8 +45,9 @@ def test_workers_take_the_gpus_in_turn(machine):
             assert resolve_device("auto") == torch.device("cuda", index)
         machine(0, "LokyProcess-9")
         assert resolve_device("auto") == CPU
-        machine(2, "ForkServerPoolWorker-2")
-        assert resolve_device("auto") == torch.device("cuda", 1)
+        for name in ("ForkServerPoolWorker-2", "ForkPoolWorker-1:2"):
+            machine(2, name)
+            assert resolve_device("auto") == torch.device("cuda", 1)
     machine(2, "LokyProcess-4")
     with pytest.warns(UserWarning, match="gives process 4 the GPU 1 of 2.*`n_jobs`"):
         assert resolve_device("auto") == torch.device("cuda", 1)
@@ -87,3 +91,23 @@ def test_a_step_is_compiled_where_it_is_asked_for():
     gpu = torch.device("cuda", 0)
     assert [compiles("auto", CPU), compiles("auto", gpu)] == [False, True]
     assert [compiles(True, CPU), compiles(False, gpu)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("answer", "bytes_"), [(-1, None), (OSError, None), (AttributeError, None), (7, 49)]
+)
+def test_a_system_that_does_not_tell_its_memory(monkeypatch, answer, bytes_):
+    def sysconf(name):
+        if isinstance(answer, int):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(Path, "read_text", lambda self, **options: "")
+    monkeypatch.setattr(os, "sysconf", sysconf)
+    assert _memory.available_memory() == bytes_
+
+
+def test_no_free_memory_is_none_at_all(monkeypatch):
+    files = {"meminfo": "MemAvailable: 0 kB\nSwapFree: 0 kB", "memory.max": "max"}
+    monkeypatch.setattr(Path, "read_text", lambda self, **_: files.get(self.name, "9"))
+    assert _memory.available_memory() == 0

@@ -512,5 +512,7 @@ def test_image_files_are_shown_and_seen_once_by_the_network(tmp_path):
         assert images.shape == (3, 96, 96, 3)
         assert (images.argmax(axis=3) == 2 * k).all()
     assert drawn.confusion_matrix.tolist() == [[12, 0], [0, 12]]
+    options = {"n_images": 3, "image_shape": (9, 9)}  # of no effect on files
+    ClusterGalleryDisplay.from_predictions(files, y, **options)
     with pytest.raises(ValueError, match=r"1 of the files in X.*\n.*No such file"):
         ClusterGalleryDisplay.from_predictions(["none.png"], [0])

@@ -257,7 +257,7 @@ def test_without_locks_only_what_is_old_is_removed(path, monkeypatch, fault):
 def test_a_temporary_file_that_is_taken_away_before_its_lock_is_made_anew(
     path, monkeypatch
 ):
-    lock, taken = files._lock, []
+    lock, taken = files.lock, []
 
     def late(file):
         if not taken:
@@ -265,7 +265,7 @@ def test_a_temporary_file_that_is_taken_away_before_its_lock_is_made_anew(
             taken[0].unlink()
         return lock(file)
 
-    monkeypatch.setattr(files, "_lock", late)
+    monkeypatch.setattr(files, "lock", late)
     write_atomically(path, [b"content"])
     assert path.read_bytes() == b"content"
     assert len(taken) == 1

@@ -16,6 +16,7 @@ from skorch.callbacks import Callback, EarlyStopping
 
 from sk_mice import ClassificationEM, MiCEClustering, MoCo
 from sk_mice._engine import trainer
+from sk_mice._interruption import ended_by_ctrl_c
 from sk_mice.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
@@ -334,3 +335,20 @@ def test_the_bar_tells_a_true_time_after_a_resume(tmp_path, capsys):
     left = re.findall(r"3/6 epochs [^\r]*about ([0-9:]+) of training left", shown)
     minutes, seconds = map(int, left[0].split(":"))
     assert 60 * minutes + seconds == pytest.approx(3 * 2.2 * 100, rel=0.1)
+
+
+def test_ctrl_c_has_no_cause_of_ours_and_a_new_handler_stays():
+    with pytest.raises(KeyboardInterrupt) as caught, ended_by_ctrl_c():
+        signal.raise_signal(signal.SIGINT)
+    assert caught.value.__suppress_context__
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def mine(number, frame):
+        """A handler that some library sets."""
+
+    try:
+        with ended_by_ctrl_c():
+            signal.signal(signal.SIGINT, mine)
+        assert signal.getsignal(signal.SIGINT) is mine
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -44,7 +44,7 @@ from sk_mice._engine import storage
 from sk_mice._engine.storage import read, write
 from sk_mice.ablations import PaperMiCE
 from sk_mice.augmentation import ImageAugmentation
-from sk_mice.backbones import SmallResNet
+from sk_mice.backbones import Pretrained, SmallResNet
 from sk_mice.features import PretrainedFeatures
 
 # The fits here are too short to separate anything: a cluster may well be empty.
@@ -232,6 +232,32 @@ def test_a_backbone_that_is_set_after_the_fit_is_not_that_of_the_model(path):
     for fitted_model in (model, loaded):
         with pytest.raises(ValueError, match="`backbone` must be as in the fit"):
             fitted_model.set_params(warm_start=True).fit(IMAGES)
+
+
+def test_a_pretrained_backbone_that_is_set_after_the_fit(path):
+    images = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), np.uint8)
+    backbone = Pretrained(image_size=32)
+    model = tiny(MoCo, backbone=backbone, freeze=-1).fit(images)
+    for later in (Pretrained(image_size=64), "auto"):
+        model.set_params(backbone=later)
+        sk_mice.save(model, path)
+        loaded = sk_mice.load(path)
+        assert repr(loaded.backbone) == repr(later)
+        np.testing.assert_allclose(
+            loaded.transform(images), model.transform(images), atol=1e-6
+        )
+
+
+def test_backbones_that_are_invalid_or_changed_in_place(path):
+    backbone = SmallResNet(4, blocks=[1, 1])
+    model = tiny(backbone=backbone).fit(IMAGES)
+    backbone.blocks[0] = 2
+    sk_mice.save(model, path)
+    np.testing.assert_array_equal(
+        sk_mice.load(path).predict_proba(IMAGES), model.predict_proba(IMAGES)
+    )
+    with pytest.raises(ValueError, match="'width' parameter of SmallResNet"):
+        sk_mice.save(model.set_params(backbone__width=-3), path)
 
 
 def test_bad_parameters_wait_for_no_other_process(mice, path, monkeypatch):

@@ -19,13 +19,22 @@ from shared import Averages, red_and_blue_files
 from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans, load, save
-from sk_mice.datasets import load_digits
+from sk_mice.datasets import _paths, load_digits
 from sk_mice.features import PretrainedFeatures
-from sk_mice.inspection import _reading, _report, _thumbnails, write_report
+from sk_mice.inspection import (
+    ClusterGalleryDisplay,
+    EmbeddingDisplay,
+    MatchedConfusionDisplay,
+    _reading,
+    _report,
+    _thumbnails,
+    write_report,
+)
 
 EVIL = "<img src=x onerror=alert(1)>.png"
 # Markup, the end of a script, a line break, a quote and a comma, and a byte that is
@@ -166,15 +175,46 @@ def test_pipeline_of_files_takes_names_and_thumbnails_from_them(tmp_path):
     assert data_of(path)["names"] == list("abcde")
 
 
+def test_a_search_over_files_shows_what_it_has_chosen(tmp_path, monkeypatch):
+    files = np.array(list(map(str, red_and_blue_files(tmp_path))))
+    pipeline = make_pipeline(
+        PretrainedFeatures(Averages(), image_size=16),
+        SphericalKMeans(2, random_state=0),
+    )
+    grid = {"sphericalkmeans__n_clusters": [2]}
+    search = GridSearchCV(pipeline, grid, cv=KFold(2, shuffle=True)).fit(files)
+    read, decode = [], _paths.decode
+
+    def counted(paths, side):
+        read.extend(paths)
+        return decode(paths, side)
+
+    monkeypatch.setattr(_paths, "decode", counted)
+    monkeypatch.setattr(_report, "MOST_SHOWN", 6)
+    data = data_of(write_report(search, files, tmp_path / "report.html"))
+    assert data["labels"] == search.predict(files).tolist()
+    assert read == [str(files[i]) for i in data["shown"]]
+    assert len(read) == 6
+    for display in (EmbeddingDisplay, MatchedConfusionDisplay):
+        display.from_estimator(search, files, np.arange(24) % 2)
+    gone = np.append(files, str(tmp_path / "gone.png"))
+    with pytest.raises(ValueError, match=r"\n  '[^']*gone.png': No such file"):
+        write_report(search, gone, tmp_path / "report.html")
+    with pytest.raises(TypeError, match=r"got bytes, b'a.png'. os.fsdecode"):
+        write_report(search, [b"a.png"], tmp_path / "report.html")
+
+
 def test_files_that_are_gone_are_named(digits, tmp_path):
     mice, *_ = digits
     files = [tmp_path / f"{i}.png" for i in range(3)]
     with pytest.raises(TypeError, match="X must hold numbers, not paths"):
         write_report(mice, files, tmp_path / "report.html")
-    with pytest.raises(TypeError, match="X must hold paths; got one"):
-        write_report(mice, "photos", tmp_path / "report.html")
+    rows = SphericalKMeans(2).fit(np.eye(4))
+    for display in (ClusterGalleryDisplay, EmbeddingDisplay, MatchedConfusionDisplay):
+        with pytest.raises(TypeError, match="X must hold numbers, not paths"):
+            display.from_estimator(rows, files, [0, 1, 0])
     with pytest.raises(ValueError, match=r"3 of the files in X.*\n.*0.png.*No such"):
-        _thumbnails.read_thumbnails(list(map(str, files)))
+        _thumbnails.Thumbnails(list(map(str, files)), np.arange(3))
 
 
 def test_pipeline_takes_thumbnails_from_the_images_of_its_first_step(digits, tmp_path):

@@ -1,5 +1,6 @@
 """From a folder to what is clustered: images, or features of their files."""
 
+import errno
 import hashlib
 import os
 import sys
@@ -7,6 +8,7 @@ from contextlib import redirect_stdout
 
 import numpy as np
 
+from .._engine.files import lock, naming
 from ..datasets import find_files, load_image_folder
 from .terminal import Progress, count
 
@@ -61,22 +63,30 @@ def features_of(network, folder, files, progress: Progress):
 
 def features_in_file(network, folder, files, path, progress: Progress):
     """The same, written to a file batch by batch; what it has is not computed again."""
+    shape = len(files), network.n_features_out_
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of an image
-    n_done = (path.stat().st_size if path.exists() else 0) // n_bytes
-    if n_done < len(files):
-        n_done -= n_done % network.batch_size_  # on which the last bits depend
+    with naming(path), open(path, "ab") as file:
+        if lock(file) is False:
+            raise BlockingIOError(errno.EBUSY, "another run is writing it")
+        n_done, rest = divmod(file.tell(), n_bytes)
+        if n_done == len(files) and not rest:
+            return np.fromfile(path, np.float32).reshape(shape)
+        # The last bits depend on the size of a batch.
+        whole = n_done - n_done % network.batch_size_
+        n_done = whole if n_done < len(files) else 0
+        file.truncate(n_done * n_bytes)
         progress.say(f"Computing the features of {network.network}")
         if n_done:
             progress.say(f"Those of {count(n_done, 'image')} are there")
-        with open(path, "ab") as file, _printed_on_stderr():
-            file.truncate(n_done * n_bytes)
 
-            def keep(features):
+        def keep(features):
+            with naming(path):
                 file.write(features.tobytes())
                 file.flush()
 
+        with _printed_on_stderr():
             network._transform(paths_of(folder, files[n_done:]), keep)
-    return np.fromfile(path, np.float32).reshape(len(files), -1)
+    return np.fromfile(path, np.float32).reshape(shape)
 
 
 def digest(X, files) -> str:

@@ -67,11 +67,18 @@ class DatasetRows:
         return self.shape[0]
 
     def __getitem__(self, rows) -> np.ndarray:
+        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
+            rows = rows[0]  # as scikit-learn writes it
         if isinstance(rows, Integral):
             return self[[int(rows)]][0]
         if isinstance(rows, slice):
             rows = range(*rows.indices(len(self)))
         indices = np.asarray(rows)
+        if indices.dtype == bool:
+            indices = np.flatnonzero(indices)
+        indices = np.where(indices < 0, indices + len(self), indices)
+        if ((indices < 0) | (indices >= len(self))).any():
+            raise IndexError(f"X has {len(self)} samples; got index {rows!r}.")
         values = np.empty((len(indices), *self.shape[1:]), self.dtype)
         for row, i in zip(values, indices.tolist(), strict=True):
             item = self._item(i)

@@ -17,6 +17,7 @@ __all__ = [
     "as_path",
     "check_regular",
     "check_writable",
+    "lock",
     "naming",
     "replacement",
     "write_atomically",
@@ -142,7 +143,7 @@ def _open_temporary(start: str, earlier):
         file = open(  # noqa: SIM115  the caller closes it
             name, "xb", opener=lambda name, flags: os.open(name, flags, mode)
         )
-        if _lock(file) is not False and os.path.exists(name):
+        if lock(file) is not False and os.path.exists(name):
             return file
         file.close()  # another process took it for an orphan before it was locked
 
@@ -156,7 +157,7 @@ def _keep_mode(file, earlier) -> None:
         os.chmod(file.name, stat.S_IMODE(earlier.st_mode) & 0o777)
 
 
-def _lock(file) -> bool | None:
+def lock(file) -> bool | None:
     """Lock an open file: whether that worked, None where there are no locks."""
     if fcntl is None:
         return None
@@ -174,7 +175,7 @@ def _remove_orphans(folder: str, start: str) -> None:
     with suppress(OSError), os.scandir(folder) as entries:
         for name in [e.path for e in entries if e.name.startswith(start)]:
             with suppress(OSError), open(name, "r+b") as file:
-                free = _lock(file)
+                free = lock(file)
                 if free is None:
                     free = time.time() - os.path.getmtime(name) > ABANDONED
                 if fcntl is None:  # no open file can be removed there

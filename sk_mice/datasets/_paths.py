@@ -19,12 +19,17 @@ def as_paths(X):
             "from sorted(pathlib.Path(folder).rglob('*.jpg'))."
         )
     kind = getattr(getattr(X, "dtype", None), "kind", None)
-    if kind in ("O", "U", "T") and X.ndim == 1:
-        X = list(X)
+    if kind in ("O", "S", "U", "T") and X.ndim == 1:
+        X = X.tolist()
     if not isinstance(X, list | tuple):
         return None
     if not X:
         raise ValueError("X must hold images or paths; got an empty list.")
+    if isinstance(X[0], bytes):
+        raise TypeError(
+            f"X must hold paths as strings; got bytes, {X[0]!r}. os.fsdecode makes "
+            "strings of them."
+        )
     if not isinstance(X[0], str | os.PathLike):
         return None
     odd = next((x for x in X if not isinstance(x, str | os.PathLike)), None)

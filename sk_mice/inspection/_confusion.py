@@ -8,9 +8,9 @@ from sklearn.utils.validation import _num_samples
 from ..metrics import _matching
 from ._drawing import (
     clusters_of,
+    estimator_and_samples,
     one_each,
     panels,
-    paths_or_samples,
     pyplot,
     text_size,
 )
@@ -89,7 +89,7 @@ class MatchedConfusionDisplay:
             If `y` is not of the length of X, or if the estimator cannot predict.
         """
         pyplot()
-        X = paths_or_samples(X)
+        estimator, X = estimator_and_samples(estimator, X)
         y = one_each(y, _num_samples(X), "y")
         return cls.from_predictions(y, clusters_of(estimator, X), ax=ax, cmap=cmap)
 

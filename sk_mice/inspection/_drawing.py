@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._engine.dataset import samples_of
-from .._pipelines import given_to_last, last_step
+from .._pipelines import chosen, first_step, given_to_last, last_step
 from ..datasets._paths import as_paths
 from ..metrics import _as_array
 
@@ -79,6 +79,13 @@ def paths_or_samples(X):
     """X as a list of the paths of image files, or as an array."""
     paths = as_paths(X)
     return samples_of(X) if paths is None else paths
+
+
+def estimator_and_samples(estimator, X) -> tuple:
+    """What a search has chosen, or the estimator; and X, as paths if it reads files."""
+    estimator = chosen(estimator)
+    reads_files = getattr(first_step(estimator), "_from_files", False)
+    return estimator, paths_or_samples(X) if reads_files else samples_of(X)
 
 
 def last_with_input(estimator, X) -> tuple:

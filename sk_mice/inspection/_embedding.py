@@ -12,11 +12,11 @@ from .._constraints import Count
 from .._engine.arrays import as_array
 from ..metrics import _encode, _space_of
 from ._drawing import (
+    estimator_and_samples,
     fair_sample,
     last_with_input,
     one_each,
     panels,
-    paths_or_samples,
     pyplot,
     shades,
 )
@@ -152,7 +152,7 @@ class EmbeddingDisplay:
             length of X; if all embeddings are equal.
         """
         pyplot()
-        X = paths_or_samples(X)
+        estimator, X = estimator_and_samples(estimator, X)
         y = one_each(y, _num_samples(X), "y")
         estimator, X = last_with_input(estimator, X)
         clusters = estimator.predict(X) if hasattr(estimator, "predict") else None

@@ -11,6 +11,7 @@ from ..datasets._paths import decode
 from ..metrics import _encode
 from ._drawing import (
     clusters_of,
+    estimator_and_samples,
     last_with_input,
     one_each,
     panels,
@@ -129,7 +130,8 @@ class ClusterGalleryDisplay:
         n_images : int, default=10
             Images in a row, at most.
         image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
-            Shape of flattened images; that of the estimator if None.
+            Shape of flattened images; that of the estimator if None. Of no effect on
+            files.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="gray"
@@ -146,7 +148,7 @@ class ClusterGalleryDisplay:
             cannot predict.
         """
         pyplot()
-        X = paths_or_samples(X)
+        estimator, X = estimator_and_samples(estimator, X)
         y = one_each(y, len(X), "y")
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
@@ -324,7 +326,7 @@ def _images(X, indices, image_shape):
 
     every = np.concatenate(indices)
     if isinstance(X, list):
-        chosen = decode([X[i] for i in every], THUMBNAIL)
+        chosen, image_shape = decode([X[i] for i in every], THUMBNAIL), None
     else:
         chosen = rows_of(X)[every]
     fmt = infer_format(chosen, image_shape)

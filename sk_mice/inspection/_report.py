@@ -20,10 +20,11 @@ from .._engine.arrays import plain_array
 from .._engine.dataset import rows_of
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
+from .._pipelines import chosen
 from .._show_versions import versions
 from .._words import duration
 from ..metrics import _scores_in_words
-from ._drawing import fair_sample, paths_or_samples
+from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
 from ._reading import (
     STEADY,
@@ -34,7 +35,7 @@ from ._reading import (
     is_mixture,
     read,
 )
-from ._thumbnails import COLUMNS, draw_sheets, image_format, read_thumbnails
+from ._thumbnails import COLUMNS, Thumbnails, draw_sheets, image_format
 
 MOST_SHOWN = 10_000  # samples with a thumbnail
 MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
@@ -138,8 +139,8 @@ def write_report(
     """
     _template()
     path = check_writable(path)
-    first, _ = check_model(model)
-    X = paths_or_samples(X)
+    first, _ = check_model(chosen(model))
+    model, X = estimator_and_samples(model, X)
     of_files = isinstance(X, list)
     if of_files and names is None:
         names = X
@@ -151,9 +152,6 @@ def write_report(
     rng = check_random_state(random_state)
     fmt = None if of_files else image_format(first, X)
     reading = read(model, X, confidence, rng.randint(2**31 - 1))
-    if of_files:
-        X = read_thumbnails(X)
-        fmt = image_format(None, X)
     return draw_page(
         *(reading, model, X, fmt, path), names=names, y=y, title=title, rng=rng
     )
@@ -162,17 +160,20 @@ def write_report(
 def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -> str:
     """Write the page of what a model has said of samples, whose images are X.
 
-    `fmt` is how X holds them; None if there are none.
+    `fmt` is how X holds them; None if there are none, or if X is a list of files.
     """
     template = _template()
-    noun = "samples" if fmt is None else "images"
     shown = fair_sample(reading.labels, MOST_SHOWN, rng, evenly=True)
+    if isinstance(X, list):
+        X = Thumbnails(X, shown)
+        fmt = image_format(None, X.values)
+    noun = "samples" if fmt is None else "images"
     data = _samples(reading, names, y, shown)
     doubted = doubts(reading, noun, None if y is None else y.astype(str))
     data |= {"noun": noun, "measure": reading.measure, "map": _map(reading, rng)}
     sheets = None
     if fmt is not None:
-        X = rows_of(X)
+        X = X if isinstance(X, Thumbnails) else rows_of(X)
         sheets = draw_sheets(X, fmt, _groups(reading, shown), rng)
         data["thumbs"] = {
             "width": sheets.width,

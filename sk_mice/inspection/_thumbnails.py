@@ -44,9 +44,22 @@ def image_format(estimator, X) -> SampleFormat | None:
     return fmt if fmt.is_image else None
 
 
-def read_thumbnails(paths) -> np.ndarray:
-    """Images in files as squares (N, side, side, 3), no larger than is drawn."""
-    return _paths.decode(paths, _longer_side(len(paths)))
+class Thumbnails:
+    """Images in files as rows of an array, of which only those shown are read.
+
+    They are squares of pixels (side, side, 3), no larger than they are drawn.
+    """
+
+    def __init__(self, paths, shown):
+        self.n, self.shown = len(paths), shown  # sorted
+        side = _longer_side(len(shown))
+        self.values = _paths.decode([paths[i] for i in shown], side)
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, rows):
+        return self.values[np.searchsorted(self.shown, rows)]
 
 
 def _longer_side(n_samples) -> int:
