@@ -9,6 +9,10 @@ import pytest
 from sk_mice.backbones import NAMED, SmallResNet
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+# A few epochs are too few to keep every cluster in use.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(Empty clusters|Clusters left empty):UserWarning"
+)
 
 
 @pytest.fixture(autouse=True)

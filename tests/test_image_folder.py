@@ -481,7 +481,7 @@ def test_parameters_are_checked(tmp_path):
 
 def test_an_array_larger_than_the_memory_is_an_error_at_once(tmp_path, monkeypatch):
     write(tmp_path, {f"{k}.png": encoded() for k in range(3)})
-    monkeypatch.setattr(os, "sysconf", lambda _: 1000, raising=False)
+    monkeypatch.setattr("sk_mice.datasets._decoding.available_memory", lambda: 1000)
     message = r"`image_size`=\(600, 700\) and 3 files need 3,780,000 bytes, more than"
     with pytest.raises(ValueError, match=message):
         load_image_folder(tmp_path, (600, 700))

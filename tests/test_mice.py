@@ -237,8 +237,8 @@ def test_restarts_keep_the_best_and_say_how_far_they_agree():
 
 
 def test_given_labels_are_the_start():
-    # At the default rate so small a network forgets them with one seed in four.
-    estimator = tiny(max_epochs=40, lr=0.1, init=CLASSES).fit(IMAGES)
+    # At larger rates so small a network forgets them with some seeds.
+    estimator = tiny(max_epochs=40, lr=0.03, init=CLASSES).fit(IMAGES)
     assert {row["stage"] for row in estimator.history_} == {"em"}
     np.testing.assert_array_equal(estimator.init_labels_, CLASSES)
     # The model learns the partition that it is given, by its names.
