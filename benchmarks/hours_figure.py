@@ -10,18 +10,14 @@ from itertools import accumulate
 
 from _common import RESULTS
 from matplotlib import pyplot as plt
+from results_page import HOURS
 
-FITS = {
-    "hours_cifar10_jpeg_moco": "MoCo, k-means",
-    "hours_cifar10_jpeg_mice_random": "MiCE, random start",
-    "hours_cifar10_jpeg_mice": "MiCE, default",
-}
 METRICS = {"acc": "accuracy", "nmi": "NMI"}
 
 
 def figure(folder):
     drawn, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for name, label in FITS.items():
+    for name, label in HOURS.items():
         path = folder / f"{name}.json"
         if not path.is_file():
             continue

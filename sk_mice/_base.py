@@ -473,7 +473,8 @@ class ContrastiveEstimator(
         run = task.restarts.best
         if not self._continues:
             self._fitted_with = {
-                name: _own(getattr(self, name)) for name in self._of_the_model
+                name: backbones.own_copy(getattr(self, name))
+                for name in self._of_the_model
             }
         self._model = run.model
         self._inference = Inference(run.model)
@@ -582,12 +583,6 @@ class ContrastiveEstimator(
         if "_model" in state:
             with own_settings():
                 self._inference = Inference(self._model)
-
-
-def _own(value):
-    """A value of a parameter that `set_params` cannot change afterwards."""
-    is_object = isinstance(value, backbones.Backbone)
-    return backbones.own_copy(value) if is_object else value
 
 
 def _is_same(value, was) -> bool:

@@ -311,19 +311,22 @@ def resolve_backbone(backbone, shape, device):
         return NAMED[backbone]
     if isinstance(backbone, Pretrained):
         return backbone.build(shape)  # of which copies are trained
-    if isinstance(backbone, Backbone):
+    if isinstance(backbone, Backbone | nn.Module) or callable(backbone):
         return own_copy(backbone)
-    if isinstance(backbone, nn.Module) or callable(backbone):
-        return backbone
     raise TypeError(_no_backbone(backbone))
 
 
-def own_copy(backbone: Backbone) -> Backbone:
-    """A copy that later changes of the object do not reach; modules are shared."""
-    own = copy.copy(backbone)
-    for name, value in vars(own).items():
-        if isinstance(value, list):
-            setattr(own, name, [*value])
+def own_copy(value):
+    """Of a `Backbone` a copy that its later changes do not reach; else the value.
+
+    Modules in it are shared.
+    """
+    if not isinstance(value, Backbone):
+        return value
+    own = copy.copy(value)
+    for name, part in vars(own).items():
+        if isinstance(part, list):
+            setattr(own, name, [*part])
     return own
 
 

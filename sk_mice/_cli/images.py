@@ -65,7 +65,10 @@ def features_in_file(network, folder, files, path, progress: Progress):
     """The same, written to a file batch by batch; what it has is not computed again."""
     shape = len(files), network.n_features_out_
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of an image
-    with _opened_alone(path) as file:
+    with open(path, "ab") as file:
+        if lock(file) is False:
+            why = "another run is writing it"
+            raise BlockingIOError(errno.EBUSY, why, os.fspath(path))
         n_done, rest = divmod(file.tell(), n_bytes)
         if n_done == len(files) and not rest:
             return np.fromfile(path, np.float32).reshape(shape)
@@ -85,16 +88,6 @@ def features_in_file(network, folder, files, path, progress: Progress):
         with _printed_on_stderr():
             network._transform(paths_of(folder, files[n_done:]), keep)
     return np.fromfile(path, np.float32).reshape(shape)
-
-
-def _opened_alone(path):
-    """A file to append to, unless another process has it open for that."""
-    with naming(path):
-        file = open(path, "ab")  # noqa: SIM115  the caller closes it
-        if lock(file) is False:
-            file.close()
-            raise BlockingIOError(errno.EBUSY, "another run is writing it")
-        return file
 
 
 def digest(X, files) -> str:

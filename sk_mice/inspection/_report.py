@@ -167,13 +167,14 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
     if isinstance(X, list):
         X = Thumbnails(X, shown)
         fmt = image_format(None, X.values)
+    elif fmt is not None:
+        X = rows_of(X)
     noun = "samples" if fmt is None else "images"
     data = _samples(reading, names, y, shown)
     doubted = doubts(reading, noun, None if y is None else y.astype(str))
     data |= {"noun": noun, "measure": reading.measure, "map": _map(reading, rng)}
     sheets = None
     if fmt is not None:
-        X = X if isinstance(X, Thumbnails) else rows_of(X)
         sheets = draw_sheets(X, fmt, _groups(reading, shown), rng)
         data["thumbs"] = {
             "width": sheets.width,
