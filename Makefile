@@ -10,6 +10,8 @@ BIN := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 VENV := .venv
 RUN := $(VENV)/$(BIN)/python
 STAMP := $(VENV)/installed-for
+# Python compiles a module when it is first imported: all of them take a minute.
+INSTALL := -m pip install --disable-pip-version-check --no-compile
 # One environment serves the demo and the tests.
 EXTRAS := app,test
 # A process for each core, each with one thread: the fits of the tests are small. A
@@ -29,7 +31,7 @@ FINGERPRINT := import hashlib, os, sys; \
 
 # What few commands need is added to the environment when the first of them is called.
 with = test -e $(VENV)/with-$(1) || { \
-	$(RUN) -m pip install --disable-pip-version-check -e '.[$(1)]' && \
+	$(RUN) $(INSTALL) -e '.[$(1)]' && \
 	touch $(VENV)/with-$(1); }
 
 .PHONY: help demo test test-browser test-slow test-oldest lint docs docs-quick dist clean venv
@@ -76,7 +78,7 @@ dist: venv ## wheel and sdist in dist/, checked, and imported as installed
 	$(RUN) -m build
 	$(RUN) -m twine check --strict dist/*
 	$(RUN) -m venv build/empty
-	build/empty/$(BIN)/python -m pip install --disable-pip-version-check --no-deps dist/*.whl
+	build/empty/$(BIN)/python $(INSTALL) --no-deps dist/*.whl
 	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 		> "$$(build/empty/$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 	EAGER_IMPORT=1 build/empty/$(BIN)/python -I -c 'import sys, sk_mice; \
@@ -98,7 +100,7 @@ venv:
 	echo "Installing into $(VENV) (torch is large: this can take some minutes)" && \
 	rm -f $(STAMP) && rm -rf $(VENV) && \
 	$(PYTHON) -m venv $(VENV) && \
-	$(RUN) -m pip install --disable-pip-version-check -e '.[$(EXTRAS)]' && \
+	$(RUN) $(INSTALL) -e '.[$(EXTRAS)]' && \
 	printf '%s\n' "$$want" > $(STAMP)
 
 # Lower bounds of pyproject.toml become exact versions.
@@ -107,6 +109,6 @@ $(OLDEST)/installed: pyproject.toml
 	$(OLDEST_PYTHON) -m venv $(OLDEST)
 	grep -oE '"[a-z0-9-]+(\[[a-z,]+\])?>=[0-9.]+' pyproject.toml \
 		| sed -E 's/"|\[.*\]//g; s/>=/==/' > $(OLDEST)/lowest.txt
-	$(OLDEST)/$(BIN)/python -m pip install --disable-pip-version-check \
+	$(OLDEST)/$(BIN)/python $(INSTALL) \
 		-c $(OLDEST)/lowest.txt -e '.[test]'
 	touch $@
