@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 
 from . import augmentation, backbones
 from ._classification_em import ClassificationEM
-from ._engine.format import CHANNELS, LARGEST, SampleFormat
+from ._engine.format import LARGEST, SampleFormat
 from ._mice import MiCEClustering
 from ._moco import MoCo
 from ._neighbor_mixture import NeighborMixture
@@ -242,8 +242,7 @@ def _check_format(fmt: SampleFormat, n_features: int | None) -> None:
     right = right and type(fmt.channels_first) is bool
     right = right and math.prod(shape) == math.prod(fmt.input_shape)
     right = right and n_features in (None, math.prod(shape))
-    is_sample = len(shape) == 1 or (len(shape) == 3 and shape[0] in CHANNELS)
-    expect(right and is_sample, "format", "be that of a sample")
+    expect(right and len(shape) in (1, 3), "format", "be that of a sample")
     right = len(fmt.mean) == len(fmt.std) == shape[0]
     right = right and _are_numbers([fmt.low, fmt.high, *fmt.mean, *fmt.std])
     # An image is scaled to [0, 1] before it is standardised.

@@ -118,7 +118,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Weight decay of SGD.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
         Shape of the images whose rows a two-dimensional X holds. For a four-dimensional
-        X whose shape can be read in two ways, says which one is meant.
+        X whose shape can be read in two ways, says which one is meant. Needed for
+        images with other than 1, 3 or 4 channels.
     device : str or torch.device, default="auto"
         "auto" uses a CUDA device if there is one; workers of joblib use all of them in
         turn. Apple's "mps" is not supported, because it has no float64.
@@ -331,11 +332,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Parameters
         ----------
         X : array-like or torch.utils.data.Dataset
-            Images of shape (N, H, W), (N, H, W, C) or (N, C, H, W) with C of 1, 3 or
-            4, or vectors (N, features), or flattened images if `image_shape` is set;
-            real and finite, of any type. N >= 2. A memory map is not copied. Samples of
-            a dataset are arrays, tensors or images of one size, or tuples that begin
-            with one.
+            Images of shape (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors
+            (N, features), or flattened images if `image_shape` is set; real and finite,
+            of any type. N >= 2. A memory map is not copied. Samples of a dataset are
+            arrays, tensors or images of one size, or tuples that begin with one.
         y : Ignored
             Present for API consistency by convention.
 

@@ -65,6 +65,15 @@ class EndToEnd(nn.Module):
         return features.mean((2, 3)) if is_map else features
 
 
+def check_channels(n_channels: int) -> None:
+    """Refuse images that are neither grey nor in colours, with or without a fourth."""
+    if n_channels not in (1, 3, 4):
+        raise ValueError(
+            "X must have 1, 3 or 4 channels for a pretrained network; got "
+            f"{n_channels}. Choose one or three of them."
+        )
+
+
 def at_a_size(image_size, own_size: int | None, shorter, make: Callable):
     """Return ``make(size)`` for a side of the network's input.
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from ._constraints import LARGEST_COUNT, Count
 from ._fitting import plain_numbers
-from ._pretrained import EndToEnd, at_a_size, find_network
+from ._pretrained import EndToEnd, at_a_size, check_channels, find_network
 
 __all__ = ["MLP", "Pretrained", "ResNet", "SmallResNet"]
 
@@ -269,6 +269,7 @@ class Pretrained(Backbone):
 
     def _build(self, shape, filled=True):
         self._refuse_vectors(shape)
+        check_channels(shape[0])
         source = find_network(self.network, self.weights if filled else None)
 
         def make(size):

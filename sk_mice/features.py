@@ -28,7 +28,7 @@ from ._engine.maps import check_path
 from ._engine.samples import Samples
 from ._fitting import fitting
 from ._output import opened
-from ._pretrained import Network, at_a_size, checksum, find_network
+from ._pretrained import Network, at_a_size, check_channels, checksum, find_network
 from ._progress_bar import tqdm
 from .datasets._decoding import LONGEST_SIDE, Decoder
 from .datasets._paths import as_paths, named, refuse, sizes
@@ -218,6 +218,7 @@ class PretrainedFeatures(
                     f"X must hold images; got vectors of {fmt.shape[0]} values. Set "
                     "`image_shape` if they are flattened images."
                 )
+            check_channels(fmt.shape[0])
             shorter = min(fmt.shape[1:])
         else:
             vars(self).pop("n_features_in_", None)

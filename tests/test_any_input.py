@@ -24,7 +24,7 @@ from sk_mice.augmentation import ImageAugmentation, VectorAugmentation
 from sk_mice.backbones import MLP, ResNet, SmallResNet
 
 SIDES = st.integers(1, 8)
-CHANNELS = st.sampled_from([1, 3, 4])
+CHANNELS = st.sampled_from([1, 2, 3, 4])
 ROWS = st.tuples(st.integers(2, 20), st.integers(1, 9))
 SHAPES = st.one_of(
     ROWS,

@@ -451,15 +451,15 @@ OF_MICE = [
     ),
     wrong(
         "`image_shape=(0, 6)`",
-        "`image_shape` must be (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4; got "
-        "(0, 6).",
+        "`image_shape` must be (H, W), (H, W, C) or (C, H, W), where C is 1, 3 or 4, "
+        "or differs from H and W; got (0, 6).",
         X=VECTORS,
         image_shape=(0, 6),
     ),
     *(
         wrong(
             f"`image_shape={shape}`",
-            "`image_shape` must be (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4",
+            "`image_shape` must be (H, W), (H, W, C) or (C, H, W), where C is 1, 3",
             X=VECTORS,
             image_shape=shape,
         )
@@ -558,7 +558,14 @@ X_ROWS = [
     bad_X(
         "two channels",
         np.zeros((9, 8, 8, 2)),
-        "X must have 1, 3 or 4 channels, in the last or the second dimension",
+        "X must have 1, 3 or 4 channels, in the last or the second dimension; got "
+        "shape (9, 8, 8, 2). For another number of channels, set `image_shape`=(8, 8, "
+        "2).",
+    ),
+    bad_X(
+        "seven channels, eight rows and seven columns",
+        np.zeros((9, 7, 8, 7)),
+        "For another number of channels, set `image_shape`.",
     ),
     bad_X(
         "channels that could be first and last",

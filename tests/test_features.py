@@ -309,6 +309,7 @@ def returning(output):
         ({"network": Means(), "weights": "a"}, X, ValueError, "`weights` must be None"),
         ({"weights": "none.pth"}, X, FileNotFoundError, "`weights` must name a file"),
         ({}, X.reshape(12, -1), ValueError, "X must hold images; got vectors of 3840"),
+        ({"image_shape": (32, 40, 2)}, X[..., :2], ValueError, "1, 3 or 4 chan"),
         ({}, X + np.nan, ValueError, "Input X contains NaN"),
         ({}, "photos", TypeError, "X must hold paths; got one"),
         ({}, [], ValueError, "X must hold images or paths; got an empty list"),

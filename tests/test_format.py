@@ -36,6 +36,11 @@ def as_batch(X, **options):
         ((5, 63), {}, (63,)),
         ((5, 63), {"image_shape": (9, 7)}, (1, 9, 7)),
         ((5, 189), {"image_shape": (9, 7, 3)}, (3, 9, 7)),
+        ((5, 2, 9, 7), {"image_shape": (2, 9, 7)}, (2, 9, 7)),
+        ((5, 9, 7, 5), {"image_shape": (9, 7, 5)}, (5, 9, 7)),
+        ((5, 8, 9, 9), {"image_shape": (8, 9, 9)}, (8, 9, 9)),
+        ((5, 9, 9, 200), {"image_shape": (9, 9, 200)}, (200, 9, 9)),
+        ((5, 450), {"image_shape": (9, 5, 10)}, (9, 5, 10)),
     ],
 )
 def test_shapes(x_shape, options, shape):
@@ -46,17 +51,22 @@ def test_shapes(x_shape, options, shape):
     assert batch.dtype == torch.float32
 
 
-def test_all_layouts_of_one_image_agree():
-    images = RNG.integers(0, 256, (6, 9, 7, 3), dtype=np.uint8)
+@pytest.mark.parametrize("n_channels", [3, 5])
+def test_all_layouts_of_one_image_agree(n_channels):
+    images = RNG.integers(0, 256, (6, 9, 7, n_channels), dtype=np.uint8)
     planar = images.transpose(0, 3, 1, 2)
-    _, expected = as_batch(images)
+    first, last = (
+        {"image_shape": (n_channels, 9, 7)},
+        {"image_shape": (9, 7, n_channels)},
+    )
+    _, expected = as_batch(images, **last)
     torch.testing.assert_close(
         expected[0, :, 2, 5] * 255, torch.tensor(images[0, 2, 5]).float()
     )
     for X, options in [
-        (planar, {}),
-        (images.reshape(6, -1), {"image_shape": (9, 7, 3)}),
-        (planar.reshape(6, -1), {"image_shape": (3, 9, 7)}),
+        (planar, first),
+        (images.reshape(6, -1), last),
+        (planar.reshape(6, -1), first),
     ]:
         assert torch.equal(as_batch(X, **options)[1], expected)
 

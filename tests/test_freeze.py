@@ -268,6 +268,12 @@ def test_any_channels_will_do(channels):
     assert fitted.transform(images).shape == (12, 128)
 
 
+def test_a_pretrained_network_takes_no_five_channels():
+    backbone, images = Pretrained(Means(), image_size=8), np.zeros((12, 5, 16, 16))
+    with pytest.raises(ValueError, match=r"X must have 1, 3 or 4 channels .*; got 5"):
+        tiny(MoCo, backbone=backbone, image_shape=(5, 16, 16)).fit(images)
+
+
 def test_a_trained_network_is_the_start_of_another_fit():
     first = tiny(MoCo, backbone=Pretrained(Means()), freeze=-1).fit(X)
     second = tiny(backbone=first.backbone_, freeze=-1).fit(X)

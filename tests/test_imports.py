@@ -88,7 +88,8 @@ IMPORTS = {
     "inspection._duplicates": "inspection._thumbnails",
     "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
     "inspection._gallery": "torch _constraints _engine.dataset _engine.format "
-    "_engine.samples datasets._paths inspection._drawing metrics",
+    "_engine.samples datasets._paths inspection._drawing inspection._thumbnails "
+    "metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "_engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "

@@ -89,6 +89,7 @@ FITS = {
     "vectors": lambda: tiny(backbone="auto").fit(ROWS),
     "few features": lambda: tiny(backbone="mlp").fit(ROWS[:, 20:25]),
     "flattened": lambda: tiny(image_shape=tuple(np.array([8, 8]))).fit(ROWS),
+    "channels": lambda: tiny(image_shape=(16, 2, 2)).fit(ROWS),
     "auto": lambda: tiny(backbone="auto").fit(IMAGES),
     "parameters of many types": lambda: tiny(
         PaperMiCE,
@@ -758,7 +759,7 @@ WRONG = [
     ("attributes/_fitted_with", {"dict": {"verbose": 1}}, "not include verbose"),
     ("format", {}, UNEXPECTED),
     ("format/shape", {"tuple": [1, 8, 9]}, SAMPLE),
-    ("format/shape", {"tuple": [2, 8, 4]}, SAMPLE),
+    ("format/shape", {"tuple": [1, 8, 8, 1]}, SAMPLE),
     ("format/shape", {"tuple": [1, -8, -8]}, SAMPLE),
     # A number of times a string: as long as one likes.
     ("format/shape", {"tuple": ["x", 10**18, 1]}, SAMPLE),

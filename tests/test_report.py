@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans, load, save
+from sk_mice._engine.format import infer_format
 from sk_mice.datasets import _paths, load_digits
 from sk_mice.features import PretrainedFeatures
 from sk_mice.inspection import (
@@ -351,12 +352,23 @@ def test_sheets_keep_to_their_budget(monkeypatch):
     assert sizes[1] < 1e5 * 4 / 3 < sizes[0]
 
 
-def test_transparent_images_stand_on_white():
-    X = np.zeros((2, 5, 5, 4), np.uint8)
-    X[1, ..., 3] = 255
-    pixels = _thumbnails.shrunk(X, _thumbnails.image_format(KMeans(), X), (5, 5))
-    assert (pixels[0] == 255).all()
-    assert (pixels[1] == 0).all()
+@pytest.mark.parametrize("n_channels", [1, 2, 3, 4, 5])
+def test_the_first_three_channels_are_drawn(n_channels):
+    X = np.random.default_rng(0).integers(0, 256, (2, 6, 6, n_channels), np.uint8)
+    fmt = infer_format(X, X.shape[1:])
+    pixels = _thumbnails.shrunk(X, fmt, (6, 6))
+    assert pixels.shape == (2, 6, 6, 1 if n_channels == 1 else 3)
+    n_drawn = min(n_channels, 3)
+    np.testing.assert_array_equal(pixels[..., :n_drawn], X[..., :n_drawn])
+    assert not pixels[..., n_drawn:].any()
+
+
+def test_what_a_step_makes_images_of_is_listed_by_name(tmp_path):
+    X = np.random.default_rng(0).random((20, 6, 6, 5))
+    flat = FunctionTransformer(lambda X: X.reshape(len(X), -1))
+    model = make_pipeline(flat, KMeans(2, random_state=0)).fit(X)
+    write_report(model, X, tmp_path / "page.html")
+    assert "thumbs" not in data_of(tmp_path / "page.html")
 
 
 # ---------------------------------------------------------------------------- doubts

@@ -17,6 +17,7 @@ from sk_mice._engine.colours import (
     colour_basis,
     colour_map,
     lift,
+    luma_weights,
     map_colours,
 )
 from sk_mice._engine.geometry import crop_boxes, sampling_grid
@@ -405,6 +406,18 @@ def test_hue_keeps_luma_and_turns_like_hsv():
     torch.testing.assert_close(unchanged, torch.eye(3).expand(12, 3, 3))
 
 
+@pytest.mark.parametrize("n_channels", [1, 2, 5])
+def test_channels_that_are_no_colours_change_alike(n_channels):
+    images = pictures(8, n_channels, 12, 10)
+    b, c, s = (0.5 + pictures(8, seed=seed) for seed in (1, 2, 3))
+    hue = pictures(8, seed=4) - 0.5
+    matrix = colour_map(colour_basis(n_channels).float(), b, c, s, hue)
+    made = lift(map_colours(images, matrix), c, luma_weights(n_channels))
+    b, c = b[:, None, None, None], c[:, None, None, None]
+    expected = b * (c * images + (1 - c) * images.mean((1, 2, 3), keepdim=True))
+    torch.testing.assert_close(made, expected)
+
+
 def test_a_fifth_of_moco_views_is_grey_with_equal_channels():
     batch = pictures(1, 3, 16, 16).expand(1500, -1, -1, -1)
     made = image_views((3, 16, 16))(batch, 2, seeded())
@@ -415,20 +428,21 @@ def test_a_fifth_of_moco_views_is_grey_with_equal_channels():
 # Blur
 
 
-@pytest.mark.parametrize("n_channels", [1, 3, 4])
-def test_blur_keeps_constants_and_the_fourth_channel(n_channels):
+@pytest.mark.parametrize("n_channels", [1, 3, 4, 5])
+def test_blur_keeps_constants_and_the_last_of_four_channels(n_channels):
     sigma = torch.tensor([0.0, 0.1, 0.6, 2.0])
     constant = torch.full((4, n_channels, 17, 24), 0.4)
     torch.testing.assert_close(blur(constant, sigma), constant)
     images = pictures(4, n_channels, 17, 24)
     made = blur(images, sigma)
     assert torch.equal(made[0], images[0])
-    assert torch.equal(made[:, 3:], images[:, 3:])
+    n_blurred = 3 if n_channels == 4 else n_channels
+    assert torch.equal(made[:, n_blurred:], images[:, n_blurred:])
     torch.testing.assert_close(
         made.mean((2, 3)), images.mean((2, 3)), rtol=0, atol=0.02
     )
-    roughness = made[:, :3].diff(dim=-1).abs().sum((1, 2, 3))
-    before = images[:, :3].diff(dim=-1).abs().sum((1, 2, 3))
+    roughness = made[:, :n_blurred].diff(dim=-1).abs().sum((1, 2, 3))
+    before = images[:, :n_blurred].diff(dim=-1).abs().sum((1, 2, 3))
     share = roughness / before
     assert (share.diff()[1:] < -0.2).all()
 

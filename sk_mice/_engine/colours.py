@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import threshold
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, what Pillow and torchvision call grey
+WITH_COLOURS = (3, 4)  # channels: red, green and blue, and in a fourth no colour
 
 
 def colour_basis(n_channels):
@@ -16,11 +17,12 @@ def colour_basis(n_channels):
 
     They are the projection on the grey axis along chroma, the projection on chroma, the
     quarter turn of chroma that advances hue, and the identity of a fourth channel
-    (alpha, infrared), which is left alone. Grey images have no chroma.
+    (alpha, infrared), which is left alone. Images with another number of channels than
+    3 or 4 have no chroma: all their channels change alike.
     """
     basis = torch.zeros(4, n_channels, n_channels, dtype=torch.float64)
-    if n_channels == 1:
-        basis[0] = 1.0
+    if n_channels not in WITH_COLOURS:
+        basis[0] = torch.eye(n_channels, dtype=basis.dtype)
         return basis
     sine = math.sqrt(3) / 2  # of 120 degrees
     # Luma and two chroma axes in which the primaries lie as far apart, as hues do.
@@ -34,6 +36,13 @@ def colour_basis(n_channels):
     basis[2, :3, :3] = torch.linalg.inv(to_chroma) @ quarter_turn @ to_chroma
     basis[3, 3:, 3:] = 1.0
     return basis
+
+
+def luma_weights(n_channels):
+    """The weights (C,) of the channels in luma: equal ones if they are no colours."""
+    if n_channels not in WITH_COLOURS:
+        return torch.full((n_channels,), 1 / n_channels, dtype=torch.float32)
+    return torch.tensor((*LUMA, 0.0)[:n_channels], dtype=torch.float32)
 
 
 def colour_map(basis, brightness, contrast, saturation, hue):
@@ -71,8 +80,8 @@ def lift(images, contrast, luma):
 
     An image with luma m becomes b c m on average under `colour_map`'s matrix, and what
     is missing, b (1 - c) m, is (1 - c) / c times that. The contrasts (N,) are positive.
-    Of the weights of luma (C,) a fourth channel has none and is not lifted. The result
-    is not clamped.
+    A channel without a weight of luma (C,), as the last of four, is not lifted. The
+    result is not clamped.
     """
     offset = (1 / contrast - 1) * (images.mean((2, 3)) @ luma)
     offset = offset[:, None] * (luma > 0)  # (N, C)
@@ -82,13 +91,14 @@ def lift(images, contrast, luma):
 def blur(images, sigma):
     """Blur every image (N, C, H, W) by a Gaussian of its own width (N,), in pixels.
 
-    Zero leaves an image as it is. A fourth channel is left alone.
+    Zero leaves an image as it is. The last of four channels is left alone.
     """
-    blurred = _blur_last(images[:, :3], sigma).transpose(2, 3)
+    n_blurred = 3 if images.shape[1] == 4 else images.shape[1]
+    blurred = _blur_last(images[:, :n_blurred], sigma).transpose(2, 3)
     blurred = _blur_last(blurred, sigma).transpose(2, 3)
-    if images.shape[1] <= 3:
+    if n_blurred == images.shape[1]:
         return blurred
-    return torch.cat((blurred, images[:, 3:]), dim=1)
+    return torch.cat((blurred, images[:, n_blurred:]), dim=1)
 
 
 def _blur_last(images, sigma):

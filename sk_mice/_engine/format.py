@@ -11,9 +11,9 @@ from torch import Tensor
 from .arrays import chunks, extremes
 from .maps import mapped_file
 
-__all__ = ["SampleFormat", "as_tensor", "infer_format", "is_large"]
+__all__ = ["SampleFormat", "as_tensor", "infer_format", "is_large", "known_layout"]
 
-CHANNELS = (1, 3, 4)
+CHANNELS = (1, 3, 4)  # that are known as such; for others, `image_shape` is needed
 LARGEST = 1e140
 LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time
 
@@ -90,7 +90,8 @@ def infer_format(X, image_shape=None) -> SampleFormat:
     X : ndarray of shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, F)
         May be a memory map, which is read in pieces.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), optional
-        Takes the rows of a two-dimensional X for flattened images.
+        Takes the rows of a two-dimensional X for flattened images, and images of any
+        number of channels.
 
     Returns
     -------
@@ -137,19 +138,27 @@ def _sample_shape(x_shape, image_shape):
             "X must have shape (N, H, W), (N, H, W, C), (N, C, H, W) or (N, features); "
             f"got {x_shape}."
         )
-    last, first = x_shape[3] in CHANNELS, x_shape[1] in CHANNELS
-    if last and first:
-        raise ValueError(
-            f"X of shape {x_shape} can be read as (N, H, W, C) and as (N, C, H, W). "
-            f"Set `image_shape`={x_shape[1:]} for the former, and give "
-            "X.transpose(0, 2, 3, 1) in the latter case."
-        )
-    if not (last or first):
+    shape = x_shape[1:]
+    if not known_layout(x_shape):
+        if shape[0] in CHANNELS:
+            raise ValueError(
+                f"X of shape {x_shape} can be read as (N, H, W, C) and as (N, C, H, W)."
+                f" Set `image_shape`={shape} for the former, and give "
+                "X.transpose(0, 2, 3, 1) in the latter case."
+            )
+        how = "" if _channels_come_last(shape) is None else f"={shape}"
         raise ValueError(
             "X must have 1, 3 or 4 channels, in the last or the second dimension; got "
-            f"shape {x_shape}."
+            f"shape {x_shape}. For another number of channels, set `image_shape`{how}."
         )
-    return _channels_in_front(x_shape[1:])
+    return _channels_in_front(shape)
+
+
+def known_layout(x_shape) -> bool:
+    """Whether the shape of X alone says that it holds images, and how."""
+    if len(x_shape) != 4:
+        return len(x_shape) == 3
+    return (x_shape[1] in CHANNELS) != (x_shape[3] in CHANNELS)
 
 
 def _given_shape(x_shape, image_shape):
@@ -157,11 +166,11 @@ def _given_shape(x_shape, image_shape):
     whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in shape)
     valid = whole and len(shape) in (2, 3) and min(shape) >= 1
     if valid and len(shape) == 3:
-        valid = shape[2] in CHANNELS or shape[0] in CHANNELS
+        valid = _channels_come_last(shape) is not None
     if not valid:
         raise ValueError(
-            "`image_shape` must be (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4; "
-            f"got {shape}."
+            "`image_shape` must be (H, W), (H, W, C) or (C, H, W), where C is 1, 3 or "
+            f"4, or differs from H and W; got {shape}."
         )
     if x_shape[1:] != shape and (len(x_shape) != 2 or x_shape[1] != math.prod(shape)):
         raise ValueError(
@@ -171,9 +180,23 @@ def _given_shape(x_shape, image_shape):
     return ((1, *shape), True) if len(shape) == 2 else _channels_in_front(shape)
 
 
+def _channels_come_last(shape) -> bool | None:
+    """Whether a shape is (H, W, C), not (C, H, W); None if that cannot be told.
+
+    C is 1, 3 or 4 if the last size is, or else the first. Otherwise it is the odd one
+    out if the other two are equal, and the smaller of the first and the last if not.
+    """
+    first, middle, last = shape
+    if last in CHANNELS or first in CHANNELS:
+        return last in CHANNELS
+    if first == last:
+        return None
+    return first == middle if middle in (first, last) else last < first
+
+
 def _channels_in_front(shape):
     """(C, H, W) for either layout, and whether it is (C, H, W)."""
-    if shape[2] in CHANNELS:
+    if _channels_come_last(shape):
         return (shape[2], *shape[:2]), shape[2] == 1
     return tuple(shape), True
 

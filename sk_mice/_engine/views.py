@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
-from .colours import LUMA, blur, colour_basis, colour_map, lift, map_colours
+from .colours import blur, colour_basis, colour_map, lift, luma_weights, map_colours
 from .geometry import crop_boxes, sampling_grid
 
 __all__ = ["ImageViews", "OneRandomView", "VectorViews"]
@@ -172,7 +172,7 @@ class ImageViews(_Views):
     Parameters
     ----------
     shape : (C, H, W)
-        Shape of an image, of 1, 3 or 4 channels.
+        Shape of an image.
     augmentation : ImageAugmentation, callable or None
         Without "auto". A callable is called as `augmentation(stack, generator)` with
         all views of a batch, (V * B, C, H, W) in [0, 1], and what it returns is resized
@@ -222,9 +222,7 @@ class ImageViews(_Views):
 
     def _make_constants(self):
         n_channels = self.shape[0]
-        luma = {1: (1.0,), 3: LUMA, 4: (*LUMA, 0.0)}[n_channels]
-        luma = torch.tensor(luma, dtype=torch.float32)
-        basis = colour_basis(n_channels).float()
+        basis, luma = colour_basis(n_channels).float(), luma_weights(n_channels)
         return self.mean[:, None, None], self.std[:, None, None], basis, luma
 
     def _random(self, batch, n_views, generator, part):

@@ -35,7 +35,7 @@ class ClusterGalleryDisplay:
     Parameters
     ----------
     images : list of K ndarrays of shape (n, H, W, C)
-        The images shown of each cluster, in [0, 1], C of 1, 3 or 4 (with opacity).
+        The images shown of each cluster, in [0, 1], C of 1 (grey) or 3.
     indices : list of K ndarrays of shape (n,)
         Their places in X.
     clusters : ndarray of shape (K,)
@@ -323,6 +323,7 @@ def _images(X, indices, image_shape):
 
     from .._engine.format import infer_format
     from .._engine.samples import Samples
+    from ._thumbnails import as_drawn
 
     every = np.concatenate(indices)
     if isinstance(X, list):
@@ -336,7 +337,8 @@ def _images(X, indices, image_shape):
             f"flattened ones, with `image_shape`; got shape {np.shape(X)}."
         )
     samples = Samples(chosen, fmt, torch.device("cpu"))
-    values = samples[torch.arange(len(every))].movedim(1, -1).numpy()
+    drawn = as_drawn(samples[torch.arange(len(every))])
+    values = drawn.movedim(1, -1).numpy()
     return np.split(values, np.cumsum([len(own) for own in indices])[:-1])
 
 

@@ -5,11 +5,13 @@ import io
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from PIL import Image, features
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from .._engine.dataset import rows_of
-from .._engine.format import SampleFormat, as_tensor, infer_format
+from .._engine.format import SampleFormat, as_tensor, infer_format, known_layout
 from ..datasets import _paths
 
 COLUMNS = 16  # of a sheet
@@ -34,11 +36,11 @@ class Sheets:
 
 
 def image_format(estimator, X) -> SampleFormat | None:
-    """How X holds images; None if it holds vectors."""
+    """How X holds images; None if it holds vectors, or its shape leaves this open."""
     fmt = getattr(estimator, "_format", None)
     if fmt is None:
         image_shape = getattr(estimator, "image_shape", None)
-        if getattr(X, "ndim", 2) == 2 and image_shape is None:
+        if image_shape is None and not known_layout(getattr(X, "shape", ())):
             return None
         fmt = infer_format(rows_of(X), image_shape)
     return fmt if fmt.is_image else None
@@ -115,14 +117,18 @@ def _sheet(samples, fmt, size) -> Image.Image:
 
 
 def shrunk(samples, fmt, size) -> np.ndarray:
-    """Samples as thumbnails (B, H, W, 1 or 3), on white where they are transparent."""
-    batch = fmt.as_batch(as_tensor(np.asarray(samples))).clip(0, 1)
-    if batch.shape[1] == 4:
-        colours, alpha = batch[:, :3], batch[:, 3:]
-        batch = colours * alpha + (1 - alpha)
+    """Samples as thumbnails (B, H, W, 1 or 3)."""
+    batch = as_drawn(fmt.as_batch(as_tensor(np.asarray(samples))).clip(0, 1))
     if batch.shape[2:] != size:
         batch = interpolate(batch, size, mode="bilinear", antialias=True)
     return (batch * 255).round().clip(0, 255).byte().movedim(1, -1).numpy()
+
+
+def as_drawn(images: Tensor) -> Tensor:
+    """Images (B, C, H, W) as grey, or as red, green and blue: their first channels."""
+    if images.shape[1] == 2:
+        return torch.cat([images, torch.zeros_like(images[:, :1])], dim=1)
+    return images[:, :3]
 
 
 def _encoded(sheet: Image.Image, options: dict) -> bytes:
