@@ -2,10 +2,11 @@
 
 The scorers ``acc_scorer``, ``nmi_scorer`` and ``ari_scorer`` are called as
 ``scorer(estimator, X, y)`` and compare ``estimator.predict(X)`` with the classes ``y``.
-`SCORERS` holds them by name. `silhouette_scorer` is called in the same way and needs no
-classes. Shuffle the folds of a search, because many data sets are sorted by class, and
-scikit-learn's default for clusterers does not. All scorers warn if the samples to score
-fall into other clusters than those of the fit, which shows such folds without classes:
+`SCORERS` holds them by name. Samples whose class is missing (None or NaN) do not count.
+`silhouette_scorer` is called in the same way and needs no classes. Shuffle the folds of
+a search, because many data sets are sorted by class, and scikit-learn's default for
+clusterers does not. All scorers warn if the samples to score fall into other clusters
+than those of the fit, which shows such folds without classes:
 
 >>> from sklearn.datasets import load_iris
 >>> from sklearn.model_selection import GridSearchCV, KFold
@@ -32,7 +33,6 @@ from scipy.sparse import csr_array
 from scipy.stats import chi2_contingency
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics._scorer import _Scorer
-from sklearn.metrics.cluster import contingency_matrix
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
@@ -58,7 +58,8 @@ def clustering_accuracy_score(y_true, y_pred):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Classes: numbers, strings or, in an array, any hashable objects.
+        Classes: numbers, strings or, in an array, any hashable objects. None and NaN
+        are missing classes, whose samples do not count.
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 
@@ -71,7 +72,8 @@ def clustering_accuracy_score(y_true, y_pred):
     Raises
     ------
     ValueError
-        If the arguments are not one-dimensional, differ in length or are empty.
+        If the arguments are not one-dimensional or differ in length, or there is no
+        class.
 
     See Also
     --------
@@ -107,7 +109,8 @@ def match_labels(y_true, y_pred):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Classes: numbers, strings or, in an array, any hashable objects.
+        Classes: numbers, strings or, in an array, any hashable objects. None and NaN
+        are missing classes.
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 
@@ -116,7 +119,7 @@ def match_labels(y_true, y_pred):
     labels : ndarray of shape (n_samples,)
         For each sample the class that its cluster is matched with, under the
         matching of `clustering_accuracy_score`: that score is the share of samples
-        for which this equals `y_true`.
+        for which this equals `y_true`, of those with a class.
 
         If there are more clusters than classes, each cluster without a class gets a
         new name: the largest class + 1, + 2, ... if the classes are numbers (as Python
@@ -127,7 +130,8 @@ def match_labels(y_true, y_pred):
     Raises
     ------
     ValueError
-        If the arguments are not one-dimensional, differ in length or are empty.
+        If the arguments are not one-dimensional or differ in length, or there is no
+        class.
 
     Examples
     --------
@@ -153,12 +157,41 @@ def _matching(y_true, y_pred):
     y_true = column_or_1d(_as_array(y_true))
     y_pred = column_or_1d(_as_array(y_pred))
     check_consistent_length(y_true, y_pred)
-    if len(y_true) == 0:
-        raise ValueError("`y_true` and `y_pred` must not be empty; got 0 samples.")
-    (classes, class_codes), (clusters, codes) = _encode(y_true), _encode(y_pred)
-    counts = contingency_matrix(class_codes, codes)
+    (classes, class_codes), (clusters, codes) = _encode_classes(y_true), _encode(y_pred)
+    shape, known = (len(classes), len(clusters)), class_codes >= 0
+    pairs = np.ravel_multi_index((class_codes[known], codes[known]), shape)
+    counts = np.bincount(pairs, minlength=math.prod(shape)).reshape(shape)
     matched = linear_sum_assignment(counts, maximize=True)
     return classes, clusters, codes, counts, matched
+
+
+def _encode_classes(y):
+    """As `_encode`, with code -1 where a class is missing."""
+    known = ~_is_missing(y)
+    if not known.any():
+        raise ValueError(
+            "`y_true` must have the class of at least one sample; got none, of "
+            f"{len(y)} samples."
+        )
+    codes = np.full(len(y), -1)
+    classes, codes[known] = _encode(y[known])
+    return classes, codes
+
+
+def _is_missing(y):
+    """Whether each value of an array is None or NaN."""
+    if y.dtype.kind == "f":
+        return np.isnan(y)
+    if y.dtype != object:
+        return np.zeros(len(y), bool)
+    return np.fromiter(map(_is_none_or_nan, y), bool, len(y))
+
+
+def _is_none_or_nan(value):
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas' NA is neither equal to anything nor unequal
+        return True
 
 
 def _as_array(y):
@@ -250,12 +283,18 @@ class ClusterScorer(_Scorer):
     """A scorer of scikit-learn that looks at the fold, too."""
 
     def _score(self, method_caller, estimator, X, y_true, **kwargs):
+        y_true = column_or_1d(_as_array(y_true))
+        known = ~_is_missing(y_true)
+        if not known.any():
+            raise ValueError("y must have the class of at least one sample; got none.")
+
         def predictions(*args, **options):
             clusters = method_caller(*args, **options)
             _warn_of_fold(estimator, clusters)
-            return clusters
+            check_consistent_length(clusters, y_true)
+            return clusters[known]
 
-        return super()._score(predictions, estimator, X, y_true, **kwargs)
+        return super()._score(predictions, estimator, X, y_true[known], **kwargs)
 
 
 acc_scorer = ClusterScorer(clustering_accuracy_score, 1, {})

@@ -110,6 +110,17 @@ def test_ranks_sort_and_confidences_are_written():
     assert shown_values(strips(unranked.ax_)[0]) == [10, 20, 30]
 
 
+def test_gallery_compares_images_whose_class_is_known():
+    y_true = [None, "cat", "dog", "cat", None]
+    display = ClusterGalleryDisplay.from_predictions(
+        constant_images(range(5)), [0, 0, 0, 0, 1], y_true=y_true
+    )
+    assert display.majority == ["cat", None]
+    assert display.purity.tolist() == [2 / 3, 0]
+    assert display.is_other[0].tolist() == [False, False, True, False]
+    assert "mostly" not in display.ax_.texts[1].get_text()
+
+
 class Sure:
     """Two clusters; the posterior and the agreement rank differently."""
 

@@ -1,6 +1,7 @@
 """Scores, the matching of labels, scorers."""
 
 import itertools
+import math
 import pickle
 
 import numpy as np
@@ -93,7 +94,7 @@ def test_accuracy_does_not_depend_on_names_or_order(pairs, names):
         lambda y: np.array(["xy"[label] for label in y], dtype=object),
         lambda y: pd.Series(["xy"[label] for label in y]),
         lambda y: pd.Series(["xy"[label] for label in y], dtype="category"),
-        lambda y: [[None, "x"][label] for label in y],
+        lambda y: [[frozenset(), "x"][label] for label in y],
         lambda y: [[1, "1"][label] for label in y],
         lambda y: [[1, "x"][label] for label in y],
     ],
@@ -161,11 +162,42 @@ def test_a_million_labels():
     assert np.mean(match_labels(y_true, y_pred) == y_true) == pytest.approx(expected)
 
 
+MISSING = {
+    "NaN": [0, math.nan, 1, 1, math.nan],
+    "None": ["cat", None, "dog", "dog", None],
+    "NaN among strings": ["cat", math.nan, "dog", "dog", math.nan],
+    "nullable": pd.array([0, None, 1, 1, None], dtype="Int64"),
+    "strings": pd.Series(["cat", None, "dog", "dog", None], dtype="string"),
+    "categories": pd.Series(["cat", None, "dog", "dog", None], dtype="category"),
+}
+
+
+@pytest.mark.parametrize("y_true", MISSING.values(), ids=MISSING)
+def test_samples_without_a_class_do_not_count(y_true):
+    y_pred, X = [5, 5, 6, 6, 7], np.arange(5)[:, np.newaxis]
+    assert clustering_accuracy_score(y_true, y_pred) == 1
+    matched = match_labels(y_true, y_pred)
+    assert matched[[0, 2]].tolist() == [y_true[0], y_true[2]]
+    assert matched[1] == matched[0]
+    assert matched[4] not in matched[:4]
+    fitted = KMeans(3, init=[[0.5], [2.5], [4.0]], n_init=1).fit(X)
+    for scorer in SCORERS.values():
+        assert scorer(fitted, X, y_true) == 1
+
+
+@pytest.mark.parametrize("scorer", SCORERS.values(), ids=SCORERS)
+def test_scorers_need_a_class(scorer):
+    fitted = KMeans(1).fit(np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="y must have the class of at least one"):
+        scorer(fitted, np.zeros((2, 1)), [None, None])
+
+
 @pytest.mark.parametrize("function", [clustering_accuracy_score, match_labels])
 @pytest.mark.parametrize(
     ("y_true", "y_pred", "message"),
     [
-        ([], [], "must not be empty"),
+        ([], [], "class of at least one sample; got none, of 0 samples"),
+        ([None, None], [0, 1], "class of at least one sample; got none, of 2 samples"),
         ([0, 1], [0], "inconsistent numbers of samples"),
         ([[0, 1], [1, 0]], [0, 1], "should be a 1d array"),
         (None, [0, 1], "1d array"),

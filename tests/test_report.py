@@ -153,6 +153,16 @@ def test_thumbnails_of_any_type_of_numbers(digits, kind, tmp_path):
     assert data_of(path)["labels"] == mice.labels_.tolist()
 
 
+def test_classes_of_some_samples_are_enough(digits, tmp_path):
+    mice, X, y, _ = digits
+    known = np.where(np.arange(len(X)) % 2, y, np.nan)
+    data = data_of(write_report(mice, X, tmp_path / "report.html", y=known))
+    assert data["classes"] == [str(name) for name in np.unique(y[1::2])]
+    names = np.array([*data["classes"], "none"])[data["y"]]
+    assert names[1::2].tolist() == y[1::2].astype(str).tolist()
+    assert set(names[::2]) == {"none"}
+
+
 def flat(X):
     return X.reshape(len(X), -1)
 
@@ -416,8 +426,8 @@ def test_the_most_doubtful_clusters_come_first():
 
 def test_clusters_of_several_classes_are_doubted():
     labels = np.repeat([0, 1], 10)
-    y = np.array(["a"] * 10 + ["a"] * 3 + ["b"] * 7)
-    (doubt,) = _reading.doubts(reading(labels, 1.0, 2), y=y)
+    codes = np.array([0] * 8 + [-1] * 2 + [0] * 3 + [1] * 7)
+    (doubt,) = _reading.doubts(reading(labels, 1.0, 2), codes=codes)
     assert doubt.sentence.startswith(
         "One cluster holds several classes: fewer than 80%"
     )

@@ -100,7 +100,7 @@ class MatchedConfusionDisplay:
         Parameters
         ----------
         y_true, y_pred : array-like of shape (N,)
-            Classes and clusters.
+            Classes and clusters. Samples whose class is None or NaN do not count.
         ax, cmap
             As in `from_estimator`.
 

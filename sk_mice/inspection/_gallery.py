@@ -8,7 +8,7 @@ from sklearn.utils._param_validation import validate_params
 from .._constraints import Count
 from .._engine.dataset import rows_of
 from ..datasets._paths import decode
-from ..metrics import _encode
+from ..metrics import _encode, _encode_classes
 from ._drawing import (
     clusters_of,
     estimator_and_samples,
@@ -47,7 +47,7 @@ class ClusterGalleryDisplay:
     confidence : ndarray of shape (K,), default=None
         Mean confidence of the samples in each cluster.
     majority : list of K classes, default=None
-        The most frequent class in each cluster.
+        The most frequent class in each cluster; None where none is known.
     purity : ndarray of shape (K,), default=None
         Its share of the cluster.
     is_other : list of K ndarrays of bool of shape (n,), default=None
@@ -196,7 +196,7 @@ class ClusterGalleryDisplay:
         y_pred : array-like of shape (N,)
             Clusters.
         y_true : array-like of shape (N,), default=None
-            Classes.
+            Classes; None and NaN are missing ones.
         confidence : array-like of shape (N,), default=None
             Confidence of each sample, whose mean is written beside its cluster.
         rank_by : array-like of shape (N,), default=None
@@ -240,13 +240,22 @@ class ClusterGalleryDisplay:
 
     def _compare(self, y_true, members):
         """Note the majority of each cluster, and which images are of other classes."""
-        classes, codes = _encode(y_true)
-        counts = [np.bincount(codes[own], minlength=len(classes)) for own in members]
+        classes, codes = _encode_classes(y_true)
+        counts = [
+            np.bincount(codes[own][codes[own] >= 0], minlength=len(classes))
+            for own in members
+        ]
         largest = [count.argmax() for count in counts]
-        self.majority = classes[largest].tolist()
-        self.purity = np.array([count.max() / count.sum() for count in counts])
+        names = [*classes.tolist(), None]
+        n_known = [count.sum() for count in counts]
+        self.majority = [
+            names[i if n else -1] for i, n in zip(largest, n_known, strict=True)
+        ]
+        self.purity = np.array([c.max() / max(1, c.sum()) for c in counts])
         pairs = zip(self.indices, largest, strict=True)
-        self.is_other = [codes[shown] != i for shown, i in pairs]
+        self.is_other = [
+            (codes[shown] >= 0) & (codes[shown] != i) for shown, i in pairs
+        ]
 
     def plot(self, ax=None, *, cmap="gray"):
         """Draw the rows, in several columns if there are many.
@@ -306,7 +315,7 @@ class ClusterGalleryDisplay:
         lines = [f"cluster {self.clusters[k]}: {n:,} image{'s' if n > 1 else ''}"]
         if self.confidence is not None:
             lines.append(f"confidence {self.confidence[k]:.2f}")
-        if self.majority is not None:
+        if self.majority is not None and self.majority[k] is not None:
             lines.append(f"mostly {self.majority[k]} ({self.purity[k]:.0%})")
         return "\n".join(lines)
 

@@ -179,12 +179,15 @@ def _second(shares, posterior, labels):
 # ------------------------------------------------------------------------- doubts
 
 
-def doubts(reading: Reading, noun: str = "images", y=None) -> list[Doubt]:
-    """What a reader should look at before trusting the clusters."""
+def doubts(reading: Reading, noun: str = "images", codes=None) -> list[Doubt]:
+    """What a reader should look at before trusting the clusters.
+
+    `codes` are classes from 0 on, or -1 where a class is missing.
+    """
     found = [
         *_doubts_of_sizes(reading, noun),
         *_doubts_of_confidence(reading),
-        *([] if y is None else _doubts_of_classes(reading, noun, y)),
+        *([] if codes is None else _doubts_of_classes(reading, noun, codes)),
         *_doubts_of_pairs(reading, noun),
     ]
     return [doubt for doubt in found if doubt.clusters]
@@ -218,13 +221,14 @@ def _doubts_of_confidence(reading):
     )
 
 
-def _doubts_of_classes(reading, noun, y):
+def _doubts_of_classes(reading, noun, codes):
     """Clusters without a class that most samples have."""
-    classes, codes = np.unique(y, return_inverse=True)
-    counts = np.zeros((reading.n_clusters, len(classes)), np.int64)
-    np.add.at(counts, (reading.labels, codes), 1)
-    most = counts.max(axis=1) / np.maximum(reading.sizes, 1)
-    several = (reading.sizes > 0) & (most < PURE)
+    known = codes >= 0
+    counts = np.zeros((reading.n_clusters, codes.max() + 1), np.int64)
+    np.add.at(counts, (reading.labels[known], codes[known]), 1)
+    sizes = counts.sum(axis=1)
+    most = counts.max(axis=1) / np.maximum(sizes, 1)
+    several = (sizes > 0) & (most < PURE)
     n = int(several.sum())
     yield Doubt(
         f"{'One cluster holds' if n == 1 else f'{n} clusters hold'} several classes: "

@@ -23,7 +23,7 @@ from .._engine.nearest import nearest_neighbors
 from .._pipelines import chosen
 from .._show_versions import versions
 from .._words import duration
-from ..metrics import _scores_in_words
+from ..metrics import _encode_classes, _scores_in_words
 from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
 from ._reading import (
@@ -79,8 +79,9 @@ def write_report(
         Names of the files, in the order of X. They may hold any characters. None
         takes the paths if X holds them, and numbers other samples from 0.
     y : array-like of shape (N,), default=None
-        Known classes, numbers or strings. The page then has scores, the most frequent
-        class of each cluster, and marks on images of other classes.
+        Known classes, numbers or strings; None and NaN are missing classes. The page
+        then has scores, the most frequent class of each cluster, and marks on images of
+        other classes.
     confidence : array-like of shape (N,) or (N, K), default=None
         How sure each sample is of its cluster, from 0 to 1; or the shares of its views
         or neighbours in each cluster, as `MiCEClustering.agreement` returns them. None
@@ -170,8 +171,11 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
     elif fmt is not None:
         X = rows_of(X)
     noun = "samples" if fmt is None else "images"
-    data = _samples(reading, names, y, shown)
-    doubted = doubts(reading, noun, None if y is None else y.astype(str))
+    classes, codes = (None, None) if y is None else _encode_classes(y)
+    data = _samples(reading, names, shown)
+    if y is not None:
+        data |= {"classes": _class_names(classes), "y": codes.tolist()}
+    doubted = doubts(reading, noun, codes)
     data |= {"noun": noun, "measure": reading.measure, "map": _map(reading, rng)}
     sheets = None
     if fmt is not None:
@@ -198,7 +202,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
         measure=reading.measure,
         mean=float(reading.confidence.mean()),
         doubts=doubted,
-        scores=[] if y is None else _scores_in_words(y.astype(str), reading.labels),
+        scores=[] if y is None else _scores(codes, reading.labels),
         duration=duration(sum(row["seconds"] for row in data["history"])),
         n_epochs=len(data["history"]),
         n_shown=len(shown),
@@ -288,7 +292,7 @@ def _check_confidence(confidence, n_samples):
 # ------------------------------------------------------------- what the page is given
 
 
-def _samples(reading, names, y, shown) -> dict:
+def _samples(reading, names, shown) -> dict:
     """Everything about samples, as JSON."""
     nearest, _ = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
     data = {
@@ -302,10 +306,19 @@ def _samples(reading, names, y, shown) -> dict:
         "shown": shown.tolist(),
         "nearest": shown[nearest].tolist(),
     }
-    if y is not None:
-        classes, codes = np.unique(y.astype(str), return_inverse=True)
-        data |= {"classes": classes.tolist(), "y": codes.tolist()}
     return data
+
+
+def _class_names(classes) -> list[str]:
+    """In words; numbers are floats where a class is missing."""
+    if classes.dtype.kind == "f" and (classes == classes.round()).all():
+        return [f"{number:.0f}" for number in classes]
+    return [str(name) for name in classes.tolist()]
+
+
+def _scores(codes, labels):
+    known = codes >= 0
+    return _scores_in_words(codes[known], labels[known])
 
 
 def _rounded(values, digits) -> list:

@@ -106,9 +106,11 @@ const SIGN = { steady: "●", mixed: "◐", unsure: "○", empty: "–" };
 function majority(k) {
   if (!data.y || !members[k].length) return null;
   const counts = new Map();
-  for (const i of members[k]) counts.set(data.y[i], (counts.get(data.y[i]) ?? 0) + 1);
+  const known = members[k].filter((i) => data.y[i] >= 0); // -1 is a missing class
+  if (!known.length) return null;
+  for (const i of known) counts.set(data.y[i], (counts.get(data.y[i]) ?? 0) + 1);
   const [y, n] = [...counts].reduce((a, b) => (b[1] > a[1] ? b : a));
-  return { y, share: n / members[k].length };
+  return { y, share: n / known.length };
 }
 
 function change(edit) {
@@ -274,6 +276,7 @@ $("sort").onchange = showClusters;
 
 // -------------------------------------------------------------------- one cluster
 
+const isOther = (i, most) => Boolean(most) && data.y[i] >= 0 && data.y[i] !== most.y;
 const FILTERS = { certain: "Most certain", doubtful: "Least certain", between: "Between two" };
 if (data.y) FILTERS.other = "Other classes";
 
@@ -314,7 +317,7 @@ function showMembers(k, filter, second, most) {
   let rows = members[k].filter((i) => shownAt.has(i));
   const chips = [];
   if (filter === "doubtful") rows.reverse();
-  if (filter === "other") rows = rows.filter((i) => data.y[i] !== most.y);
+  if (filter === "other") rows = rows.filter((i) => isOther(i, most));
   if (filter === "between") {
     rows = rows.filter((i) => secondOf(i) >= 0 && data.second_share[i] > 0);
     const counts = new Map();
@@ -333,7 +336,7 @@ function showMembers(k, filter, second, most) {
   $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
   const caption = { doubtful: (i) => percent(data.confidence[i]), between: (i) => `or ${clusterName(secondOf(i)).replace(/^Cluster /, "")}`,
     other: (i) => visible(data.classes[data.y[i]]) }[filter];
-  fillGallery($("gallery"), rows, { caption, mark: (i) => Boolean(most) && filter !== "other" && data.y[i] !== most.y });
+  fillGallery($("gallery"), rows, { caption, mark: (i) => filter !== "other" && isOther(i, most) });
 }
 
 // ---------------------------------------------------------------------- one sample
@@ -346,7 +349,7 @@ function openDetail(i, rows = []) {
   const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
   const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), percent(data.confidence[i])]];
   if (secondOf(i) >= 0) facts.push(["Second", make("span", {}, link(secondOf(i)), data.second_share[i] > 0 ? ` (${percent(data.second_share[i])})` : "")]);
-  if (data.y) facts.push(["Class", visible(data.classes[data.y[i]])]);
+  if (data.y?.[i] >= 0) facts.push(["Class", visible(data.classes[data.y[i]])]);
   if (data.names) facts.push(["Number", String(i)]);
   $("detail-facts").replaceChildren(...facts.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)]));
   const near = shownAt.has(i) ? data.nearest[shownAt.get(i)] : [];
