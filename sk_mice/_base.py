@@ -455,6 +455,7 @@ class ContrastiveEstimator(
             callbacks=callbacks,
             stop_requested=lambda: task.interrupt.came,
             group=task.group,
+            verbose=self.verbose if task.group.first else 0,
             **self._schedule(len(task.samples)),
             **options,
         )

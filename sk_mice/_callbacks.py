@@ -5,7 +5,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from skorch.callbacks import Callback, LRScheduler
+from skorch.callbacks import BatchScoring, Callback, EpochScoring, LRScheduler
 
 from ._progress_bar import FitBar
 
@@ -26,7 +26,7 @@ class EpochProgress(Callback):
 def check_callbacks(callbacks) -> None:
     """Raise TypeError unless each is a skorch callback, or a pair of name and one.
 
-    ValueError for one that could have no effect.
+    ValueError for one that could have no effect, or would fail after an epoch.
     """
     for item in callbacks or ():
         named = isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
@@ -39,6 +39,19 @@ def check_callbacks(callbacks) -> None:
                 "`callbacks` must not hold an LRScheduler: every step sets the rate by "
                 "`lr` and the schedule of the fit."
             )
+        if issubclass(kind, BatchScoring | EpochScoring) and not _scores(callback):
+            raise ValueError(
+                f"`callbacks` must not hold {kind.__name__} as it is: it needs samples "
+                "held out, or a y. EpochScoring(function, on_train=True, "
+                "use_caching=False) calls function(net, X, y=None) after each epoch."
+            )
+
+
+def _scores(callback) -> bool:
+    """Whether a scoring callback works without a y, held-out samples and batches."""
+    on_train = getattr(callback, "on_train", False)
+    cached = getattr(callback, "use_caching", True)
+    return isinstance(callback, EpochScoring) and on_train and not cached
 
 
 class Interrupt:

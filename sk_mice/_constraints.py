@@ -1,11 +1,12 @@
-"""Numbers as parameters: scikit-learn's intervals, without booleans."""
+"""What parameters may be: numbers in intervals, without booleans, and callables."""
 
+import inspect
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-__all__ = ["Count", "Number", "floats"]
+__all__ = ["Count", "Number", "check_call", "floats"]
 
 LARGEST_COUNT = 2**31 - 1
 SMALLEST_TEMPERATURE = 1e-3  # below it, gradients leave the range of float32
@@ -55,3 +56,15 @@ def floats(values) -> tuple[float, ...]:
         return tuple(float(value) for value in values)
     except OverflowError as error:
         raise ValueError("a number is too large.") from error
+
+
+def check_call(function, rule: str, n_arguments: int) -> None:
+    """TypeError that begins with a rule, unless a callable takes so many arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of compiled code, nothing is known
+        return
+    try:
+        signature.bind(*range(n_arguments))
+    except TypeError as error:
+        raise TypeError(f"{rule}; {error}.") from error

@@ -10,7 +10,7 @@ import math
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import StrOptions
 
-from ._constraints import Number, floats
+from ._constraints import Number, check_call, floats
 from ._engine.invariances import images_lean, mirror_images_look_alike
 
 __all__ = ["ImageAugmentation", "VectorAugmentation"]
@@ -171,7 +171,11 @@ def resolve_augmentation(augmentation, samples):
     if isinstance(augmentation, ImageAugmentation | VectorAugmentation):
         return augmentation._decided(samples)
     a_class = isinstance(augmentation, type)  # in place of an object
-    if augmentation is None or (callable(augmentation) and not a_class):
+    if augmentation is None:
+        return None
+    if callable(augmentation) and not a_class:
+        rule = "`augmentation` must be called as augmentation(images, generator)"
+        check_call(augmentation, rule, 2)
         return augmentation
     error = ValueError if isinstance(augmentation, str) else TypeError
     raise error(

@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Options, StrOptions
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._constraints import LARGEST_COUNT, Count
+from ._constraints import LARGEST_COUNT, Count, check_call
 from ._fitting import plain_numbers
 from ._pretrained import EndToEnd, at_a_size, check_channels, find_network
 
@@ -312,8 +312,11 @@ def resolve_backbone(backbone, shape, device):
         return NAMED[backbone]
     if isinstance(backbone, Pretrained):
         return backbone.build(shape)  # of which copies are trained
-    if isinstance(backbone, Backbone | nn.Module) or callable(backbone):
+    if isinstance(backbone, Backbone | nn.Module):
         return own_copy(backbone)
+    if callable(backbone):
+        check_call(backbone, "`backbone` must be a factory without arguments", 0)
+        return backbone
     raise TypeError(_no_backbone(backbone))
 
 

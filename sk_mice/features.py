@@ -365,7 +365,7 @@ class PretrainedFeatures(
         """Batches of files as images, decoded while the network runs."""
         side = network.decoded_size
         # Small images are enlarged as `Network.input` enlarges arrays.
-        decoder = Decoder(side, False, "crop", "white", 65535, smooth=True)
+        decoder = Decoder(side, False, "crop", "white", smooth=True)
         fmt = _format_of_files(side)
         starts = range(0, len(paths), self.batch_size_)
         problems = []
@@ -383,6 +383,7 @@ class PretrainedFeatures(
                     if not problems:  # else the rest is read for the list alone
                         yield fmt.as_batch(torch.from_numpy(images))
         refuse(problems)
+        decoder.warn_if_dark()
 
     def _output(self, network, images: Tensor):
         """What a network returns for images (B, C, H, W) in [0, 1]."""

@@ -16,7 +16,7 @@ from PIL import Image
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.cluster import DBSCAN, KMeans
-from skorch.callbacks import LRScheduler
+from skorch.callbacks import BatchScoring, EpochScoring, LRScheduler
 
 from sk_mice import (
     ClassificationEM,
@@ -366,6 +366,19 @@ OF_MICE = [
         augmentation=lambda stack, generator: 5,
     ),
     wrong(
+        "`augmentation` of another signature",
+        "`augmentation` must be called as augmentation(images, generator); too many "
+        "positional arguments.",
+        TypeError,
+        augmentation=lambda images: images,
+    ),
+    wrong(
+        "`backbone` that needs an argument",
+        "`backbone` must be a factory without arguments; missing a required argument",
+        TypeError,
+        backbone=lambda channels: torch.nn.Flatten(),
+    ),
+    wrong(
         "`augmentation` that loses samples",
         "`augmentation` must return a tensor with the batch and channels it was given",
         augmentation=lambda stack, generator: stack[:1],
@@ -513,6 +526,19 @@ OF_MICE = [
         "and the schedule of the fit.",
         callbacks=[LRScheduler()],
     ),
+    *(
+        wrong(
+            f"`callbacks` with {type(callback).__name__}, {callback.on_train}",
+            f"`callbacks` must not hold {type(callback).__name__} as it is: it needs "
+            "samples held out, or a y.",
+            callbacks=[callback],
+        )
+        for callback in (
+            EpochScoring("accuracy"),
+            EpochScoring("accuracy", on_train=True),
+            BatchScoring("accuracy", on_train=True, use_caching=False),
+        )
+    ),
     out_of_range("callbacks", 5, "an instance of 'list'"),
     out_of_range("checkpoint", 3, "an instance of 'str'"),
     out_of_range("distributed", "auto", "an instance of 'bool'"),
@@ -549,6 +575,13 @@ X_ROWS = [
     bad_X("images without pixels", np.zeros((9, 0, 8)), "X must hold samples with"),
     bad_X("a number", 5, "Expected 2D array, got scalar array instead"),
     bad_X("`None`", None, "Expected 2D array, got scalar array instead"),
+    bad_X(
+        "a dict",
+        {"X": IMAGES},
+        "X must be an array, a list of arrays, or a dataset of torch; got dict.",
+        TypeError,
+    ),
+    bad_X("a generator", iter(IMAGES), "X must be an array, a list of", TypeError),
     bad_X("one dimension", VECTORS[0], "Expected 2D array, got 1D array instead"),
     bad_X(
         "five dimensions",

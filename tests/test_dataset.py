@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from sk_mice import MiCEClustering, MoCo
@@ -54,6 +56,27 @@ def test_rows_are_the_samples(items):
     for outside in (40, [3, 40], -41):
         with pytest.raises(IndexError):
             rows[outside]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        TensorDataset(torch.from_numpy(X)),
+        TensorDataset(torch.from_numpy(X), torch.arange(40)),
+        Items([[Image.fromarray(np.uint8(255 * x)), "label"] for x in X]),
+    ],
+    ids=["tensors alone", "tensors and labels", "images and words"],
+)
+def test_a_dataset_is_searched(dataset, mice):
+    folds = KFold(2, shuffle=True, random_state=0)
+    search = GridSearchCV(
+        clone(mice).set_params(init="random"), {"tau": [1.0]}, cv=folds
+    )
+    found = search.fit(dataset).cv_results_["mean_test_score"]
+    rows = np.stack([dataset[i][0] for i in range(40)])
+    expected = search.fit(rows).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

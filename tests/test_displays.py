@@ -13,7 +13,7 @@ from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sk_mice import ClassificationEM, MiCEClustering, SphericalKMeans, inspection
@@ -271,7 +271,9 @@ def test_posterior_of_a_history_and_of_a_matrix():
 
 
 def test_training_has_a_curve_for_each_stage():
-    display = TrainingDisplay.from_estimator(SimpleNamespace(history_=history()))
+    fitted = SimpleNamespace(history_=history())
+    pipeline = Pipeline([("mice", fitted)])
+    display = TrainingDisplay.from_estimator(SimpleNamespace(best_estimator_=pipeline))
     elbo, confidence, changed = display.axes_
     moco, em, border = elbo.lines
     assert moco.get_xdata().tolist() == [1, 2, 3, 4]

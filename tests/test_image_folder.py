@@ -20,6 +20,7 @@ from PIL import Image, ImageFile, PngImagePlugin
 
 from sk_mice import datasets
 from sk_mice.datasets import _decoding, load_image_folder
+from sk_mice.features import PretrainedFeatures
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (12, 16, 3)).astype(np.uint8)
@@ -265,6 +266,25 @@ def test_grey_values_are_scaled_to_8_bits(tmp_path):
         np.testing.assert_array_equal(loaded, np.rint(expected))
     with pytest.raises(ValueError, match=r"from 0 to 4095, where white is 4094"):
         load_one(tmp_path, encoded(twelve, "TIFF"), white=4094)
+
+
+def test_images_of_few_of_16_bits_are_said_to_be_dark(tmp_path):
+    twelve = np.uint16(np.linspace(0, 4000, 12 * 16)).reshape(12, 16)
+    content = encoded(twelve, "TIFF")
+    with pytest.warns(UserWarning, match=r"16 bits exceeds 4000.*`white`=4095"):
+        assert load_one(tmp_path, content, grey=True).max() == 16
+    assert load_one(tmp_path, content, grey=True, white=4095).max() == 249
+    with pytest.warns(UserWarning, match=r"No value of the images with 16 bits"):
+        PretrainedFeatures(image_size=32).fit_transform([tmp_path / "one"])
+
+
+def test_colours_of_16_bits_have_no_other_white(tmp_path):
+    values = np.full((12, 1 + 16 * 3 * 2), 128, np.uint8)  # a filter, then a row
+    values[:, 0] = 0
+    content = png(16, 12, 16, 2, zlib.compress(values.tobytes()))
+    assert load_one(tmp_path, content).tolist() == np.full((12, 16, 3), 128).tolist()
+    with pytest.raises(ValueError, match=r"has colours of 16 bits, and `white` is for"):
+        load_one(tmp_path, content, white=4095)
 
 
 def test_images_converted_piece_by_piece_are_as_if_converted_at_once(tmp_path):
@@ -546,11 +566,11 @@ BAD = {
     "small bomb": (png(10_000, 10_000), r"decompression bomb"),
     "HDR": (
         encoded(np.full((4, 4), 7.5, np.float32), "TIFF"),
-        r"has values from 7.5 to 7.5, where white is 1",
+        r"has floats from 7.5 to 7.5, where white is 1",
     ),
     "NaN": (
         encoded(np.pad(np.float32([[np.nan]]), ((599, 0), (1099, 0))), "TIFF"),
-        r"has values from nan to nan",
+        r"has floats from nan to nan",
     ),
     "32 bits": (
         encoded(np.full((4, 4), 70_000, np.int32), "TIFF"),

@@ -18,7 +18,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from skorch.callbacks import Callback, Checkpoint
+from skorch.callbacks import Callback, Checkpoint, EpochScoring, PrintLog
 
 from sk_mice import MiCEClustering, MoCo, load, save
 from sk_mice.ablations import PaperMiCE, PaperMoCo
@@ -335,6 +335,21 @@ def test_callbacks_and_progress_bar(capsys):
         assert stage in shown
     assert "labels of all samples" in shown
     assert "of training left" in shown
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_callbacks_print_if_verbose(capsys, verbose):
+    tiny(callbacks=[PrintLog()], init="random", verbose=verbose).fit(IMAGES)
+    assert ("train_loss" in capsys.readouterr().out) == bool(verbose)
+
+
+def test_a_scoring_of_the_training_is_recorded():
+    def score(net, X, y=None):
+        return 0.5
+
+    scoring = EpochScoring(score, on_train=True, use_caching=False)
+    fitted = tiny(callbacks=[scoring], init="random").fit(IMAGES)
+    assert [row["score"] for row in fitted.history_] == [0.5] * fitted.n_iter_
 
 
 def test_verbose_is_quiet_by_default(capsys):

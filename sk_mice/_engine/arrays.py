@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from scipy.sparse import issparse
@@ -35,6 +36,11 @@ def as_array(X):
         raise TypeError(
             f"X must hold samples; got one image. np.asarray(image)[None] is an array "
             f"of one sample, {STACK} of several."
+        )
+    if isinstance(X, Mapping | Iterator):
+        raise TypeError(
+            "X must be an array, a list of arrays, or a dataset of torch; got "
+            f"{type(X).__name__}."
         )
     return plain_array(X, "X")
 
@@ -85,8 +91,13 @@ def _converted(values, name):
                 "of them are masked. Leave such samples out, or fill the values in."
             )
         return values.data
-    if hasattr(values, "__array__") and not hasattr(values, "shape"):
+    if hasattr(values, "shape"):
+        return values
+    if hasattr(values, "__array__"):
         return np.asarray(values)
+    is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__")
+    if is_sequence and not isinstance(values, Mapping | str | bytes):
+        return _from_list([values[i] for i in range(len(values))], name)
     return values
 
 

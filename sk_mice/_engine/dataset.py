@@ -30,8 +30,23 @@ def from_dataset(X):
 
 
 def samples_of(X):
-    """X as an array, or a dataset as rows that are read when they are needed."""
+    """X as an array, or a dataset as rows that are read when they are needed.
+
+    Of a list of pairs, as scikit-learn picks them out of a dataset of pairs for a fold,
+    the first parts are the samples.
+    """
+    if isinstance(X, list) and X and _is_pair(X[0]):
+        X = [item[0] for item in X]
     return as_array(from_dataset(X))
+
+
+def _is_pair(item) -> bool:
+    """Whether it is a sample with a label, or in a tuple by itself."""
+    if not isinstance(item, list | tuple) or not item:
+        return False
+    if isinstance(item[0], list | tuple) or np.ndim(item[0]) == 0:
+        return False
+    return isinstance(item, tuple) if len(item) == 1 else np.ndim(item[1]) == 0
 
 
 def rows_of(X):

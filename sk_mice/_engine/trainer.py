@@ -87,6 +87,8 @@ class Trainer(NeuralNet):
         KeyboardInterrupt.
     group : Group, default=ALONE
         The processes that share each batch.
+    verbose : int, default=0
+        Whether callbacks print, such as skorch's PrintLog.
     """
 
     may_draw_: bool  # whether views or networks may draw from torch's generator
@@ -113,6 +115,7 @@ class Trainer(NeuralNet):
         callbacks=(),
         stop_requested=bool,
         group=ALONE,
+        verbose=0,
     ):
         self.group = group
         self.views = views
@@ -139,7 +142,7 @@ class Trainer(NeuralNet):
             callbacks=list(callbacks),
             train_split=None,
             device=None,  # the module is on its device
-            verbose=0,
+            verbose=verbose,
         )
 
     def get_default_callbacks(self):

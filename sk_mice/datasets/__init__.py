@@ -21,12 +21,11 @@ from .._constraints import Count
 from .._engine.warn import warn_user
 from .._progress_bar import tqdm
 from .._words import shortened
-from ._decoding import LONGEST_SIDE, Decoder
+from ._decoding import LONGEST_SIDE, WHITE, Decoder
 from ._file import decode_to_file, files_of
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
-WHITE_OF_16_BITS = 65535
 MOST_ENTRIES = 10_000_000  # of a folder
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -62,7 +61,7 @@ def load_image_folder(
     grey=False,
     resize="crop",
     background="white",
-    white=WHITE_OF_16_BITS,
+    white=WHITE,
     on_error="raise",
     out=None,
     n_jobs=-1,
@@ -98,7 +97,8 @@ def load_image_folder(
         Colour behind transparent pixels, by name or as "#rrggbb".
     white : int, default=65535
         Value of white in grey images of 16 bits, for example 4095 if a camera uses 12
-        of them. An image with larger values cannot be read. Floats are from 0 to 1.
+        of them. An image with larger values cannot be read, nor one with colours of 16
+        bits, unless this is 65535. Floats are from 0 to 1.
     on_error : {"raise", "warn"}, default="raise"
         Whether files that are no images, or cannot be read as a whole, raise an error
         or are left out with one warning that lists them. Both come after all files have
@@ -139,7 +139,8 @@ def load_image_folder(
     Warns
     -----
     UserWarning
-        With ``on_error="warn"``, if files are left out: how many, which, and why.
+        With ``on_error="warn"``, if files are left out: how many, which, and why. If
+        all images with 16 bits are nearly black.
 
     Examples
     --------
@@ -189,6 +190,7 @@ def load_image_folder(
             out, decoder, root, found, decode, leave_out=leave_out
         )
 
+    decoder.warn_if_dark()
     good = [row for row, reason in enumerate(reasons) if reason is None]
     tried = zip(found, reasons, strict=True)
     problems += [(parts, reason) for parts, reason in tried if reason is not None]

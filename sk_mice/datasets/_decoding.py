@@ -32,6 +32,7 @@ from PIL import (
 )
 
 from .._constraints import Count
+from .._engine.warn import warn_user
 from .._memory import available_memory
 
 LONGEST_SIDE = 4096
@@ -44,6 +45,8 @@ FORMATS += ["HEIF", "JPEG2000", "PPM", "TGA"]
 WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
 ORIENTATION, TILE_WIDTH, TILE_LENGTH = 0x0112, 322, 323  # tags of TIFF
+WHITE = 2**16 - 1
+DARK = 1 / 8  # of white, if no value of 16 bits in any file exceeds it
 
 
 class ImageError(Exception):
@@ -56,7 +59,7 @@ class Decoder:
     But for `smooth`: small images are enlarged bilinearly.
     """
 
-    def __init__(self, image_size, grey, resize, background, white, smooth=False):
+    def __init__(self, image_size, grey, resize, background, white=WHITE, smooth=False):
         _find_formats()  # before threads would do it
         height, width = _height_and_width(image_size)
         self.size = width, height
@@ -65,6 +68,8 @@ class Decoder:
         self.background = _colour(background)
         self.white = white
         self.smooth = smooth
+        self.largest = -1  # of all values of 16 bits
+        self._lock = Lock()
 
     def shape(self, n_images):
         """The shape of X."""
@@ -103,6 +108,8 @@ class Decoder:
         _check_file(path)
         with _File(path) as file, _opened(file) as image:
             _check_pixels(image.size)
+            if self.white != WHITE:
+                _check_bits(image)
             needed = self._bytes(image, file.length)
             DECODING.take(needed)
             at_the_end.callback(DECODING.give_back, needed)
@@ -157,7 +164,7 @@ class Decoder:
         """In the mode of X; piece by piece, as some steps take many bytes a pixel."""
         if image.mode == self.mode and not image.has_transparency_data:
             return image
-        white = _white(image, self.white)
+        white = self._white(image)
         whole = Image.new(self.mode, image.size)
         for box in _boxes(image.size):
             piece = image.crop(box)
@@ -169,6 +176,35 @@ class Decoder:
                 piece = Image.alpha_composite(ground, piece)
             whole.paste(piece.convert(self.mode), box)
         return whole
+
+    def _white(self, image):
+        """Value of white where values have to be scaled, else None."""
+        if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
+            return None
+        floats = image.mode == "F"
+        white = 1 if floats else self.white
+        pieces = (np.asarray(image.crop(box)) for box in _boxes(image.size))
+        lows, highs = zip(*((p.min(), p.max()) for p in pieces), strict=True)
+        low, high = np.min(lows), np.max(highs)
+        if not (low >= 0 and high <= white):  # false for NaN
+            values = "floats" if floats else "values"
+            raise ImageError(
+                f"has {values} from {low:g} to {high:g}, where white is {white}"
+            )
+        if not floats:
+            with self._lock:
+                self.largest = max(self.largest, int(high))
+        return white
+
+    def warn_if_dark(self) -> None:
+        """Warn if all files with 16 bits are so dark that they must have fewer."""
+        if 0 < self.largest < DARK * self.white:
+            warn_user(
+                f"No value of the images with 16 bits exceeds {self.largest}, where "
+                f"white is {self.white}, so that they are nearly black. If fewer bits "
+                f"are in use, read them by `sk_mice.datasets.load_image_folder` with "
+                f"`white`={2 ** self.largest.bit_length() - 1}."
+            )
 
 
 def _in_eight_bits(image, white):
@@ -256,17 +292,12 @@ def _boxes(size):
     return [(x, y, min(x + PIECE, size[0]), min(y + PIECE, size[1])) for x, y in starts]
 
 
-def _white(image, white):
-    """Value of white where values have to be scaled, else None."""
-    if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
-        return None
-    white = 1 if image.mode == "F" else white
-    pieces = (np.asarray(image.crop(box)) for box in _boxes(image.size))
-    lows, highs = zip(*((p.min(), p.max()) for p in pieces), strict=True)
-    low, high = np.min(lows), np.max(highs)
-    if not (low >= 0 and high <= white):  # false for NaN
-        raise ImageError(f"has values from {low:g} to {high:g}, where white is {white}")
-    return white
+def _check_bits(image):
+    """Refuse values of 16 bits of which Pillow reads the upper 8, whatever is white."""
+    raw_mode = image.tile[0][3] if image.tile else ""
+    raw_mode = raw_mode[0] if isinstance(raw_mode, tuple) else raw_mode
+    if ";16" in str(raw_mode) and not image.mode.startswith("I"):
+        raise ImageError("has colours of 16 bits, and `white` is for grey values")
 
 
 # ------------------------------------------------------------------------------ memory

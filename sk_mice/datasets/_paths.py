@@ -51,7 +51,7 @@ def sizes(paths, n_jobs):
 
 def decode(paths, side, n_jobs=-1):
     """Images (N, side, side, 3), uint8; ValueError that lists what is no image."""
-    decoder = Decoder(side, False, "crop", "white", 65535)
+    decoder = Decoder(side, False, "crop", "white")
     X = decoder.empty(len(paths))
     with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
         refuse(named(paths, pool.map(decoder.into, X, paths)))

@@ -104,8 +104,12 @@ def clusters_of(estimator, X):
 
 
 def history_of(estimator):
-    """The history of a fitted estimator, or a TypeError if it has none."""
-    history = getattr(estimator, "history_", None)
+    """The history of a fitted estimator, or of the last step of a Pipeline.
+
+    Raises TypeError if it has none.
+    """
+    last, _ = last_step(chosen(estimator))
+    history = getattr(last, "history_", None)
     rows = history if isinstance(history, list) else [None]  # other libraries' differ
     if not all(
         isinstance(row, dict) and {"stage", "elbo"} <= row.keys() for row in rows

@@ -56,7 +56,8 @@ class PosteriorDisplay:
         Parameters
         ----------
         estimator : MiCEClustering
-            Fitted. Of its ``history_``, the epochs of EM are meant.
+            Fitted, also as the last step of a Pipeline. Of its ``history_``, the epochs
+            of EM are meant.
         epochs : sequence of int, default=None
             Epochs of EM, from 1 on; the first and the last if None.
         ax : sequence of 2 matplotlib Axes, default=None
@@ -207,7 +208,7 @@ class TrainingDisplay:
         Parameters
         ----------
         estimator : MiCEClustering or MoCo
-            Fitted.
+            Fitted, also as the last step of a Pipeline.
         ax : sequence of 3 matplotlib Axes, of 1 without EM, default=None
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="viridis"
