@@ -39,7 +39,7 @@ def check_callbacks(callbacks) -> None:
                 "`callbacks` must not hold an LRScheduler: every step sets the rate by "
                 "`lr` and the schedule of the fit."
             )
-        if issubclass(kind, BatchScoring | EpochScoring) and not _scores(callback):
+        if _cannot_score(kind, callback):
             raise ValueError(
                 f"`callbacks` must not hold {kind.__name__} as it is: it needs samples "
                 "held out, or a y. EpochScoring(function, on_train=True, "
@@ -47,11 +47,16 @@ def check_callbacks(callbacks) -> None:
             )
 
 
-def _scores(callback) -> bool:
-    """Whether a scoring callback works without a y, held-out samples and batches."""
+def _cannot_score(kind, callback) -> bool:
+    """Whether it scores as those of skorch that need a y, or samples held out."""
+    if kind.on_batch_end is BatchScoring.on_batch_end:
+        return True
+    if kind.on_epoch_end is not EpochScoring.on_epoch_end:
+        return False
+    needs_batches = getattr(callback, "use_caching", True)
     on_train = getattr(callback, "on_train", False)
-    cached = getattr(callback, "use_caching", True)
-    return isinstance(callback, EpochScoring) and on_train and not cached
+    function = getattr(callback, "scoring", None)
+    return needs_batches or not on_train or not callable(function)
 
 
 class Interrupt:

@@ -61,7 +61,7 @@ def floats(values) -> tuple[float, ...]:
 def check_call(function, rule: str, n_arguments: int) -> None:
     """TypeError that begins with a rule, unless a callable takes so many arguments."""
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # of compiled code, nothing is known
         return
     try:

@@ -135,7 +135,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     callbacks : list of skorch callbacks, default=None
         They see the first stage, and each round of EM, as a training run of its own.
         "train_loss" in its history is the negative ELBO. No samples are held out, and
-        "valid_loss", which `EarlyStopping` monitors, has the same values.
+        "valid_loss", which `EarlyStopping` monitors, has the same values. `LRScheduler`
+        and scorings that need a y are refused.
     checkpoint : str or path-like, default=None
         A folder for the progress of the fit. Its files are named after a hash of the
         parameters and the data. `fit` with the same parameters and data continues from
@@ -152,7 +153,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         `embedding_dim`, `expert_heads`, `queue_size` and `image_shape` must be as
         before; `freeze` need not.
     verbose : int, default=0
-        1 shows a progress bar over the whole fit.
+        1 shows a progress bar over the whole fit, and lets callbacks print.
     random_state : int, RandomState instance or None, default=None
         Determines weights, the order of samples and views. An int makes fits repeatable
         on one machine with one number of threads.

@@ -165,12 +165,12 @@ def _matching(y_true, y_pred):
     return classes, clusters, codes, counts, matched
 
 
-def _encode_classes(y):
+def _encode_classes(y, name="`y_true`"):
     """As `_encode`, with code -1 where a class is missing."""
     known = ~_is_missing(y)
     if not known.any():
         raise ValueError(
-            "`y_true` must have the class of at least one sample; got none, of "
+            f"{name} must have the class of at least one sample; got none, of "
             f"{len(y)} samples."
         )
     codes = np.full(len(y), -1)
@@ -283,18 +283,16 @@ class ClusterScorer(_Scorer):
     """A scorer of scikit-learn that looks at the fold, too."""
 
     def _score(self, method_caller, estimator, X, y_true, **kwargs):
-        y_true = column_or_1d(_as_array(y_true))
-        known = ~_is_missing(y_true)
-        if not known.any():
-            raise ValueError("y must have the class of at least one sample; got none.")
+        _, codes = _encode_classes(column_or_1d(_as_array(y_true)), "y")
+        known = codes >= 0
 
         def predictions(*args, **options):
             clusters = method_caller(*args, **options)
             _warn_of_fold(estimator, clusters)
-            check_consistent_length(clusters, y_true)
+            check_consistent_length(clusters, codes)
             return clusters[known]
 
-        return super()._score(predictions, estimator, X, y_true[known], **kwargs)
+        return super()._score(predictions, estimator, X, codes[known], **kwargs)
 
 
 acc_scorer = ClusterScorer(clustering_accuracy_score, 1, {})

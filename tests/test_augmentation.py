@@ -1,6 +1,7 @@
 """How augmentations are meant, and what "auto" decides for a set of samples."""
 
 import math
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -80,6 +81,12 @@ def test_what_is_given_is_taken():
     }
     assert resolved(None, DIGITS) is None
     assert resolved(divmod, DIGITS) is divmod
+
+    @wraps(abs)
+    def wrapper(images, generator):
+        return images
+
+    assert resolved(wrapper, DIGITS) is wrapper
 
 
 @pytest.mark.parametrize("cls", [MiCEClustering, MoCo])

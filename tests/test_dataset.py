@@ -64,9 +64,11 @@ def test_rows_are_the_samples(items):
     [
         TensorDataset(torch.from_numpy(X)),
         TensorDataset(torch.from_numpy(X), torch.arange(40)),
+        TensorDataset(torch.from_numpy(X), torch.zeros(40, 3)),
         Items([[Image.fromarray(np.uint8(255 * x)), "label"] for x in X]),
+        Items([(x, [[1, 2], [3]]) for x in X]),
     ],
-    ids=["tensors alone", "tensors and labels", "images and words"],
+    ids=["tensors alone", "labels", "shares", "images and words", "lists"],
 )
 def test_a_dataset_is_searched(dataset, mice):
     folds = KFold(2, shuffle=True, random_state=0)

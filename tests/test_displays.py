@@ -225,6 +225,16 @@ def test_tsne_is_the_default_and_keeps_blobs_together(blobs):
     assert len(EmbeddingDisplay.from_predictions(X[:3], y[:3]).points) == 3
 
 
+def test_samples_without_a_class_are_grey_on_a_map(blobs):
+    X, y = blobs
+    classes = np.where(np.arange(len(y)) % 2, y, np.nan)
+    display = EmbeddingDisplay.from_predictions(X, y_true=classes, reducer=PCA(2))
+    unknown, *known = display.ax_.collections
+    assert len(unknown.get_offsets()) == 48
+    assert unknown.get_facecolor()[0].tolist() == [0.8, 0.8, 0.8, 1]
+    assert len(known) == len(display.ax_.texts) == 3
+
+
 def test_map_of_an_estimator_by_cluster_and_by_class(blobs):
     X, y = blobs
     names = np.array(["ape", "bee", "cat"])[y]

@@ -186,6 +186,13 @@ def test_samples_without_a_class_do_not_count(y_true):
 
 
 @pytest.mark.parametrize("scorer", SCORERS.values(), ids=SCORERS)
+def test_scorers_take_classes_of_several_types(scorer):
+    X = np.arange(4)[:, np.newaxis]
+    fitted = KMeans(2, init=[[0.5], [2.5]], n_init=1).fit(X)
+    assert scorer(fitted, X, [1, 1, "a", None]) == 1
+
+
+@pytest.mark.parametrize("scorer", SCORERS.values(), ids=SCORERS)
 def test_scorers_need_a_class(scorer):
     fitted = KMeans(1).fit(np.zeros((2, 1)))
     with pytest.raises(ValueError, match="y must have the class of at least one"):

@@ -5,6 +5,7 @@ import copy
 import csv
 import io
 import json
+import math
 import re
 import shutil
 import sys
@@ -161,6 +162,11 @@ def test_classes_of_some_samples_are_enough(digits, tmp_path):
     names = np.array([*data["classes"], "none"])[data["y"]]
     assert names[1::2].tolist() == y[1::2].astype(str).tolist()
     assert set(names[::2]) == {"none"}
+    listed = ["a" if i % 2 else math.nan for i in range(len(X))]
+    data = data_of(write_report(mice, X, tmp_path / "report.html", y=listed))
+    assert data["classes"] == ["a"]
+    with pytest.raises(ValueError, match="y must have the class of at least one"):
+        write_report(mice, X, tmp_path / "report.html", y=len(X) * [None])
 
 
 def flat(X):

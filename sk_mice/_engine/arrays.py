@@ -96,7 +96,7 @@ def _converted(values, name):
     if hasattr(values, "__array__"):
         return np.asarray(values)
     is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__")
-    if is_sequence and not isinstance(values, Mapping | str | bytes):
+    if is_sequence and not isinstance(values, Mapping | str | bytes | type):
         return _from_list([values[i] for i in range(len(values))], name)
     return values
 

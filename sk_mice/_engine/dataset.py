@@ -41,12 +41,17 @@ def samples_of(X):
 
 
 def _is_pair(item) -> bool:
-    """Whether it is a sample with a label, or in a tuple by itself."""
+    """Whether it is a sample with a label of another shape, or in a tuple by itself."""
     if not isinstance(item, list | tuple) or not item:
         return False
     if isinstance(item[0], list | tuple) or np.ndim(item[0]) == 0:
         return False
-    return isinstance(item, tuple) if len(item) == 1 else np.ndim(item[1]) == 0
+    if len(item) == 1:
+        return isinstance(item, tuple)
+    try:
+        return np.shape(item[0]) != np.shape(item[1])
+    except ValueError:  # a ragged list, as of boxes
+        return True
 
 
 def rows_of(X):

@@ -146,12 +146,14 @@ def _sample_shape(x_shape, image_shape):
                 f" Set `image_shape`={shape} for the former, and give "
                 "X.transpose(0, 2, 3, 1) in the latter case."
             )
-        how = "" if _channels_come_last(shape) is None else f"={shape}"
+        how = ""
+        if _channels_come_last(shape) is not None:
+            how = f" For another number of channels, set `image_shape`={shape}."
         raise ValueError(
             "X must have 1, 3 or 4 channels, in the last or the second dimension; got "
-            f"shape {x_shape}. For another number of channels, set `image_shape`{how}."
+            f"shape {x_shape}.{how}"
         )
-    return _channels_in_front(shape)
+    return _channels_in_front(shape, shape[2] in CHANNELS)
 
 
 def known_layout(x_shape) -> bool:
@@ -177,26 +179,28 @@ def _given_shape(x_shape, image_shape):
             f"`image_shape`={shape} needs X of shape {(x_shape[0], *shape)}, or rows "
             f"of {math.prod(shape)} values; got X of shape {x_shape}."
         )
-    return ((1, *shape), True) if len(shape) == 2 else _channels_in_front(shape)
+    if len(shape) == 2:
+        return (1, *shape), True
+    return _channels_in_front(shape, _channels_come_last(shape))
 
 
 def _channels_come_last(shape) -> bool | None:
     """Whether a shape is (H, W, C), not (C, H, W); None if that cannot be told.
 
-    C is 1, 3 or 4 if the last size is, or else the first. Otherwise it is the odd one
-    out if the other two are equal, and the smaller of the first and the last if not.
+    Of a square image, C is the odd one out. Otherwise it is 1, 3 or 4 if the last size
+    is, or else the first; and else the smaller of the two.
     """
     first, middle, last = shape
+    if (first == middle) != (middle == last):
+        return first == middle
     if last in CHANNELS or first in CHANNELS:
         return last in CHANNELS
-    if first == last:
-        return None
-    return first == middle if middle in (first, last) else last < first
+    return None if first == last else last < first
 
 
-def _channels_in_front(shape):
+def _channels_in_front(shape, last):
     """(C, H, W) for either layout, and whether it is (C, H, W)."""
-    if _channels_come_last(shape):
+    if last:
         return (shape[2], *shape[:2]), shape[2] == 1
     return tuple(shape), True
 

@@ -97,8 +97,8 @@ def load_image_folder(
         Colour behind transparent pixels, by name or as "#rrggbb".
     white : int, default=65535
         Value of white in grey images of 16 bits, for example 4095 if a camera uses 12
-        of them. An image with larger values cannot be read, nor one with colours of 16
-        bits, unless this is 65535. Floats are from 0 to 1.
+        of them. An image with larger values cannot be read, nor a PNG or TIFF file with
+        colours of 16 bits, unless this is 65535. Floats are from 0 to 1.
     on_error : {"raise", "warn"}, default="raise"
         Whether files that are no images, or cannot be read as a whole, raise an error
         or are left out with one warning that lists them. Both come after all files have
@@ -178,8 +178,11 @@ def load_image_folder(
         tasks = Parallel(n_jobs, require="sharedmem", return_as="generator")(
             delayed(load)(row) for row in rows
         )
-        bar = {"initial": len(found) - len(rows), "disable": not verbose}
+        n_there = len(found) - len(rows)
+        bar = {"initial": n_there, "disable": not verbose}
         yield from tqdm(tasks, "reading images", len(found), unit="", **bar)
+        if not n_there:
+            decoder.warn_if_dark()
 
     if out is None or not found:
         X = decoder.empty(len(found))
@@ -190,7 +193,6 @@ def load_image_folder(
             out, decoder, root, found, decode, leave_out=leave_out
         )
 
-    decoder.warn_if_dark()
     good = [row for row, reason in enumerate(reasons) if reason is None]
     tried = zip(found, reasons, strict=True)
     problems += [(parts, reason) for parts, reason in tried if reason is not None]

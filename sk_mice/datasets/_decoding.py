@@ -296,7 +296,7 @@ def _check_bits(image):
     """Refuse values of 16 bits of which Pillow reads the upper 8, whatever is white."""
     raw_mode = image.tile[0][3] if image.tile else ""
     raw_mode = raw_mode[0] if isinstance(raw_mode, tuple) else raw_mode
-    if ";16" in str(raw_mode) and not image.mode.startswith("I"):
+    if re.search(";16[BLN]", str(raw_mode)) and not image.mode.startswith("I"):
         raise ImageError("has colours of 16 bits, and `white` is for grey values")
 
 

@@ -111,7 +111,7 @@ class MatchedConfusionDisplay:
         Raises
         ------
         ValueError
-            If the two differ in length, or are empty.
+            If the two differ in length, or there is no class.
         """
         pyplot()
         classes, clusters, _, counts, (rows, columns) = _matching(y_true, y_pred)

@@ -10,7 +10,7 @@ from sklearn.utils.validation import _num_samples
 
 from .._constraints import Count
 from .._engine.arrays import as_array
-from ..metrics import _encode, _space_of
+from ..metrics import _encode, _encode_classes, _space_of
 from ._drawing import (
     estimator_and_samples,
     fair_sample,
@@ -22,6 +22,7 @@ from ._drawing import (
 )
 
 MARKERS = "os^DvPX<"
+UNKNOWN = "0.8"  # grey, of samples whose class is missing
 MANY = 20  # groups, beyond which their names are smaller
 _CONSTRAINTS = {
     "n_points": [Count(3)],
@@ -191,7 +192,8 @@ class EmbeddingDisplay:
         X : array-like of shape (N, D)
             Embeddings, D of at least 2.
         y_pred, y_true : array-like of shape (N,), default=None
-            Clusters and classes, at least one of them.
+            Clusters and classes, at least one of them. Classes may be missing: None or
+            NaN.
         n_points, reducer, random_state, color_by, ax, cmap
             As in `from_estimator`.
 
@@ -211,8 +213,8 @@ class EmbeddingDisplay:
         y_true = one_each(y_true, n_samples, "y_true")
         _check_groups(color_by, y_pred, y_true)
         rng = check_random_state(random_state)
-        _, codes = _encode(y_true if y_pred is None else y_pred)
-        indices = fair_sample(codes, n_points, rng)
+        _, codes = _encode_classes(y_true) if y_pred is None else _encode(y_pred)
+        indices = fair_sample(codes - codes.min(), n_points, rng)
         chosen = X[indices].toarray() if issparse(X) else X[indices]
         points, reducer_name = _in_the_plane(chosen, reducer, rng)
         display = cls(
@@ -242,10 +244,15 @@ class EmbeddingDisplay:
         self
         """
         by = _check_groups(color_by, self.y_pred, self.y_true)
-        groups, codes = _encode(self.y_pred if by == "cluster" else self.y_true)
+        if by == "cluster":
+            groups, codes = _encode(self.y_pred)
+        else:
+            groups, codes = _encode_classes(self.y_true)
         self.figure_, (ax,) = panels(ax, 1, (7, 7))
         self.ax_ = ax
         size = np.clip(20_000 / len(self.points), 6, 30)
+        if (codes < 0).any():
+            ax.scatter(*self.points[codes < 0].T, s=size, color=UNKNOWN, linewidths=0)
         for k, colour in enumerate(shades(len(groups), cmap)):
             marker = MARKERS[k % len(MARKERS)]
             own = self.points[codes == k]

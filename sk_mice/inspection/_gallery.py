@@ -130,8 +130,8 @@ class ClusterGalleryDisplay:
         n_images : int, default=10
             Images in a row, at most.
         image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
-            Shape of flattened images; that of the estimator if None. Of no effect on
-            files.
+            Shape of flattened images, and of those with other than 1, 3 or 4 channels;
+            that of the estimator if None. Of no effect on files.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="gray"

@@ -23,7 +23,7 @@ from .._engine.nearest import nearest_neighbors
 from .._pipelines import chosen
 from .._show_versions import versions
 from .._words import duration
-from ..metrics import _encode_classes, _scores_in_words
+from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
 from ._reading import (
@@ -267,11 +267,13 @@ def _check_names(names, n_samples):
 def _check_classes(y, n_samples):
     if y is None:
         return None
-    y = column_or_1d(plain_array(y, "y"))
+    y = _as_array(y) if isinstance(y, list | tuple) else plain_array(y, "y")
+    y = column_or_1d(y)
     if len(y) != n_samples:
         raise ValueError(
             f"y must have a class for each of {n_samples} samples; got {len(y)}."
         )
+    _encode_classes(y, "y")  # before the work: it must hold a class
     return y
 
 
@@ -295,7 +297,7 @@ def _check_confidence(confidence, n_samples):
 def _samples(reading, names, shown) -> dict:
     """Everything about samples, as JSON."""
     nearest, _ = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
-    data = {
+    return {
         "n_clusters": reading.n_clusters,
         "names": names,
         "labels": reading.labels.tolist(),
@@ -306,7 +308,6 @@ def _samples(reading, names, shown) -> dict:
         "shown": shown.tolist(),
         "nearest": shown[nearest].tolist(),
     }
-    return data
 
 
 def _class_names(classes) -> list[str]:
