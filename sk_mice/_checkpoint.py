@@ -18,7 +18,7 @@ from ._engine.model import ContrastiveMixture
 from ._engine.storage import UNREADABLE, pack, read, reason, unpack, write
 from ._engine.warn import warn_user
 
-_KIND: dict = {"kind": "checkpoint", "version": 4}
+_KIND: dict = {"kind": "checkpoint", "version": 5}
 LEAST_PAUSE = 20  # between two files, in multiples of what writing one takes
 
 
@@ -76,8 +76,11 @@ class Restarts:
             return
         kept: dict = {"seeds": self.seeds, "partitions": self.partitions}
         if self.best is not None:
-            weights = dict(self.best.model.state_dict())
-            kept["best"] = self.best.facts() | {"weights": weights}
+            model = self.best.model
+            kept["best"] = self.best.facts() | {
+                "weights": dict(model.state_dict()),
+                "temperatures": [model.tau, model.kappa],
+            }
         if run is not None:
             kept["run"] = run.facts() | {"state": trainer.state()}
         self.checkpoint.save(kept)
@@ -86,10 +89,10 @@ class Restarts:
         """Continue from what was saved; `build` makes a model from a seed."""
         self.partitions = saved["partitions"]
         if "best" in saved:
-            weights = saved["best"].pop("weights")
-            self.best = Run(**saved["best"], model=build(self.seeds[0]))
-            self.best.model.load_state_dict(weights)
-            self.best.model.eval()
+            model = build(self.seeds[0])
+            model.load_state_dict(saved["best"].pop("weights"))
+            model.tau, model.kappa = saved["best"].pop("temperatures")
+            self.best = Run(**saved["best"], model=model.eval())
         if "run" in saved:
             self.taken_up = Run(**saved["run"])
 

@@ -180,7 +180,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
         (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
         with another label than in the epoch before, or than in the partition that a
-        round starts from; 1 in the first epoch from random weights), "cluster_sizes",
+        round starts from; 1 in the first epoch from random weights, and in that of a
+        fit that goes on by `warm_start`), "cluster_sizes",
         "lr" (at the last step) and "seconds", and what callbacks record if a file can
         hold it: numbers, text, arrays, and lists and dicts of them.
     n_iter_ : int
@@ -775,7 +776,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def gating_prototypes_(self):
         """Gating prototypes omega, ndarray of shape (K, D), unit norm."""
         check_is_fitted(self)
-        return self._model.gating_prototypes.detach().cpu().numpy()
+        return self._model.gating_prototypes.detach().cpu().numpy().copy()
 
     @property
     def expert_prototypes_(self):

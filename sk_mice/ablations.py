@@ -5,8 +5,10 @@ paper varies in Table 3 and in the appendix. The paper's recipes (`sk_mice.recip
 for these two.
 """
 
+import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from sklearn.utils._param_validation import StrOptions
@@ -122,10 +124,11 @@ class _PaperSchedule:
         "teacher_momentum": [Number(0, 1, closed="left"), None],
     }
 
-    @classmethod
-    def _get_param_names(cls):
-        # Those of the estimator are keywords of `__init__`.
-        return sorted({*super()._get_param_names(), *cls._of._get_param_names()})
+    def __init_subclass__(cls, **options):
+        """Give `__init__` the signature that scikit-learn reads the parameters from."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__.__signature__ = _whole_signature(cls)
 
     def _check(self, X, n_experts):
         X = super()._check(X, n_experts)
@@ -138,6 +141,17 @@ class _PaperSchedule:
         if self.teacher_momentum is not None:
             options["teacher_momentum"] = self.teacher_momentum
         return options
+
+
+def _whole_signature(cls):
+    """Of `__init__`, with the next one's parameters in place of `**parameters`."""
+    own = inspect.signature(cls.__init__)
+    kept = {n: p for n, p in own.parameters.items() if p.kind is not p.VAR_KEYWORD}
+    if len(kept) < len(own.parameters):
+        parent = next(base for base in cls.__mro__[1:] if "__init__" in vars(base))
+        for name, parameter in inspect.signature(parent.__init__).parameters.items():
+            kept.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
+    return own.replace(parameters=list(kept.values()))
 
 
 class PaperMoCo(_PaperSchedule, MoCo):
@@ -164,7 +178,6 @@ class PaperMoCo(_PaperSchedule, MoCo):
     1000
     """
 
-    _of = MoCo
     _parameter_constraints: dict = {
         **MoCo._parameter_constraints,
         **_PaperSchedule._parameter_constraints,
@@ -229,7 +242,6 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):
     0.5
     """
 
-    _of = MiCEClustering
     _parameter_constraints: dict = {
         **MiCEClustering._parameter_constraints,
         **_PaperSchedule._parameter_constraints,
@@ -352,8 +364,9 @@ def make_schedule(schedule, warmup: float) -> Callable[[float], float]:
 
 def _decay(schedule):
     if callable(schedule):
-        _check_factors(schedule)
-        return schedule
+        for progress in (0.0, 0.5, 1.0):  # before any work
+            _factor(schedule, progress)
+        return partial(_factor, schedule)
     if isinstance(schedule, str):
         if schedule == "cosine":
             return half_cosine
@@ -373,15 +386,16 @@ def _decay(schedule):
     return lambda p: 0.1 ** sum(p >= m for m in milestones)
 
 
-def _check_factors(schedule) -> None:
+def _factor(schedule, progress: float) -> float:
     gave: object
     try:
-        gave = factors = [float(schedule(progress)) for progress in (0.0, 0.5, 1.0)]
-        valid = all(0 <= factor < math.inf for factor in factors)
+        gave = factor = float(schedule(progress))
+        valid = 0 <= factor < math.inf
     except (OverflowError, TypeError, ValueError) as error:
         gave, valid = error, False
     if not valid:
         raise ValueError(
-            "`schedule` must map progress from 0 to 1 to factors of 0 and more; at 0, "
-            f"0.5 and 1 it gave {gave}."
+            "`schedule` must map progress from 0 to 1 to factors of 0 and more; at "
+            f"{progress:g} it gave {gave}."
         )
+    return factor

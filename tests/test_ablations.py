@@ -158,6 +158,46 @@ def test_parameters_are_those_of_the_estimator_and_more():
         PaperMiCE(colour=1)
 
 
+class WithBeta(PaperMiCE):
+    def __init__(self, n_clusters=8, *, beta=1.0, **parameters):
+        super().__init__(n_clusters, **parameters)
+        self.beta = beta
+
+
+def test_a_subclass_has_all_parameters():
+    given = {
+        "beta": 2.0,
+        "schedule": "step",
+        "expert_prototypes": "gradient",
+        "lr": 1.0,
+    }
+    mice = clone(WithBeta(5, **given))
+    assert given.items() <= mice.get_params().items()
+    assert mice.get_params().keys() == PaperMiCE().get_params().keys() | {"beta"}
+    assert eval(repr(mice)).get_params() == mice.get_params()
+    assert repr(PaperMiCE(3)) == "PaperMiCE(n_clusters=3)"
+    with pytest.raises(ValueError, match="'expert_prototypes' parameter of WithBeta"):
+        WithBeta(3, expert_prototypes="nonsense").fit(X)
+
+
+def test_a_schedule_is_checked_at_every_step():
+    def schedule(progress):
+        return torch.tensor(-1.0 if 0.3 < progress < 0.4 else 1.0)
+
+    with pytest.raises(ValueError, match=r"`schedule` must .* at 0.3\d* it gave -1"):
+        tiny(schedule=schedule, init="random", max_epochs=10).fit(X)
+    fitted = tiny(schedule=lambda progress: torch.tensor(0.5), warmup=0).fit(X)
+    assert type(fitted.history_[-1]["lr"]) is float
+
+
+def test_prototypes_are_copies():
+    fitted = tiny().fit(X)
+    before = fitted.predict_proba(X)
+    fitted.gating_prototypes_[:] = 0
+    fitted.expert_prototypes_[:] = 0
+    np.testing.assert_array_equal(fitted.predict_proba(X), before)
+
+
 def test_without_changes_it_is_the_estimator():
     plain = MiCEClustering(3, expert_heads="own", random_state=0, **SMALL).fit(X)
     mice = tiny().fit(X)

@@ -450,8 +450,8 @@ OF_MICE = [
     ),
     of_paper(
         "`schedule` that maps to negative factors, NaN or no number",
-        "`schedule` must map progress from 0 to 1 to factors of 0 and more; at 0, 0.5 "
-        "and 1 it gave [-1.0, -1.0, -1.0].",
+        "`schedule` must map progress from 0 to 1 to factors of 0 and more; at 0 it "
+        "gave -1.0.",
         schedule=lambda progress: -1.0,
     ),
     out_of_range("warmup", 1, "a float in the range [0.0, 1.0)", PaperMiCE),

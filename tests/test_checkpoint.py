@@ -616,6 +616,29 @@ def test_killed_at_twenty_moments(tmp_path):
     assert start(folder).communicate()[0] == expected
 
 
+class HalveTau(Callback):
+    """In the fourth epoch alone."""
+
+    def on_epoch_begin(self, net, **kwargs):
+        if len(net.history) == 4:
+            net.module_.tau /= 2
+
+
+@pytest.mark.parametrize("n_init", [1, 2])
+def test_temperatures_that_a_callback_changes_are_kept(tmp_path, n_init):
+    estimator = mice(init="random", n_init=n_init, callbacks=[HalveTau()])
+    expected = clone(estimator).fit(IMAGES)
+    assert expected._model.tau == expected.tau / 2
+    estimator.set_params(checkpoint=tmp_path)
+    cut = clone(estimator).set_params(callbacks=[HalveTau(), RaiseAt(6, Cut)])
+    with pytest.raises(Cut):
+        cut.fit(IMAGES)
+    for _ in range(2):  # goes on, and reads what is complete
+        found = clone(estimator).fit(IMAGES)
+        assert found._model.tau == expected.tau / 2
+        assert_same(found, expected)
+
+
 def test_a_fit_that_a_callback_has_ended_is_named(tmp_path):
     ends = EarlyStopping(patience=1, threshold=10)
     ended = mice(checkpoint=tmp_path, init="random", callbacks=[ends]).fit(IMAGES)

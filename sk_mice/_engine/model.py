@@ -125,7 +125,7 @@ class ContrastiveMixture(nn.Module):
         self.teacher = copy.deepcopy(self.student)
         self.teacher.gate = None
         self.teacher.requires_grad_(False)
-        self.tau, self.kappa = tau, kappa
+        self.tau, self.kappa = tau, kappa  # which a callback may change
         self.gate_view = gate_view
         queue = torch.empty(queue_size, n_heads, embedding_dim, dtype=queue_dtype)
         self.register_buffer("queue", _random_units(queue))

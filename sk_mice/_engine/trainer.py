@@ -454,6 +454,7 @@ class Trainer(NeuralNet):
         """What a run needs to go on after a whole epoch: tensors and plain values."""
         return {
             "module": dict(self.module_.state_dict()),
+            "temperatures": [self.module_.tau, self.module_.kappa],
             "momentum": {
                 name: self.optimizer_.state[parameter]["momentum_buffer"]
                 for name, parameter in self.module_.named_parameters()
@@ -467,6 +468,7 @@ class Trainer(NeuralNet):
 
     def _load(self, state):
         self.module_.load_state_dict(state["module"])
+        self.module_.tau, self.module_.kappa = state["temperatures"]
         for name, parameter in self.module_.named_parameters():
             if name in state["momentum"]:
                 momentum = torch.empty_like(parameter).copy_(state["momentum"][name])
