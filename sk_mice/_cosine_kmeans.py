@@ -174,15 +174,18 @@ class UnitRows:
         else:  # blocks so long that their (K, D) results cost little beside the rows
             size, sum_rows = max(8192, 8 * n_clusters), class_sums
 
+        heaviest = self.weight.max() or 1.0  # which float32 might not hold
+
         def add(block):
             rows = block if index is None else index[block]
-            factors = (self.weight[rows] * self._scale[rows]).astype(self.dtype)
+            weight = self.weight[rows] / heaviest
+            factors = (weight * self._scale[rows]).astype(self.dtype)
             return sum_rows(_take(self.X, rows), labels[block], n_clusters, factors)
 
         sums = np.zeros((n_clusters, self.shape[1]))
         for part in self.map(add, blocks(len(labels), size)):
             sums += part
-        return sums
+        return sums * heaviest
 
     def _columns(self, centers):
         # Products with a CSR matrix read whole rows of their right-hand side.
@@ -286,7 +289,7 @@ def _plus_plus(rows, index, mass, n_clusters, random_state):
     Returns at most `n_clusters` rows, fewer where no further direction exists.
     """
     n_trials = 2 + int(np.log(n_clusters))
-    weight = rows.mass.astype(rows.dtype)
+    weight = (rows.mass / rows.mass.max()).astype(rows.dtype)
     chosen = [index[_draw(mass, random_state)]]
     costs = 1 - rows.cosines(rows.dense(chosen))[:, 0]
     while len(chosen) < n_clusters:

@@ -649,7 +649,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         n_views : int, default=10
             Of an image, random views as in training. Of a vector, and of an image that
             had no augmentation, its nearest neighbours in X by cosine of the centred
-            values, at most N - 1.
+            values, at most N - 1: pass many at a time, as of a few vectors all may be
+            near, and one alone agrees with itself.
         random_state : int, RandomState or None, default=0
             Of the random views, and of the index of more than 50,000 vectors.
 

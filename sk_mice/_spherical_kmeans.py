@@ -26,6 +26,8 @@ from ._engine.arrays import plain_array
 from ._engine.warn import warn_user
 from ._fitting import fitting
 
+HEAVIEST = 1e140  # sample_weight, whose sums are squared
+
 
 class SphericalKMeans(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
@@ -230,8 +232,8 @@ class SphericalKMeans(
 
         The centres are the directions of the weighted sums of all unit rows seen
         so far, each counted in the cluster that was nearest when it came. The
-        first call chooses the initial centres from its batch as `fit` does; after
-        `fit`, the sums continue from those of the last fit.
+        first call chooses the initial centres from its batch as one run of `fit`
+        does; after `fit`, the sums continue from those of the last fit.
 
         Parameters
         ----------
@@ -381,6 +383,11 @@ class SphericalKMeans(
         if weight.min() < 0:
             raise ValueError(
                 f"`sample_weight` must not be negative; got {weight.min():g}."
+            )
+        if not 1 / HEAVIEST <= weight.max() <= HEAVIEST:
+            raise ValueError(
+                f"The largest `sample_weight` must be from {1 / HEAVIEST:g} to "
+                f"{HEAVIEST:g}; got {weight.max():g}."
             )
         return weight
 

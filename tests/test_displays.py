@@ -5,6 +5,7 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_array
@@ -12,6 +13,7 @@ from shared import Averages, red_and_blue_files
 from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -25,6 +27,7 @@ from sk_mice.inspection import (
     MatchedConfusionDisplay,
     PosteriorDisplay,
     TrainingDisplay,
+    write_report,
 )
 from sk_mice.inspection._drawing import fair_sample
 from sk_mice.metrics import clustering_accuracy_score
@@ -495,6 +498,18 @@ def test_data_frames_as_output_change_no_map(blobs):
     with config_context(transform_output="pandas"):
         display = EmbeddingDisplay.from_estimator(kmeans, X, random_state=0)
     assert np.array_equal(display.points, expected.points)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_texts_have_a_map_and_a_report(kind, tmp_path):
+    texts = kind(10 * ["a cat", "a cat sat", "a dog", "two dogs ran"])
+    model = make_pipeline(TfidfVectorizer(), SphericalKMeans(2, random_state=0))
+    model.fit(texts)
+    assert EmbeddingDisplay.from_estimator(model, texts).points.shape == (40, 2)
+    labels = model.predict(texts)
+    matrix = MatchedConfusionDisplay.from_estimator(model, texts, labels)
+    assert matrix.confusion_matrix.trace() == 40
+    assert write_report(model, texts, tmp_path / "page.html")
 
 
 def test_sparse_rows_have_a_map_and_a_confusion(blobs):

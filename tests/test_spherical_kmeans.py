@@ -246,6 +246,19 @@ def test_weights_are_repetitions_in_any_order(init, as_given, dtype):
     np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
 
 
+@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("scale", [1e-100, 1e-50, 1e37, 1e39, 1e100])
+def test_the_scale_of_weights_changes_nothing(init, scale):
+    X, _ = directions(300, 9, 4, noise=1)
+    weight = np.random.default_rng(0).uniform(size=300)
+    model = SphericalKMeans(4, init=init, random_state=0)
+    for rows in (X.astype(np.float32), sparse.csr_array(X.astype(np.float32)), X):
+        plain = clone(model).fit(rows, sample_weight=weight)
+        scaled = clone(model).fit(rows, sample_weight=scale * weight)
+        np.testing.assert_array_equal(scaled.labels_, plain.labels_)
+        assert scaled.inertia_ / scale == pytest.approx(plain.inertia_)
+
+
 def test_score_is_minus_the_weighted_inertia():
     X, _ = directions(100, 5, 3)
     weight = np.random.default_rng(0).uniform(size=100)
@@ -263,6 +276,7 @@ def test_score_is_minus_the_weighted_inertia():
     [
         ([1, -1, 1, 1], "`sample_weight` must not be negative; got -1"),
         ([0, 0, 0, 0], "`sample_weight` must have a positive entry"),
+        ([1, 1, 1, 1e150], r"largest `sample_weight` must be .* to 1e\+140.*1e\+150"),
         ([1, 1], "shape"),
     ],
 )

@@ -84,8 +84,20 @@ def paths_or_samples(X):
 def estimator_and_samples(estimator, X) -> tuple:
     """What a search has chosen, or the estimator; and X, as paths if it reads files."""
     estimator = chosen(estimator)
-    reads_files = getattr(first_step(estimator), "_from_files", False)
-    return estimator, paths_or_samples(X) if reads_files else samples_of(X)
+    first = first_step(estimator)
+    if getattr(first, "_from_files", False):
+        return estimator, paths_or_samples(X)
+    if first is estimator or type(first).__module__.startswith("sk_mice."):
+        return estimator, samples_of(X)
+    return estimator, _of_others(X)
+
+
+def _of_others(X):
+    """What the first step of a Pipeline takes: samples, or texts and tables."""
+    try:
+        return samples_of(X)
+    except (TypeError, ValueError):
+        return _as_array(X) if isinstance(X, list | tuple) else X
 
 
 def last_with_input(estimator, X) -> tuple:
