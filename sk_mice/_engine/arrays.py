@@ -37,7 +37,7 @@ def as_array(X):
             f"X must hold samples; got one image. np.asarray(image)[None] is an array "
             f"of one sample, {STACK} of several."
         )
-    if isinstance(X, Mapping | Iterator):
+    if isinstance(X, Mapping | Iterator) and not hasattr(X, "shape"):
         raise TypeError(
             "X must be an array, a list of arrays, or a dataset of torch; got "
             f"{type(X).__name__}."
