@@ -202,7 +202,7 @@ class Decoder:
             warn_user(
                 f"No value of the images with 16 bits exceeds {self.largest}, where "
                 f"white is {self.white}, so that they are nearly black. If fewer bits "
-                f"are in use, read them by `sk_mice.datasets.load_image_folder` with "
+                "are in use, read them by `sk_mice.datasets.load_image_folder` with "
                 f"`white`={2 ** self.largest.bit_length() - 1}."
             )
 

@@ -241,17 +241,13 @@ class ClusterGalleryDisplay:
     def _compare(self, y_true, members):
         """Note the majority of each cluster, and which images are of other classes."""
         classes, codes = _encode_classes(y_true)
-        counts = [
-            np.bincount(codes[own][codes[own] >= 0], minlength=len(classes))
-            for own in members
-        ]
+        known = [codes[own][codes[own] >= 0] for own in members]
+        counts = [np.bincount(own, minlength=len(classes)) for own in known]
         largest = [count.argmax() for count in counts]
-        names = [*classes.tolist(), None]
-        n_known = [count.sum() for count in counts]
-        self.majority = [
-            names[i if n else -1] for i, n in zip(largest, n_known, strict=True)
-        ]
-        self.purity = np.array([c.max() / max(1, c.sum()) for c in counts])
+        names = classes.tolist()
+        pairs = zip(known, largest, strict=True)
+        self.majority = [names[i] if len(own) else None for own, i in pairs]
+        self.purity = np.array([count.max() / max(1, count.sum()) for count in counts])
         pairs = zip(self.indices, largest, strict=True)
         self.is_other = [
             (codes[shown] >= 0) & (codes[shown] != i) for shown, i in pairs

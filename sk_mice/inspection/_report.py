@@ -146,7 +146,7 @@ def write_report(
     if of_files and names is None:
         names = X
     names = _check_names(names, _num_samples(X))
-    y = _check_classes(y, _num_samples(X))
+    classes = _check_classes(y, _num_samples(X))
     confidence = _check_confidence(confidence, _num_samples(X))
     if title is not None and not isinstance(title, str):
         raise TypeError(f"`title` must be a string; got {title!r}.")
@@ -154,14 +154,21 @@ def write_report(
     fmt = None if of_files else image_format(first, X)
     reading = read(model, X, confidence, rng.randint(2**31 - 1))
     return draw_page(
-        *(reading, model, X, fmt, path), names=names, y=y, title=title, rng=rng
+        *(reading, model, X, fmt, path),
+        names=names,
+        classes=classes,
+        title=title,
+        rng=rng,
     )
 
 
-def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -> str:
+def draw_page(
+    reading, model, X, fmt, path, *, names, rng, classes=None, title=None
+) -> str:
     """Write the page of what a model has said of samples, whose images are X.
 
     `fmt` is how X holds them; None if there are none, or if X is a list of files.
+    `classes` are their names, and which of them each sample has, -1 if that is missing.
     """
     template = _template()
     shown = fair_sample(reading.labels, MOST_SHOWN, rng, evenly=True)
@@ -171,10 +178,10 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
     elif fmt is not None:
         X = rows_of(X)
     noun = "samples" if fmt is None else "images"
-    classes, codes = (None, None) if y is None else _encode_classes(y)
+    class_names, codes = classes or (None, None)
     data = _samples(reading, names, shown)
-    if y is not None:
-        data |= {"classes": _class_names(classes), "y": codes.tolist()}
+    if classes is not None:
+        data |= {"classes": class_names, "y": codes.tolist()}
     doubted = doubts(reading, noun, codes)
     data |= {"noun": noun, "measure": reading.measure, "map": _map(reading, rng)}
     sheets = None
@@ -202,7 +209,7 @@ def draw_page(reading, model, X, fmt, path, *, names, rng, y=None, title=None) -
         measure=reading.measure,
         mean=float(reading.confidence.mean()),
         doubts=doubted,
-        scores=[] if y is None else _scores(codes, reading.labels),
+        scores=[] if classes is None else _scores(codes, reading.labels),
         duration=duration(sum(row["seconds"] for row in data["history"])),
         n_epochs=len(data["history"]),
         n_shown=len(shown),
@@ -265,6 +272,7 @@ def _check_names(names, n_samples):
 
 
 def _check_classes(y, n_samples):
+    """Names of the classes, and the code of each sample; None if there are none."""
     if y is None:
         return None
     y = _as_array(y) if isinstance(y, list | tuple) else plain_array(y, "y")
@@ -273,8 +281,8 @@ def _check_classes(y, n_samples):
         raise ValueError(
             f"y must have a class for each of {n_samples} samples; got {len(y)}."
         )
-    _encode_classes(y, "y")  # before the work: it must hold a class
-    return y
+    classes, codes = _encode_classes(y, "y")
+    return _class_names(classes), codes
 
 
 def _check_confidence(confidence, n_samples):
