@@ -154,7 +154,7 @@ def _whole_signature(cls):
     return own.replace(parameters=list(kept.values()))
 
 
-class PaperMoCo(_PaperSchedule, MoCo):
+class PaperMoCo(_PaperSchedule, MoCo):  # numpydoc ignore=PR01,PR02
     """`MoCo` with parameters for the paper's schedules of the learning rate.
 
     Parameters
@@ -192,7 +192,7 @@ class PaperMoCo(_PaperSchedule, MoCo):
         self.teacher_momentum = teacher_momentum
 
 
-class PaperMiCE(_PaperSchedule, MiCEClustering):
+class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
     """`MiCEClustering` with the parameters of the paper's ablations.
 
     Parameters
