@@ -1,11 +1,13 @@
 """Clusterers on frozen features, each with its own stopping rule.
 
 The features are the vectors of a file, the pixels of the digits, the standardised
-columns of a table, or what EfficientNet-lite0, trained on ImageNet, makes of images.
+columns of a table, or what a network that ImageNet has trained makes of images.
 They are computed once and kept in a file. Seconds do not include them.
 
     python benchmarks/features.py --data cifar10-jpeg --path cifar10-jpeg.tar.xz
     python benchmarks/features.py --data fashion-mnist --methods k-means turtle
+    python benchmarks/features.py --data cifar10-jpeg --path cifar10-jpeg.tar.xz
+                                  --network efficientnet-lite2 --image-size 192
     python benchmarks/features.py --features features.npz  # of X and y
 """
 
@@ -37,21 +39,30 @@ from sklearn.preprocessing import scale
 from sk_mice import ClassificationEM, MiCEClustering, NeighborMixture, SphericalKMeans
 from sk_mice.features import PretrainedFeatures
 
+NETWORK = "efficientnet-lite0"
 N_COMPONENTS = 64
 TABLES = {"wine": load_wine, "breast-cancer": load_breast_cancer}
 IMAGES = ("fashion-mnist", "cifar10-jpeg")
 
 
-def extract(images):
+def extract(images, network, image_size):
     """Features (N, 1280) of images."""
-    return PretrainedFeatures("efficientnet-lite0", verbose=1).fit_transform(images)
+    features = PretrainedFeatures(network, image_size=image_size, verbose=1)
+    return features.fit_transform(images)
+
+
+def network_of(options) -> str:
+    """What the name of a file says of the network, if it is not the usual one."""
+    if (options.network, options.image_size) == (NETWORK, "auto"):
+        return ""
+    return f"_{options.network}_{options.image_size}"
 
 
 def vectors(options):
     """Features and classes, from the file if there is one."""
     path = options.features
     if path is None:
-        name = f"features_{options.data}_{options.n}.npz"
+        name = f"features_{options.data}_{options.n}{network_of(options)}.npz"
         path = Path(tempfile.gettempdir(), name)
     if not path.exists():
         if options.data in TABLES:
@@ -59,7 +70,9 @@ def vectors(options):
             X = scale(X)
         else:
             X, y = load(options.data, options.n, options.path)
-            X = extract(X) if options.data in IMAGES else X.reshape(len(X), -1)
+            if options.data in IMAGES:
+                X = extract(X, options.network, options.image_size)
+            X = X.reshape(len(X), -1)
         np.savez(path, X=X, y=y)
     with np.load(path) as file:
         X, y = file["X"][: options.n].astype(np.float32), file["y"][: options.n]
@@ -149,6 +162,13 @@ def parse(argv):
     parser.add_argument(
         "--features", type=Path, help="a .npz file of X and y, written if missing"
     )
+    parser.add_argument("--network", default=NETWORK, help="of features of images")
+    parser.add_argument(
+        "--image-size",
+        type=lambda size: size if size == "auto" else int(size),
+        default="auto",
+        help="pixels that the network sees",
+    )
     parser.add_argument("--unbalanced", action="store_true", help="see compare.py")
     parser.add_argument(
         "--methods", nargs="+", choices=NAMES, default=NAMES, metavar="NAME"
@@ -171,7 +191,8 @@ def main(argv=None):
     X, y = vectors(options)
     n_clusters = len(np.unique(y))
     unequal = "_unbalanced" if options.unbalanced else ""
-    name = f"features_{options.data}_{len(X)}{unequal}.json".replace("-", "_")
+    name = f"features_{options.data}_{len(X)}{unequal}{network_of(options)}.json"
+    name = name.replace("-", "_")
     path = options.json or RESULTS / name
     results = read_json(path).get("results", {}) if options.resume else {}
     functions = methods(options.epochs)

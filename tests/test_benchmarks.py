@@ -527,7 +527,13 @@ def test_features_goes_on(benchmark, tmp_path, monkeypatch):
 
 def test_images_become_features_once(benchmark, tmp_path, monkeypatch):
     features = benchmark("features")
-    monkeypatch.setattr(features, "extract", lambda images: images.mean(axis=(1, 2)))
+    made = []
+
+    def extract(images, *of_network):
+        made.append(of_network)
+        return images.mean(axis=(1, 2))
+
+    monkeypatch.setattr(features, "extract", extract)
     argv = ["--data", "cifar10-jpeg", "--n", "20", "--methods", "k-means"]
     argv += ["--features", str(tmp_path / "kept.npz")]
     path = write_archive(tmp_path / "cifar.tar.xz", 9, 2)
@@ -536,6 +542,22 @@ def test_images_become_features_once(benchmark, tmp_path, monkeypatch):
     assert X.shape == (20, 3)
     path.unlink()
     np.testing.assert_array_equal(features.vectors(options)[0], X)
+    assert made == [("efficientnet-lite0", "auto")]
+
+
+def test_features_of_another_network_have_files_of_their_own(benchmark):
+    features = benchmark("features")
+    another = ["--network", "efficientnet-lite2", "--image-size", "192"]
+    options = features.parse([*another, "--data", "cifar10-jpeg"])
+    assert (options.network, options.image_size) == ("efficientnet-lite2", 192)
+    assert features.network_of(options) == "_efficientnet-lite2_192"
+    assert features.network_of(features.parse([])) == ""
+
+
+def test_fine_tuning(benchmark, tmp_path):
+    options = "--data", "digits", "--n", "40", "--epochs", "2", "--image-size", "32"
+    kept = run(benchmark("fine_tuning"), tmp_path / "tuned.json", *options)["results"]
+    assert list(kept) == ["frozen", "frozen, small", "fine-tuned", "its first stage"]
 
 
 @pytest.mark.parametrize("name", ["temi", "turtle"])
