@@ -30,7 +30,7 @@ from ._fitting import fitting
 from ._output import opened
 from ._pretrained import Network, at_a_size, check_channels, checksum, find_network
 from ._progress_bar import tqdm
-from .datasets._decoding import LONGEST_SIDE, Decoder
+from .datasets._decoding import LONGEST_SIDE, WHITE, Decoder
 from .datasets._paths import as_paths, named, refuse, sizes
 
 __all__ = ["PretrainedFeatures"]
@@ -78,6 +78,9 @@ class PretrainedFeatures(
         side of the squares that these are given.
     batch_size : int or "auto", default="auto"
         Images that the network sees at a time. "auto" is quick and takes little memory.
+    white : int, default=65535
+        Value of white in files of grey images of 16 bits, as in
+        :func:`sk_mice.datasets.load_image_folder`. Arrays are not concerned.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
         Shape of the images if X is two-dimensional; also decides whether the channels
         come first or last, if both are possible.
@@ -137,6 +140,7 @@ class PretrainedFeatures(
         "weights": [str, os.PathLike, None],
         "image_size": [Count(1, LONGEST_SIDE), StrOptions({"auto"})],
         "batch_size": [Count(1), StrOptions({"auto"})],
+        "white": [Count(1)],
         "image_shape": [tuple, list, None],
         "device": [str, torch.device],
         "precision": [StrOptions({"auto", "float32", "bfloat16"})],
@@ -152,6 +156,7 @@ class PretrainedFeatures(
         weights=None,
         image_size="auto",
         batch_size="auto",
+        white=WHITE,
         image_shape=None,
         device="auto",
         precision="auto",
@@ -163,6 +168,7 @@ class PretrainedFeatures(
         self.weights = weights
         self.image_size = image_size
         self.batch_size = batch_size
+        self.white = white
         self.image_shape = image_shape
         self.device = device
         self.precision = precision
@@ -365,7 +371,7 @@ class PretrainedFeatures(
         """Batches of files as images, decoded while the network runs."""
         side = network.decoded_size
         # Small images are enlarged as `Network.input` enlarges arrays.
-        decoder = Decoder(side, False, "crop", "white", smooth=True)
+        decoder = Decoder(side, False, "crop", "white", self.white, smooth=True)
         fmt = _format_of_files(side)
         starts = range(0, len(paths), self.batch_size_)
         problems = []

@@ -816,6 +816,24 @@ def test_images_without_colours_are_grey(fitted, tmp_path, pages, capsys):
     assert [X.shape for _, X, _ in pages] == [(20, 8, 8), (21, 8, 8, 3)]
 
 
+@pytest.mark.filterwarnings("error:No value of the images with 16 bits")
+@pytest.mark.parametrize("options", [(), ("--features", "efficientnet-lite0")])
+def test_white_of_images_with_12_bits(options, tmp_path, pages, capsys):
+    rng, folder = np.random.default_rng(0), tmp_path / "scans"
+    folder.mkdir()
+    for k in range(12):
+        grey = rng.integers(0, 4096, (8, 8), np.uint16)
+        Image.fromarray(grey).save(folder / f"{k:02}.tif")
+    fit = FIT if not options else ("--clusters", "2", "--image-size", "32")
+    out = ("--out", tmp_path / "result")
+    assert run("fit", folder, *fit, *options, *out, "--white", "4095") == 0
+    assert run("report", out[1], folder) == 0
+    assert run("predict", out[1], folder, "-q") == 0
+    assert [X.max() > 250 for _, X, _ in pages] == [True, True]
+    assert run("fit", folder, *out, "--resume", "--white", "9") == 2
+    assert "--white: it was 4095 in the run" in capsys.readouterr().err
+
+
 def test_predict_repeats_the_table_on_stdout_and_in_a_file(
     photos, fitted, tmp_path, capsysbinary
 ):

@@ -20,6 +20,7 @@ from PIL import Image, ImageFile, PngImagePlugin
 
 from sk_mice import datasets
 from sk_mice.datasets import _decoding, load_image_folder
+from sk_mice.datasets._paths import pictures
 from sk_mice.features import PretrainedFeatures
 
 RNG = np.random.default_rng(0)
@@ -271,11 +272,16 @@ def test_grey_values_are_scaled_to_8_bits(tmp_path):
 def test_images_of_few_of_16_bits_are_said_to_be_dark(tmp_path):
     twelve = np.uint16(np.linspace(0, 4000, 12 * 16)).reshape(12, 16)
     content = encoded(twelve, "TIFF")
-    with pytest.warns(UserWarning, match=r"16 bits exceeds 4000.*`white`=4095"):
+    with pytest.warns(UserWarning, match=r"16 bits exceeds 4000.*`white`.*to 4095"):
         assert load_one(tmp_path, content, grey=True).max() == 16
     assert load_one(tmp_path, content, grey=True, white=4095).max() == 249
+    features, files = PretrainedFeatures(image_size=32), [tmp_path / "one"]
     with pytest.warns(UserWarning, match=r"No value of the images with 16 bits"):
-        PretrainedFeatures(image_size=32).fit_transform([tmp_path / "one"])
+        dark = features.fit_transform(files)
+    bright = features.set_params(white=4095).transform(files)
+    assert np.abs(bright - dark).max() > 0.1
+    # Pictures to look at need no such parameter.
+    assert pictures(files, 16).max() > 240
 
 
 def test_colours_of_16_bits_have_no_other_white(tmp_path):

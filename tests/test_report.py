@@ -200,13 +200,13 @@ def test_a_search_over_files_shows_what_it_has_chosen(tmp_path, monkeypatch):
     )
     grid = {"sphericalkmeans__n_clusters": [2]}
     search = GridSearchCV(pipeline, grid, cv=KFold(2, shuffle=True)).fit(files)
-    read, decode = [], _paths.decode
+    read, pictures = [], _paths.pictures
 
     def counted(paths, side):
         read.extend(paths)
-        return decode(paths, side)
+        return pictures(paths, side)
 
-    monkeypatch.setattr(_paths, "decode", counted)
+    monkeypatch.setattr(_paths, "pictures", counted)
     monkeypatch.setattr(_report, "MOST_SHOWN", 6)
     data = data_of(write_report(search, files, tmp_path / "report.html"))
     assert data["labels"] == search.predict(files).tolist()

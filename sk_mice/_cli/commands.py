@@ -148,6 +148,16 @@ Size = Annotated[
         "of the network, such as 224 for ordinary photographs and 160 for small ones]",
     ),
 ]
+White = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=2**16 - 1,
+        metavar="VALUE",
+        help="Value of white in grey images of 16 bits, such as 4095 if 12 bits are in "
+        "use. [default: 65535]",
+    ),
+]
 Features = Annotated[
     str | None,
     typer.Option(
@@ -170,7 +180,16 @@ Overwrite = Annotated[
 
 
 def _asked(
-    features, unequal, image_size, epochs, seed, device, *, clusters=None, minutes=None
+    features,
+    unequal,
+    image_size,
+    white,
+    epochs,
+    seed,
+    device,
+    *,
+    clusters=None,
+    minutes=None,
 ) -> dict:
     """What was asked of a fit, by name; None is what was not given."""
     unequal = unequal or None
@@ -197,6 +216,7 @@ def fit(
     features: Features = None,
     unequal: Unequal = False,
     image_size: Size = None,
+    white: White = None,
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -249,7 +269,7 @@ def fit(
         photos=photos,
         out=out,
         asked=_asked(
-            *(features, unequal, image_size, epochs, seed, device),
+            *(features, unequal, image_size, white, epochs, seed, device),
             clusters=clusters,
             minutes=minutes,
         ),
@@ -343,6 +363,7 @@ def choose_k(
     features: Features = None,
     unequal: Unequal = False,
     image_size: Size = None,
+    white: White = None,
     seed: Seed = None,
     device: Device = None,
     out: Annotated[
@@ -364,7 +385,7 @@ def choose_k(
         photos,
         candidates=range(least, most + 1),
         n_repeats=repeats,
-        asked=_asked(features, unequal, image_size, epochs, seed, device),
+        asked=_asked(features, unequal, image_size, white, epochs, seed, device),
         out=out,
         overwrite=overwrite,
         quiet=quiet,

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._engine.files import lock, naming
 from ..datasets import find_files, load_image_folder
+from ..datasets._decoding import WHITE
 from .terminal import Progress, count
 
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
@@ -29,6 +30,7 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
         str(folder),
         size or THUMBNAIL,
         grey=bool(grey),
+        white=_white(parameters),
         on_error="warn",
         verbose=progress.verbose,
     )
@@ -42,6 +44,10 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
     kind = "grey image" if grey else "image"
     progress.say(f"{count(len(files), kind)}{at}{left}")
     return X, files, left_out
+
+
+def _white(parameters) -> int:
+    return parameters.get("white") or WHITE  # earlier results have none
 
 
 def _has_colours(image) -> bool:
@@ -107,6 +113,7 @@ def fitted_network(parameters: dict, folder, files, progress: Progress):
     network = PretrainedFeatures(
         name,
         image_size=parameters["image_size"] or "auto",
+        white=_white(parameters),
         device=parameters["device"],
         verbose=progress.verbose,
     )

@@ -196,14 +196,20 @@ class Decoder:
                 self.largest = max(self.largest, int(high))
         return white
 
-    def warn_if_dark(self) -> None:
-        """Warn if all files with 16 bits are so dark that they must have fewer."""
+    @property
+    def white_in_use(self) -> int:
+        """White of fewer bits, if all files with 16 bits are too dark to have those."""
         if 0 < self.largest < DARK * self.white:
+            return 2 ** self.largest.bit_length() - 1
+        return self.white
+
+    def warn_if_dark(self) -> None:
+        """Warn if these files are read as if they had all bits."""
+        if self.white_in_use != self.white:
             warn_user(
                 f"No value of the images with 16 bits exceeds {self.largest}, where "
                 f"white is {self.white}, so that they are nearly black. If fewer bits "
-                "are in use, read them by `sk_mice.datasets.load_image_folder` with "
-                f"`white`={2 ** self.largest.bit_length() - 1}."
+                f"are in use, set `white` (or --white) to {self.white_in_use}."
             )
 
 

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from joblib import effective_n_jobs
 
 from .._words import shortened
-from ._decoding import Decoder, size_of
+from ._decoding import WHITE, Decoder, size_of
 
-__all__ = ["as_paths", "decode", "named", "refuse", "sizes"]
+__all__ = ["as_paths", "named", "pictures", "refuse", "sizes"]
 
 
 def as_paths(X):
@@ -49,13 +49,28 @@ def sizes(paths, n_jobs):
     return [size for size, _ in found]
 
 
-def decode(paths, side, n_jobs=-1):
-    """Images (N, side, side, 3), uint8; ValueError that lists what is no image."""
-    decoder = Decoder(side, False, "crop", "white")
-    X = decoder.empty(len(paths))
-    with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
-        refuse(named(paths, pool.map(decoder.into, X, paths)))
+def pictures(paths, side):
+    """Images (N, side, side, 3), uint8, to look at.
+
+    They are as bright as the bits in use allow, if these are few of 16. ValueError that
+    lists what is no image.
+    """
+    X, problems, white = _decoded(paths, side, WHITE)
+    refuse(problems)
+    if white != WHITE:
+        brighter, problems, _ = _decoded(paths, side, white)
+        if not problems:  # none has colours of 16 bits
+            return brighter
     return X
+
+
+def _decoded(paths, side, white):
+    """Images, the paths that cannot be read with the reasons, and white in use."""
+    decoder = Decoder(side, False, "crop", "white", white)
+    X = decoder.empty(len(paths))
+    with ThreadPoolExecutor(effective_n_jobs(-1)) as pool:
+        problems = named(paths, pool.map(decoder.into, X, paths))
+    return X, problems, decoder.white_in_use
 
 
 def named(paths, reasons):

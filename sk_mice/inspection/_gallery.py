@@ -7,7 +7,7 @@ from sklearn.utils._param_validation import validate_params
 
 from .._constraints import Count
 from .._engine.dataset import rows_of
-from ..datasets._paths import decode
+from ..datasets._paths import pictures
 from ..metrics import _encode, _encode_classes
 from ._drawing import (
     clusters_of,
@@ -332,7 +332,7 @@ def _images(X, indices, image_shape):
 
     every = np.concatenate(indices)
     if isinstance(X, list):
-        chosen, image_shape = decode([X[i] for i in every], THUMBNAIL), None
+        chosen, image_shape = pictures([X[i] for i in every], THUMBNAIL), None
     else:
         chosen = rows_of(X)[every]
     fmt = infer_format(chosen, image_shape)

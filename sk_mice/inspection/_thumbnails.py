@@ -55,7 +55,7 @@ class Thumbnails:
     def __init__(self, paths, shown):
         self.n, self.shown = len(paths), shown  # sorted
         side = _longer_side(len(shown))
-        self.values = _paths.decode([paths[i] for i in shown], side)
+        self.values = _paths.pictures([paths[i] for i in shown], side)
 
     def __len__(self):
         return self.n
