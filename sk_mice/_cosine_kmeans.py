@@ -182,10 +182,15 @@ class UnitRows:
             factors = (weight * self._scale[rows]).astype(self.dtype)
             return sum_rows(_take(self.X, rows), labels[block], n_clusters, factors)
 
-        sums = np.zeros((n_clusters, self.shape[1]))
-        for part in self.map(add, blocks(len(labels), size)):
+        if not len(labels):
+            return np.zeros((n_clusters, self.shape[1]))
+        parts = iter(self.map(add, blocks(len(labels), size)))
+        sums = next(parts).astype(np.float64, copy=False)
+        for part in parts:
             sums += part
-        return sums * heaviest
+        if heaviest != 1:  # (K, D) may be large
+            sums *= heaviest
+        return sums
 
     def _columns(self, centers):
         # Products with a CSR matrix read whole rows of their right-hand side.
@@ -410,11 +415,12 @@ def absorb(rows, centers, sums):
     labels, cosines = rows.nearest(centers)
     # A cluster is empty if no batch has brought it a row.
     mass = np.bincount(labels, rows.mass, minlength=len(centers))
-    mass += np.linalg.norm(sums, axis=1)
+    mass += row_norms(sums)
     if not mass.all():
         labels = _relocated(rows, labels, cosines, mass)
-    sums = sums + rows.sums(labels, len(centers))
-    return _directions(sums, mass, centers), sums
+    new = rows.sums(labels, len(centers))
+    new += sums
+    return _directions(new, mass, centers), new
 
 
 def _relocated(rows, labels, cosines, mass):
@@ -437,10 +443,11 @@ def _directions(sums, mass, previous):
     A cluster without weight, or whose rows cancel, has no direction and keeps
     its previous centre, which is as good as any other.
     """
-    norms = np.linalg.norm(sums, axis=1)
+    norms = row_norms(sums)
     clear = norms > np.finfo(previous.dtype).eps * mass
-    centers = previous.copy()
-    centers[clear] = sums[clear] / norms[clear, np.newaxis]
+    norms[~clear] = 1
+    centers = (sums / norms[:, np.newaxis]).astype(previous.dtype, copy=False)
+    centers[~clear] = previous[~clear]
     return centers
 
 
