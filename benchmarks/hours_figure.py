@@ -28,7 +28,7 @@ def figure(folder):
     for ax, name in zip(axes, METRICS.values(), strict=True):
         ax.set(xlabel="hours of a core", ylabel=name, xlim=(0, None))
         ax.grid(alpha=0.3)
-    axes[0].legend()
+    axes[0].legend(loc="lower right")
     return drawn
 
 

@@ -1,10 +1,10 @@
 """Run every row of results/README.md again, one command a row.
 
 Says first what it will run and for how long. What was run with the present code is not
-run again, so a run that was cut off goes on with the row that it was at; a script of
-benchmarks/paper goes on with the epoch. A row's files are replaced when its command has
-ended well. Afterwards benchmarks/results_page.py writes the page. Without ClustPy and
-faiss their figures are left out.
+run again, so a run that was cut off goes on with the row that it was at; hours.py and
+the scripts of benchmarks/paper go on with the epoch. A row's files are replaced when
+its command has ended well. Afterwards benchmarks/results_page.py writes the page.
+Without ClustPy and faiss their figures are left out.
 
     python benchmarks/reproduce.py --list
     python benchmarks/reproduce.py --hours 8 --cifar10-jpeg cifar10-jpeg.tar.xz
@@ -41,6 +41,11 @@ class Row:
     def name(self):
         return Path(self.file).stem
 
+    @property
+    def goes_on(self):
+        """Whether a run that was cut off goes on with its epoch and its file."""
+        return self.file.startswith("hours_")
+
 
 def compare(name, options, minutes):
     return Row(f"compare_{name}.json", f"benchmarks/compare.py {options}", minutes)
@@ -62,6 +67,11 @@ def features(name, options, minutes):
 def step(case, options, minutes):
     command = f"benchmarks/train_step.py {options}"
     return Row(f"train_step_cpu_{case}.json", command, minutes)
+
+
+def hours(fit, epochs):
+    command = f"benchmarks/hours.py {CIFAR} --fit {fit} --epochs {epochs}"
+    return Row(f"hours_cifar10_jpeg_{fit.replace('-', '_')}.json", command, 210)
 
 
 def paper(script, data, minutes, options="", tag=""):
@@ -228,6 +238,8 @@ ROWS = (
     features("digits_1797", f"--data digits {CLUSTERERS} turtle mice temi", 10),
     features("wine_178", f"--data wine {TABLE}", 1),
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),
+    hours("moco", 72),
+    hours("mice-random", 36),
     Row("predict_cpu.json", "benchmarks/predict.py", 10),
     Row(
         "predict_cpu_maxpool.json",
@@ -301,7 +313,7 @@ class Progress:
             self.done.pop(row.name, None)
 
     def output(self, row):
-        return self.folder / row.name
+        return (self.checkpoints if row.goes_on else self.folder) / row.name
 
     @property
     def checkpoints(self):
@@ -312,8 +324,9 @@ class Progress:
 def run(row, progress, results, archive=None):
     """None, or why the row failed. Its files are moved to the results at the end."""
     output = progress.output(row)
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
+    if not row.goes_on:
+        shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True, exist_ok=True)
     words = shlex.split(row.command)
     if archive is not None:
         words = [str(archive) if word == ARCHIVE else word for word in words]
@@ -321,16 +334,18 @@ def run(row, progress, results, archive=None):
         words += ["--checkpoint", str(progress.checkpoints), "--out", str(output)]
     else:
         words += ["--json", str(output / Path(row.file).name)]
+    if row.goes_on:
+        words += ["--folder", str(output / "checkpoints")]
     status = subprocess.run([sys.executable, *words], cwd=ROOT).returncode
     if status != 0:
         return f"exit code {status}"
     if not (output / Path(row.file).name).is_file():
         return f"it wrote no {Path(row.file).name}"
-    for path in output.iterdir():
+    for path in filter(Path.is_file, output.iterdir()):
         target = (results / row.file).parent / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(path, target)
-    output.rmdir()
+    shutil.rmtree(output)
     progress.add(row)
     return None
 

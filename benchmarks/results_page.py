@@ -353,11 +353,13 @@ def hours():
     head = (f"**{DATA[first['data']]}, {first['n']:,} images**",)
     head += ("ACC, NMI after 1 h", "after 2 h", "after 3 h")
     head += ("all images at the end, with ARI", "epochs", "hours", "commit")
-    text = "Each fit has one core, one seed, and a number of epochs that was set "
-    text += "beforehand to take three hours. After each epoch, 10,000 of the images "
-    text += "are clustered; the columns of hours have the last of these scores. Hours "
-    text += "are the processor's, without what the scores take. On a machine without "
-    text += "bfloat16. `python benchmarks/hours_figure.py` draws the figure."
+    text = (
+        "Each fit has one core, one seed, and a number of epochs that was set "
+        "beforehand to take about three hours. After each epoch, 10,000 of the images "
+        "are clustered; the columns of hours have the last of these scores. Hours are "
+        "the processor's, without what the scores take. On a machine without bfloat16. "
+        "`python benchmarks/hours_figure.py` draws the figure."
+    )
     image = "![Accuracy and NMI by hours of a core](hours.png)"
     commands = ", ".join(map(command, files.values()))
     return ["## Hours of a core", image, table(head, *rows), line(text, commands)]

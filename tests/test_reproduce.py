@@ -17,6 +17,7 @@ parser.add_argument("value")
 parser.add_argument("--json", type=pathlib.Path)
 parser.add_argument("--out", type=pathlib.Path)
 parser.add_argument("--checkpoint", type=pathlib.Path)
+parser.add_argument("--folder", type=pathlib.Path)
 parser.add_argument("--path", type=pathlib.Path)
 options = parser.parse_args()
 here = pathlib.Path(__file__).parent
@@ -27,6 +28,9 @@ if options.out:
     (options.checkpoint / options.value).touch()
     (options.out / "drawn.png").touch()
     options.json = options.out / f"{options.value}.json"
+if options.folder:  # has run before, and goes on
+    options.value += "again" * options.folder.exists()
+    options.folder.mkdir(exist_ok=True)
 options.json.write_text(json.dumps({"results": options.value}))
 if (here / "broken").exists() and options.value in (here / "broken").read_text():
     sys.exit(3)
@@ -161,3 +165,19 @@ def test_commands_are_those_that_were_recorded(reproduce):
         assert recorded[1] == words[0], row.name
         assert (ROOT / words[0]).is_file()
         assert set(words) - set(recorded) <= {"--precision", "float32"}, row.name
+
+
+def test_hours_go_on_from_their_checkpoints(reproduce, tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = f"{shlex.quote(str(tmp_path / 'script.py'))} hours"
+    rows = (reproduce.Row("hours_of_a_fit.json", command, 200),)
+    results, work = tmp_path / "results", tmp_path / "work"
+    (tmp_path / "broken").write_text("hours")
+    with pytest.raises(SystemExit, match="exit code 3"):
+        reproduce.main([], rows=rows, results=results, work=work)
+    (tmp_path / "broken").unlink()
+    for argv, value in (([], "hoursagain"), (["--again"], "hours")):
+        reproduce.main(argv, rows=rows, results=results, work=work)
+        kept = json.loads((results / "hours_of_a_fit.json").read_text())
+        assert kept == {"results": value}
+        assert list(results.iterdir()) == [results / "hours_of_a_fit.json"]
