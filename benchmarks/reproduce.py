@@ -219,6 +219,17 @@ ROWS = (
         "cifar10_jpeg_10000", f"--data cifar10-jpeg {CIFAR} {THREE} {CLUSTERERS}", 35
     ),
     features(
+        "cifar10_jpeg_10000_efficientnet_lite2_192",
+        f"--data cifar10-jpeg {CIFAR} --network efficientnet-lite2 --image-size 192 "
+        f"{THREE} --methods k-means partition-center neighbor-mixture",
+        20,
+    ),
+    Row(
+        "fine_tuning_cifar10_jpeg_10000.json",
+        f"benchmarks/fine_tuning.py {CIFAR}",
+        20,
+    ),
+    features(
         "cifar10_jpeg_60000",
         f"--data cifar10-jpeg --n 60000 {CIFAR} --seeds 0 1 --methods k-means "
         "spherical-k-means partition partition-center neighbor-mixture",

@@ -119,6 +119,8 @@ PARTS = (  # of the paper: name, script, tag of its files
 PAPER_SETS = ("digits", "fashion_mnist", "cifar10_jpeg")
 FEATURES = {
     "features_cifar10_jpeg_10000": "CIFAR-10 (JPEG), 10,000 images",
+    "features_cifar10_jpeg_10000_efficientnet_lite2_192": "CIFAR-10 (JPEG), 10,000 "
+    "images, by EfficientNet-lite2 at 192 pixels",
     "features_cifar10_jpeg_60000": "CIFAR-10 (JPEG), 60,000 images",
     "features_cifar10_jpeg_3935_unbalanced": "CIFAR-10 (JPEG), 3,935 images, the "
     "smallest class a tenth",
@@ -145,6 +147,13 @@ CLUSTERERS = {  # methods of benchmarks/features.py, in the order of their table
     "umap-hdbscan": "UMAP, HDBSCAN",
     "temi": "TEMI",
     "turtle": "TURTLE",
+}
+FINE_TUNING = "fine_tuning_cifar10_jpeg_10000"
+FINE_TUNED = {  # rows of benchmarks/fine_tuning.py
+    "frozen": "`NeighborMixture` on frozen features, 160 pixels",
+    "frozen, small": "the same, 96 pixels",
+    "fine-tuned": '`MiCEClustering(freeze="all but last")`, 96 pixels',
+    "its first stage": "the partition that its EM starts from",
 }
 NOT_MEASURED = (
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
@@ -891,18 +900,18 @@ def paper_page():
     return "\n\n".join(parts) + "\n"
 
 
-def of_features(name):
-    """A table of clusterers of the same features, and the command."""
+def of_features(name, head, labels):
+    """A table of clusterers of the same images or vectors, and the command."""
     kept = read(name)
     rows = []
-    for method, label in CLUSTERERS.items():
+    for method, label in labels.items():
         runs = kept["results"].get(method)
         if runs:
             cells = (over_seeds(runs, metric) for metric in METRICS)
             took = statistics.median(row["seconds"] for row in runs)
             where = (f"{took:.{took < 10:d}f}", len(runs), commit(kept, method))
             rows.append((label, *cells, *where))
-    head = (f"**{FEATURES[name]}**", *METRICS.values(), "s", "seeds", "commit")
+    head = (f"**{head}**", *METRICS.values(), "s", "seeds", "commit")
     return table(head, *rows), line(notes({"": kept}), command(kept))
 
 
@@ -923,8 +932,14 @@ def features_page():
         "starts EM at a partition of an untrained network's features, which is no "
         "option of the estimator.",
     ]
-    for name in FEATURES:
-        parts += of_features(name)
+    for name, head in FEATURES.items():
+        parts += of_features(name, head, CLUSTERERS)
+    parts += [
+        "## Fine-tuning",
+        "EfficientNet-lite0 sees views of the images, and MiCE trains its last block, "
+        "in 6 epochs. Seconds include the features.",
+        *of_features(FINE_TUNING, "CIFAR-10 (JPEG), 10,000 images", FINE_TUNED),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
