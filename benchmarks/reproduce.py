@@ -251,6 +251,7 @@ ROWS = (
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),
     hours("moco", 72),
     hours("mice-random", 36),
+    hours("mice", 66),
     Row("predict_cpu.json", "benchmarks/predict.py", 10),
     Row(
         "predict_cpu_maxpool.json",

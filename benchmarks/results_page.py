@@ -355,7 +355,9 @@ def hours():
                 row for row, s in zip(course, spent, strict=True) if s <= 3600 * hour
             ]
             cells.append(f"{there[-1]['acc']:.3f}, {there[-1]['nmi']:.3f}")
-        at_end = ", ".join(f"{end[metric]:.3f}" for metric in METRICS)
+        at_end = three(end)
+        if "start of EM" in kept["results"]:
+            at_end += f" (start of EM: {three(kept['results']['start of EM'])})"
         cells += [at_end, len(course), f"{spent[-1] / 3600:.1f}", commit(kept)]
         rows.append((label, *cells))
     first = next(iter(files.values()))
@@ -372,6 +374,10 @@ def hours():
     image = "![Accuracy and NMI by hours of a core](hours.png)"
     commands = ", ".join(map(command, files.values()))
     return ["## Hours of a core", image, table(head, *rows), line(text, commands)]
+
+
+def three(found):
+    return ", ".join(f"{found[metric]:.3f}" for metric in METRICS)
 
 
 def present(names):
