@@ -1,7 +1,7 @@
 """Clusterers on frozen features, each with its own stopping rule.
 
 The features are the vectors of a file, the pixels of the digits, the standardised
-columns of a table, or what a network that ImageNet has trained makes of images.
+columns of a table, or what a network trained on ImageNet makes of images.
 They are computed once and kept in a file. Seconds do not include them.
 
     python benchmarks/features.py --data cifar10-jpeg --path cifar10-jpeg.tar.xz
