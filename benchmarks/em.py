@@ -69,8 +69,8 @@ class FullEStep(AblationTrainer):
             q = torch.nn.functional.one_hot(q.argmax(dim=1), q.shape[1]).to(q.dtype)
         return q
 
-    def responsibilities(self, joint, indices):
-        return self.q_[indices].to(joint.dtype)
+    def responsibilities(self, indices):
+        return self.q_[indices]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ a fixed part of the images are scored. The fit keeps a checkpoint, so that a run
 where it was cut off. Labels are used for scores alone.
 
     python benchmarks/hours.py --path cifar10-jpeg.tar.xz --fit moco --epochs 72
+    python benchmarks/hours.py --path cifar10-jpeg.tar.xz --fit mice --epochs 40
+                               --backbone resnet18 --seeds 1
 """
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,12 @@ import torch
 from _common import (
     N_CLASSES,
     RESULTS,
+    add_backbone,
+    backbone,
     common_parser,
     limit_threads,
     load,
+    now,
     read_json,
     scores,
     write_json,
@@ -40,7 +44,7 @@ def kmeans(embeddings):
 
 
 class Course(Callback):
-    """Scores of a part of the images after each epoch, and the processor's seconds."""
+    """Scores of a part of the images after each epoch, and its seconds."""
 
     def __init__(self, y, keep):
         self.y, self.keep = y, keep
@@ -48,10 +52,10 @@ class Course(Callback):
         self.scored = np.sort(rng.permutation(len(y))[:N_SCORED])
 
     def on_epoch_begin(self, net, **kwargs):
-        self.began = time.process_time()
+        self.began = now()
 
     def on_epoch_end(self, net, dataset_train=None, **kwargs):
-        seconds = time.process_time() - self.began
+        seconds = now() - self.began
         model = net.module_.eval()
         inference, clustered = Inference(model), model.n_experts > 1
         wanted = "joint" if clustered else "teacher"
@@ -78,18 +82,31 @@ def estimator(name, epochs, **options):
     return MiCEClustering(N_CLASSES, max_epochs=epochs, **options)
 
 
+def case_of(options, seed) -> str:
+    """A name of the fit: it says what is not the usual."""
+    parts = [options.fit]
+    parts += [options.backbone] if options.backbone != "resnet-small" else []
+    parts += [f"seed{seed}"] if seed else []
+    return "-".join(parts)
+
+
 def main(argv=None):
     parser = common_parser(__doc__, data=("cifar10-jpeg", "fashion-mnist", "digits"))
-    parser.set_defaults(data="cifar10-jpeg", n=60_000)
+    parser.set_defaults(data="cifar10-jpeg", n=60_000, seeds=[0])
+    add_backbone(parser)
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument("--fit", choices=("moco", "mice-random", "mice"), required=True)
     parser.add_argument(
         "--folder", type=Path, default=Path("hours"), help="of checkpoints"
     )
     options = parser.parse_args(argv)
+    if len(options.seeds) > 1:
+        parser.error("--seeds must be one, as a fit takes long")
     limit_threads(options.threads)
     X, y = load(options.data, options.n, options.path)
-    name = f"hours_{options.data}_{options.fit}".replace("-", "_")
+    (seed,) = options.seeds
+    case = case_of(options, seed)
+    name = f"hours_{options.data}_{case}".replace("-", "_")
     path = options.json or RESULTS / f"{name}.json"
     results = read_json(path).get("results", {"course": []})
 
@@ -107,9 +124,10 @@ def main(argv=None):
     model = estimator(
         options.fit,
         options.epochs,
-        checkpoint=options.folder / options.fit,
+        backbone=backbone(options),
+        checkpoint=options.folder / case,
         callbacks=[Course(y, keep)],
-        random_state=0,
+        random_state=seed,
     ).fit(X)
     if options.fit == "moco":
         results["end"] = scores(y, kmeans(model._infer(X, "teacher")[0][:, 0]))

@@ -100,22 +100,28 @@ def judge(model, X, y, seed) -> dict:
 def main(argv=None):
     parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")
+    parser.add_argument(
+        "--cases", nargs="+", choices=SHARES, default=list(SHARES), metavar="NAME"
+    )
+    parser.add_argument(
+        "--ratio", type=float, help="of the times of an epoch; measured if left out"
+    )
     options = parser.parse_args(argv)
     limit_threads(options.threads)
     X, y = load(options.data, options.n, options.path)
     case = f"{options.data}_{options.epochs}".replace("-", "_")
     path = options.json or RESULTS / f"small_maps_{case}.json"
     kept = read_json(path)
-    results, ratio = kept.get("results", {}), kept.get("ratio")
+    results, ratio = kept.get("results", {}), options.ratio or kept.get("ratio")
     if ratio is None:
         full, small = (seconds_of_an_epoch(X, 0, pooled) for pooled in (False, True))
         ratio = full / small
     for seed in options.seeds:
-        for name, share in SHARES.items():
+        for name in options.cases:
             rows = results.setdefault(name, [])
             if seed in [row["seed"] for row in rows]:
                 continue
-            model, seconds = timed(fit, X, seed, share, options.epochs, ratio)
+            model, seconds = timed(fit, X, seed, SHARES[name], options.epochs, ratio)
             row = {"seed": seed, **judge(model, X, y, seed), "seconds": seconds}
             rows.append(row | {"epochs": model.n_iter_})
             print(f"seed {seed}  {name:28} {rows[-1]}", flush=True)

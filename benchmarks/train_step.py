@@ -242,6 +242,10 @@ def measure(options):
         "data": step.data,
     }
     parts["whole step of MoCo"] = Step(options, moco=True).whole
+    if step.trainer.replayed_ is not None:
+        plain = Step(options)
+        plain.trainer.replayed_ = None
+        parts["whole step, without graphs"] = plain.whole
     if options.compile:
         plain = argparse.Namespace(**vars(options) | {"compile": False})
         parts["whole step, plain"] = Step(plain).whole

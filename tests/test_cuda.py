@@ -1,6 +1,7 @@
 """What must hold on a GPU as it does on a CPU."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from sklearn.datasets import load_digits
 from skorch.callbacks import Callback
 from torch.nn import functional as F
 
-from sk_mice import MiCEClustering, load, save
+from sk_mice import MiCEClustering, MoCo, load, save
+from sk_mice._engine.graphs import Replayed
 from sk_mice._engine.objective import expert_log_prob, plain_log_partition
 from sk_mice._engine.storage import read
+from sk_mice._engine.trainer import Trainer
 from sk_mice._persistence import _KIND
 from sk_mice.ablations import PaperMiCE
 
@@ -19,6 +22,8 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     # Fits of a few epochs may leave clusters empty.
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    # What torch says of its own means to find waits.
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]
 IMAGES = load_digits(n_class=4).images[:160]
 
@@ -91,6 +96,47 @@ def test_no_step_waits_for_the_device(estimator, X, options, precision):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert watch.n_steps == 4 * 4
+
+
+class Cools(Callback):
+    """Changes a temperature, which a graph has written down."""
+
+    def on_epoch_begin(self, net, **kwargs):
+        net.module_.tau = 1.0 - 0.1 * len(net.history)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [
+        (MoCo, {}),
+        (MoCo, {"callbacks": [Cools()]}),
+        (MoCo, {"freeze": "all but last"}),
+        (partial(MiCEClustering, 4), {"init": np.arange(157) % 4}),  # held at first
+        (partial(PaperMiCE, 4), {"init": "random", "queue_size": 133}),
+    ],
+)
+def test_graphs_learn_what_the_steps_learn_that_they_replay(
+    estimator, options, monkeypatch
+):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    X = IMAGES[:157]  # batches of 32 and 31
+    options = {"device": "cuda", "precision": "float32", "lr": 1e-3} | options
+    elbos, captured, counts = [], [], []
+    capture = Replayed._capture
+
+    def watched(self, *given):
+        captured.append(given)
+        return capture(self, *given)
+
+    monkeypatch.setattr(Replayed, "_capture", watched)
+    for replays in (True, False):
+        if not replays:
+            monkeypatch.setattr(Trainer, "_can_replay", lambda self: False)
+        model = estimator(batch_size=32, max_epochs=4, random_state=0, **options)
+        elbos.append([row["elbo"] for row in model.fit(X).history_])
+        counts.append(len(captured))
+    assert counts[0] == counts[1] >= 2  # none came in the second fit
+    np.testing.assert_allclose(*elbos, rtol=1e-3)
 
 
 def test_global_generators_are_left_alone():

@@ -88,6 +88,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "backward", backward)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**40, 2**40))
     monkeypatch.setattr(torch, "autocast", autocast)
+    monkeypatch.setattr(Trainer, "_can_replay", lambda self: False)
     for name in ("batches", "neighbors", "samples"):
         monkeypatch.setattr(f"sk_mice._engine.{name}.to_device", to_device)
     return mode

@@ -104,8 +104,8 @@ def test_responsibilities_are_held_at_first(samples):
     used = []
 
     class Watched(Trainer):
-        def responsibilities(self, joint, indices):
-            q = super().responsibilities(joint, indices)
+        def responsibilities(self, indices):
+            q = super().responsibilities(indices)
             used.append(q is not None and torch.equal(q.argmax(1), held[indices]))
             return q
 

@@ -15,6 +15,7 @@ from . import objective
 from .ambient import OwnDraws, spawn_seed
 from .batches import Batch, Batches
 from .distributed import ALONE
+from .graphs import Replayed
 from .samples import batches_per_epoch
 from .schedule import cosine
 from .statistics import EpochStatistics
@@ -40,6 +41,7 @@ class NegativeELBO(nn.Module):
     """Mean over the batch of the negative ELBO (equations 11 and 12)."""
 
     def forward(self, joint: Tensor, q: Tensor | None = None) -> Tensor:
+        q = q if q is None else q.to(joint.dtype)
         return -objective.elbo(joint, q).mean()
 
 
@@ -92,6 +94,7 @@ class Trainer(NeuralNet):
     """
 
     may_draw_: bool  # whether views or networks may draw from torch's generator
+    replayed_: Replayed | None = None
 
     def __init__(
         self,
@@ -198,7 +201,7 @@ class Trainer(NeuralNet):
                 raise
         finally:
             # The hooks of torch's wrapper for processes would run in later stages, too.
-            self.networks_ = self.plain_networks_ = None
+            self.networks_ = self.plain_networks_ = self.replayed_ = None
             self.notify("on_train_end", X=self.samples_, y=None)
         return self
 
@@ -233,13 +236,14 @@ class Trainer(NeuralNet):
         self.notify("on_grad_computed", named_parameters=named, batch=batch)
         self.optimizer_.step()
         self.after_step(self._of_all(v, batch))
-        loss = loss.detach()
-        self.statistics_.add(batch.indices, joint.detach(), -loss, v)
+        self.statistics_.add(batch.indices, joint, -loss, v)
         self.step_ += 1
         return {"loss": loss, "y_pred": (joint, v)}
 
     def _find_gradients(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Loss, log-joint and teacher's embeddings; the weights get their gradients."""
+        if self.replayed_ is not None:
+            return self._replay(batch)
         if not self._is_compiled:
             return self._backward(batch, self.plain_networks_)
         if self.may_draw_:  # within `OwnDraws`, which torch.compile leaves out
@@ -256,12 +260,35 @@ class Trainer(NeuralNet):
         self.generator.set_state(drawn)  # the same views again
         return self._backward(batch, self.plain_networks_)
 
+    def _replay(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        views = self._make_views(batch.x)
+        q = self.responsibilities(batch.indices)
+        try:
+            return self.replayed_(views, q)
+        except RuntimeError as error:
+            self.replayed_ = None
+            warn_user(
+                "The fit goes on without CUDA graphs, and so more slowly: "
+                f"{type(error).__name__}: {first_line(error)}"
+            )
+        return self._learn(views, q)
+
+    def _learn(self, views: Tensor, q) -> tuple[Tensor, Tensor, Tensor]:
+        """What CUDA graphs replay."""
+        with self._autocast(views.device):
+            joint, v = self.plain_networks_(views)
+        return self._set_gradients(joint, v, q)
+
     def _backward(self, batch: Batch, networks) -> tuple[Tensor, Tensor, Tensor]:
         joint, v = self.embed(batch, networks)
-        loss = self.criterion_(joint, self.responsibilities(joint, batch.indices))
+        q = self.responsibilities(batch.indices)
+        return self._set_gradients(joint, v, q, self._weight(batch))
+
+    def _set_gradients(self, joint, v, q, weight=1.0):
+        loss = self.criterion_(joint, q)
         self.optimizer_.zero_grad()
-        (self._weight(batch) * loss).backward()
-        return loss, joint, v
+        (weight * loss).backward()
+        return loss.detach(), joint.detach(), v
 
     @property
     def _is_compiled(self) -> bool:
@@ -293,12 +320,11 @@ class Trainer(NeuralNet):
         v = v.to(self.module_.queue.dtype)
         return self.group.gather(v, batch.part.n_samples)
 
-    def responsibilities(self, joint: Tensor, indices: Tensor) -> Tensor | None:
+    def responsibilities(self, indices: Tensor) -> Tensor | None:
         """Responsibilities q of a batch (B, K); None is the exact posterior."""
         if len(self.history) > self.held_epochs:
             return None
-        labels = self.held_labels[indices]
-        return nn.functional.one_hot(labels, joint.shape[1]).to(joint.dtype)
+        return nn.functional.one_hot(self.held_labels[indices], self.module_.n_experts)
 
     def after_step(self, v: Tensor) -> None:
         """Update the teacher and the queue after a step of SGD."""
@@ -361,14 +387,24 @@ class Trainer(NeuralNet):
             self.statistics_.labels.copy_(self.held_labels)
         unknown = self.module_.backbone is None
         self.may_draw_ = unknown or callable(self.views.augmentation)
+        if self._can_replay():
+            self.replayed_ = Replayed(self._learn, module)
         if self.fill_queue and not self.history:
             self._fill_queue(X)
+
+    def _can_replay(self) -> bool:
+        alone = self.group.size == 1 and self.module_.queue.is_cuda
+        # A network that torch does not know may wait, or draw.
+        steady = not (self.may_draw_ or self.compiles)
+        return alone and steady and torch.cuda.is_available()
 
     def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
         self.group.barrier()  # callbacks of one process may have taken long
         self.between_epochs_ = False
         self.module_.train()
+        if self.replayed_ is not None:
+            self.replayed_.forget_if_changed()
         self.statistics_.reset()
         self.step_ = 0
         self.started_ = time.perf_counter()

@@ -1,0 +1,103 @@
+"""The passes of a training step as CUDA graphs.
+
+A step of a small network asks for hundreds of kernels, and a fast GPU ends each of them
+before Python has asked for the next. A graph asks for all of them at once.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Replayed"]
+
+MOST = 8  # graphs of a stage; beyond, steps are run as they are written
+N_WARM_UPS = 2  # in which libraries choose their kernels
+
+
+class Replayed:
+    """A function that leaves gradients in a model's weights, by CUDA graphs.
+
+    There is one graph for each size of a batch, captured when that size comes first.
+    All tensors of the model must stay where they are in memory, and all that Python
+    decides must stay as it is: the temperatures may change, which takes new graphs, and
+    so may modules, between epochs (:meth:`forget_if_changed`).
+
+    Parameters
+    ----------
+    function : callable
+        Maps (views, q) to a tuple of tensors, and sets gradients. It must not wait for
+        the device, and not draw.
+    model : ContrastiveMixture
+        On a CUDA device.
+    """
+
+    def __init__(self, function: Callable, model: nn.Module):
+        self.function, self.model = function, model
+        self.modules = _modules(model)
+        self.pool = torch.cuda.graph_pool_handle()
+        self.graphs: dict[tuple, tuple] = {}
+
+    def forget_if_changed(self) -> None:
+        """Forget the graphs if modules have changed since they were captured."""
+        modules = _modules(self.model)
+        if modules != self.modules:
+            self.modules = modules
+            self.graphs.clear()
+
+    def __call__(self, views: Tensor, q: Tensor | None) -> tuple[Tensor, ...]:
+        given = (views,) if q is None else (views, q)
+        shapes = tuple(tensor.shape for tensor in given)
+        key = shapes, self.model.tau, self.model.kappa
+        if key not in self.graphs:
+            if len(self.graphs) == MOST:
+                return self.function(views, q)
+            self.graphs[key] = self._capture(*given)
+        graph, inputs, outputs, gradients = self.graphs[key]
+        for own, new in zip(inputs, given, strict=True):
+            own.copy_(new)
+        graph.replay()
+        for weight, gradient in gradients:
+            weight.grad = gradient
+        return tuple(output.clone() for output in outputs)
+
+    def _capture(self, views: Tensor, q: Tensor | None = None) -> tuple:
+        """A graph, its inputs and outputs, and weights with their gradients."""
+        views, q = views.clone(), None if q is None else q.clone()
+        statistics = [
+            buffer
+            for side in (self.model.student, self.model.teacher)
+            for buffer in side.buffers()
+        ]
+        before = [buffer.clone() for buffer in statistics]
+        try:
+            stream = torch.cuda.Stream(views.device)
+            stream.wait_stream(torch.cuda.current_stream(views.device))
+            with torch.cuda.stream(stream):
+                for _ in range(N_WARM_UPS):
+                    self.function(views, q)
+            torch.cuda.current_stream(views.device).wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            # Other threads may use the device meanwhile.
+            with torch.cuda.graph(
+                graph, self.pool, stream, capture_error_mode="thread_local"
+            ):
+                outputs = self.function(views, q)
+        finally:
+            for buffer, value in zip(statistics, before, strict=True):
+                buffer.copy_(value)
+        gradients = [
+            (weight, weight.grad)
+            for weight in self.model.parameters()
+            if weight.grad is not None
+        ]
+        inputs = (views,) if q is None else (views, q)
+        return graph, inputs, outputs, gradients
+
+
+def _modules(model: nn.Module) -> list:
+    """The modules, each with its mode and what it trains."""
+    return [
+        (module, module.training, [w.requires_grad for w in module.parameters(False)])
+        for module in model.modules()
+    ]
