@@ -1,9 +1,9 @@
 """Hours of training on photographs: does EM learn what MoCo does not, and from when on?
 
 One fit of all images: MoCo, whose embeddings are clustered by spherical k-means, MiCE
-from a random start as in the paper, or MiCE by default. After each epoch, the labels of
-a fixed part of the images are scored. The fit keeps a checkpoint, so that a run goes on
-where it was cut off. Labels are used for scores alone.
+from a random start as in the paper, or MiCE by default. After every epoch, or every
+few, the labels of a fixed part of the images are scored. The fit keeps a checkpoint, so
+that a run goes on where it was cut off. Labels are used for scores alone.
 
     python benchmarks/hours.py --path cifar10-jpeg.tar.xz --fit moco --epochs 72
     python benchmarks/hours.py --path cifar10-jpeg.tar.xz --fit mice --epochs 40
@@ -44,10 +44,11 @@ def kmeans(embeddings):
 
 
 class Course(Callback):
-    """Scores of a part of the images after each epoch, and its seconds."""
+    """Scores of a part of the images after every few epochs, and their seconds."""
 
-    def __init__(self, y, keep):
-        self.y, self.keep = y, keep
+    def __init__(self, y, every, keep):
+        self.y, self.every, self.keep = y, every, keep
+        self.seconds = 0.0
         rng = np.random.RandomState(0)
         self.scored = np.sort(rng.permutation(len(y))[:N_SCORED])
 
@@ -55,7 +56,11 @@ class Course(Callback):
         self.began = now()
 
     def on_epoch_end(self, net, dataset_train=None, **kwargs):
-        seconds = now() - self.began
+        self.seconds += now() - self.began
+        n_epochs = len(net.history)
+        if n_epochs % self.every and n_epochs < net.max_epochs:
+            return
+        seconds, self.seconds = self.seconds, 0.0
         model = net.module_.eval()
         inference, clustered = Inference(model), model.n_experts > 1
         wanted = "joint" if clustered else "teacher"
@@ -64,11 +69,11 @@ class Course(Callback):
             (values,) = inference(net.views.plain(dataset_train[some]), wanted)
             parts.append(values.argmax(dim=1) if clustered else values[:, 0])
         model.train()
-        labels = torch.cat(parts).numpy()
+        labels = torch.cat(parts).cpu().numpy()
         labels = labels if clustered else kmeans(labels)
         at = {
             "stage": "em" if clustered else "moco",
-            "epoch": len(net.history),
+            "epoch": n_epochs,
             "of": net.max_epochs,  # tells rounds of EM apart
         }
         self.keep(at, self.y[self.scored], labels, seconds)
@@ -96,6 +101,7 @@ def main(argv=None):
     add_backbone(parser)
     parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument("--fit", choices=("moco", "mice-random", "mice"), required=True)
+    parser.add_argument("--every", type=int, default=1, help="epochs between scores")
     parser.add_argument(
         "--folder", type=Path, default=Path("hours"), help="of checkpoints"
     )
@@ -126,7 +132,7 @@ def main(argv=None):
         options.epochs,
         backbone=backbone(options),
         checkpoint=options.folder / case,
-        callbacks=[Course(y, keep)],
+        callbacks=[Course(y, options.every, keep)],
         random_state=seed,
     ).fit(X)
     if options.fit == "moco":
