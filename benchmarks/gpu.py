@@ -1,10 +1,11 @@
-"""What has never been measured on a GPU, by one command in half an hour.
+"""All that is measured on a GPU, by one command.
 
 The stages are the machine, the tests that need a GPU, steps of training against their
-bare networks, and CIFAR-10 (JPEG) clustered by MiCE and by MoCo in the same time. Each
-is a process of its own, takes less than ten minutes on an H100, and writes a file of
-results. It is not run again if there is a file of this code and this GPU, so a run that
-was cut off goes on with the stage that it was at; --stage chooses stages by name.
+bare networks, the fits of hours.py, a first stage with small maps, and CIFAR-10 (JPEG)
+clustered by MiCE and by MoCo in the same time. Each is a process of its own, takes less
+than ten minutes on an H100, and writes a file of results. It is not run again if there
+is a file of this code and this GPU, so a run that was cut off goes on with the stage
+that it was at; --stage chooses stages by name.
 
 No network is needed: --path names the archive of CIFAR-10 (JPEG), files
 `train/CLASS/NUMBER.jpg` and `test/...` of 32 x 32 pixels in a tar file. Without it the
@@ -13,10 +14,12 @@ clusterings are left out. Afterwards benchmarks/results_page.py shows the files.
     python benchmarks/gpu.py --list
     python benchmarks/gpu.py --path cifar10-jpeg.tar.xz
     python benchmarks/gpu.py --stage tests step_resnet18 --minutes 10
+    python benchmarks/gpu.py --stage hours_moco --path cifar10-jpeg.tar.xz
     python benchmarks/gpu.py --device cpu --tiny --out folder   # shows that it runs
 """
 
 import argparse
+import importlib
 import json
 import platform
 import re
@@ -27,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import compare
 import torch
@@ -46,6 +50,11 @@ STEPS = {  # options of train_step.py
     "resnet34_maxpool": (*CIFAR, "--backbone", "resnet34", "--max-pool"),
     "resnet18_compiled": (*CIFAR, "--backbone", "resnet18", "--compile"),
 }
+# Epochs of hours.py, and the scores between them: what it takes three hours of a core.
+HOURS = {"moco": (72, 12), "mice": (66, 11), "mice-random": (36, 6)}
+SMALL_MAPS_CASES = ("full maps", "small maps, then full ones")
+# For small_maps.py, how much longer an epoch on full maps takes on a CPU.
+SMALL_MAPS = {"fashion-mnist": 2.446, "cifar10-jpeg": 2.121}
 TINY = ("--backbone", "resnet-small", "--width", "4", "--image-size", "16")
 TINY = (*TINY, "--batch-size", "16", "--queue-size", "64", "--repeats", "1")
 SEEDS = (0, 1)
@@ -63,6 +72,7 @@ class Stage:
     minutes: float
     run: Callable  # of the options and the path of the file
     seed: int | None = None  # of a file that has several
+    needs_path: bool = False
 
 
 # ------------------------------------------------------------------------ the stages
@@ -108,6 +118,32 @@ def step(name, options, path):
     train_step.main([*words, *common, "--no-paper", "--json", str(path)])
 
 
+def hours(fit, options, path):
+    """With another seed than on a CPU."""
+    epochs, every = HOURS[fit]
+    words = ["--path", str(options.path), "--epochs", str(epochs)]
+    if options.tiny:
+        words = ["--data", "digits", "--n", "60", "--width", "4", "--epochs", "2"]
+    words += ["--fit", fit, "--every", str(every), "--seeds", "1"]
+    with TemporaryDirectory() as folder:
+        run_script("hours", [*words, "--folder", folder], options, path)
+
+
+def small_maps(data, options, path):
+    words = ["--data", data, "--epochs", "72", "--ratio", str(SMALL_MAPS[data])]
+    if data == "cifar10-jpeg":
+        words += ["--path", str(options.path)]
+    if options.tiny:
+        words = ["--data", "digits", "--n", "60", "--epochs", "2", "--ratio", "2"]
+    words += ["--seeds", "0", "1", "2", "--cases", *SMALL_MAPS_CASES]
+    run_script("small_maps", words, options, path)
+
+
+def run_script(name, words, options, path):
+    words = [*words, "--threads", str(options.threads), "--json", str(path)]
+    importlib.import_module(name).main(words)
+
+
 def clusterings(seed, options, path):
     """MiCE, and MoCo in the same time with each of its second stages."""
     n = 60 if options.tiny else 60_000
@@ -143,7 +179,29 @@ STAGES = (
     Stage("tests", "gpu_tests.json", 4, tests),
     *(Stage(f"step_{s}", f"gpu_step_{s}.json", 2, partial(step, s)) for s in STEPS),
     *(
-        Stage(f"cifar10_{s}", "gpu_cifar10_jpeg.json", 8, partial(clusterings, s), s)
+        Stage(
+            f"hours_{fit}",
+            f"gpu_hours_{fit.replace('-', '_')}.json",
+            4,
+            partial(hours, fit),
+            needs_path=True,
+        )
+        for fit in HOURS
+    ),
+    *(
+        Stage(
+            f"small_maps_{data}",
+            f"gpu_small_maps_{data.replace('-', '_')}.json",
+            3,
+            partial(small_maps, data),
+            needs_path=data == "cifar10-jpeg",
+        )
+        for data in SMALL_MAPS
+    ),
+    *(
+        Stage(
+            f"cifar10_{s}", "gpu_cifar10_jpeg.json", 8, partial(clusterings, s), s, True
+        )
         for s in SEEDS
     ),
 )
@@ -176,7 +234,7 @@ def parse(argv):
     parser.add_argument("--path", type=Path, help="the archive of CIFAR-10 (JPEG)")
     parser.add_argument("--stage", nargs="+", choices=names, default=names)
     parser.add_argument(
-        "--minutes", type=float, default=30, help="begin no stage that would take more"
+        "--minutes", type=float, default=60, help="begin no stage that would take more"
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the files")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -196,7 +254,7 @@ def why_not(stage, options):
     """Why a stage is not run, or None."""
     if is_done(stage, options.out / stage.file):
         return "done"
-    if stage.seed is not None and options.path is None and not options.tiny:
+    if stage.needs_path and options.path is None and not options.tiny:
         return "needs --path"
     return None
 

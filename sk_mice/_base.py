@@ -32,7 +32,6 @@ from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
 from ._constraints import LARGEST_COUNT, SMALLEST_TEMPERATURE, Count, Number
 from ._device import (
     check_size,
-    compiles,
     is_worker,
     resolve_device,
     resolve_precision,
@@ -89,7 +88,7 @@ class ContrastiveEstimator(
         "image_shape": [tuple, list, None],
         "device": [str, torch.device],
         "precision": [StrOptions({"auto", "float32", "bfloat16"})],
-        "compile": ["boolean", StrOptions({"auto"})],
+        "compile": ["boolean"],
         "callbacks": [list, tuple, None],
         "checkpoint": [str, os.PathLike, None],
         "distributed": ["boolean"],
@@ -449,7 +448,7 @@ class ContrastiveEstimator(
             lr=self.lr if lr is None else lr,
             weight_decay=self.weight_decay,
             autocast_dtype=task.autocast_dtype,
-            compiles=compiles(self.compile, task.device),
+            compiles=self.compile,
             n_epochs=n_epochs,
             batch_size=task.batch_size,
             callbacks=callbacks,

@@ -71,11 +71,6 @@ def _worker_number() -> int | None:
     return int(number[1]) - 1 if number else None
 
 
-def compiles(compile, device: torch.device) -> bool:
-    """Whether training goes through torch.compile: with "auto", on a GPU."""
-    return device.type == "cuda" if compile == "auto" else compile
-
-
 def resolve_precision(
     precision: str, device: torch.device, fmt: SampleFormat
 ) -> torch.dtype | None:

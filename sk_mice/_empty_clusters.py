@@ -64,7 +64,7 @@ def _move_prototypes(model, task, inference, joint) -> None:
     (cosine,) = gathered(cosines(), len(joint))
     # By how many nats a cluster is less likely than the sample's own, once it is at
     # the sample, where its positive logit grows to 1 / tau.
-    behind = (cosine.numpy() - 1) / model.tau - joint[:, empty]
+    behind = ((cosine - 1) / model.tau).numpy() - joint[:, empty]
     behind += joint.max(axis=1, keepdims=True)
     for k, column in zip(empty, behind.T, strict=True):
         column[sizes[labels] < 2] = np.inf

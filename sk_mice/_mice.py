@@ -127,11 +127,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Precision of the networks during training, and of the queue. The objective and
         predictions are computed in float32. "auto" is bfloat16 where the hardware has
         it; for vectors, only on a GPU.
-    compile : bool or "auto", default=False
+    compile : bool, default=False
         Whether `torch.compile` compiles the networks and the objective for training,
-        which takes a minute or more for each stage of the fit; "auto" does so on a GPU.
-        For long fits: see the user guide. If it fails, a warning says why, and the fit
-        goes on without.
+        which takes a minute or more for each stage of the fit. For long fits: see the
+        user guide. If it fails, a warning says why, and the fit goes on without.
     callbacks : list of skorch callbacks, default=None
         They see the first stage, and each round of EM, as a training run of its own.
         "train_loss" in its history is the negative ELBO. No samples are held out, and

@@ -33,7 +33,7 @@ class MoCo(ContrastiveEstimator):
     image_shape : tuple, default=None
     device : str or torch.device, default="auto"
     precision : {"auto", "float32", "bfloat16"}, default="auto"
-    compile : bool or "auto", default=False
+    compile : bool, default=False
     callbacks : list of skorch callbacks, default=None
     checkpoint : str or path-like, default=None
     distributed : bool, default=True

@@ -400,7 +400,10 @@ def test_gpu_goes_on_where_it_was_cut_off(gpu, capsys, monkeypatch):
     monkeypatch.setattr(results_page, "RESULTS", gpu.OUT)
     page = "\n".join(results_page.on_a_gpu())
     assert f"{n_passed} passed" in page
-    for part in ("On a GPU", "`resnet18`, `compile=True`", "MoCo, MiCE's start"):
+    for part in (
+        *("On a GPU", "`resnet18`, `compile=True`", "MoCo, MiCE's start"),
+        "Another seed",
+    ):
         assert part in page
     monkeypatch.setattr(gpu, "code", lambda: "another one")
     gpu.tiny("--list")
@@ -433,7 +436,8 @@ def test_gpu_needs_one(gpu, capsys, monkeypatch):
         gpu.main(["--device", "cpu", "--tiny"])
     assert "--tiny needs --out" in capsys.readouterr().err
     gpu.main(["--list"])
-    assert capsys.readouterr().out.count("needs --path") == len(gpu.SEEDS)
+    n_of_photographs = len(gpu.SEEDS) + len(gpu.HOURS) + 1
+    assert capsys.readouterr().out.count("needs --path") == n_of_photographs
 
 
 def test_epochs_on_a_gpu_take_the_minutes_they_are_given(gpu, monkeypatch):

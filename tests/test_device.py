@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sk_mice import _memory
-from sk_mice._device import compiles, resolve_device, resolve_precision
+from sk_mice._device import resolve_device, resolve_precision
 from sk_mice._engine.format import infer_format
 
 CPU = torch.device("cpu")
@@ -85,12 +85,6 @@ def test_precision_follows_the_hardware(monkeypatch):
         assert resolve_precision("auto", CPU, infer_format(VECTORS)) is None
     assert resolve_precision("bfloat16", CPU, infer_format(VECTORS)) == torch.bfloat16
     assert resolve_precision("float32", CPU, infer_format(IMAGES)) is None
-
-
-def test_a_step_is_compiled_where_it_is_asked_for():
-    gpu = torch.device("cuda", 0)
-    assert [compiles("auto", CPU), compiles("auto", gpu)] == [False, True]
-    assert [compiles(True, CPU), compiles(False, gpu)] == [True, False]
 
 
 @pytest.mark.parametrize(

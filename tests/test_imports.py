@@ -131,6 +131,7 @@ IMPORTS = {
     "_engine.colours": "torch",
     "_engine.format": "torch _engine.arrays _engine.maps",
     "_engine.geometry": "torch",
+    "_engine.graphs": "torch",
     "_engine.inference": "torch _engine.ambient _engine.attention _engine.distributed "
     "_engine.model",
     "_engine.invariances": "torch _engine.geometry _engine.samples",
@@ -149,8 +150,8 @@ IMPORTS = {
     "_engine.statistics": "torch _engine.distributed _engine.objective",
     "_engine.storage": "torch safetensors _engine.files _engine.warn",
     "_engine.trainer": "torch skorch _engine.ambient _engine.batches "
-    "_engine.distributed _engine.objective _engine.samples _engine.schedule "
-    "_engine.statistics _engine.storage _engine.warn",
+    "_engine.distributed _engine.graphs _engine.objective _engine.samples "
+    "_engine.schedule _engine.statistics _engine.storage _engine.warn",
     "_engine.views": "torch _engine.colours _engine.geometry",
     "_engine.warn": "",
 }

@@ -1,14 +1,17 @@
 """EM, step by step and epoch by epoch."""
 
 import copy
+import types
 
 import numpy as np
 import pytest
 import torch
 from skorch.callbacks import Callback
+from torch import nn
 
 from sk_mice._engine import objective
 from sk_mice._engine.format import infer_format
+from sk_mice._engine.graphs import MOST, Replayed
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 from sk_mice._engine.samples import Samples
 from sk_mice._engine.schedule import cosine
@@ -270,6 +273,76 @@ def test_a_callback_may_end_a_run_between_epochs(samples):
 def trained_weights(samples, **options):
     trainer = make_trainer(samples, **options).begin(samples).train()
     return trainer.module_.state_dict()
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Graphs without a GPU, which call the function anew; what they were made for."""
+    seen = []
+
+    def capture(self, views, q=None):
+        seen.append((views.shape[1], q is not None, self.model.tau))
+        inputs = [views.clone(), q if q is None else q.clone()]
+        outputs, gradients = [], []
+
+        def replay():
+            outputs[:] = self.function(*inputs)
+            weights = self.model.parameters()
+            gradients[:] = [(w, w.grad) for w in weights if w.grad is not None]
+            self.model.zero_grad()
+
+        given = inputs if q is not None else inputs[:1]
+        return types.SimpleNamespace(replay=replay), given, outputs, gradients
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(Replayed, "_capture", capture)
+    monkeypatch.setattr(Trainer, "_can_replay", lambda self: True)
+    return seen
+
+
+def test_graphs_learn_what_the_steps_learn(samples, captured, monkeypatch):
+    options = {"held_labels": torch.arange(N) % K, "held_epochs": 1}
+    replayed = trained_weights(samples, **options)
+    sizes_and_held = [(14, True), (13, True), (14, False), (13, False)]
+    assert captured == [(*seen, 1.0) for seen in sizes_and_held]
+    monkeypatch.setattr(Trainer, "_can_replay", lambda self: False)
+    for name, value in trained_weights(samples, **options).items():
+        assert torch.equal(replayed[name], value)
+
+
+def test_there_are_new_graphs_for_what_changes(samples, captured):
+    class Changes(Callback):
+        def on_epoch_begin(self, net, **kwargs):
+            if len(net.history) == 2:
+                net.module_.tau = 0.5
+            if len(net.history) == 3:
+                net.module_.student.backbone.append(nn.Identity())
+
+    options = {"batch_size": 20, "n_epochs": 4, "callbacks": [Changes()]}
+    make_trainer(samples, **options).begin(samples).train()
+    assert captured == [(20, False, 1.0), (20, False, 0.5), (20, False, 0.5)]
+
+
+def test_graphs_are_few(samples, captured):
+    class Cools(Callback):
+        def on_batch_begin(self, net, **kwargs):
+            net.module_.tau *= 0.99
+
+    options = {"batch_size": 8, "n_epochs": 3, "callbacks": [Cools()]}
+    trainer = make_trainer(samples, **options).begin(samples).train()
+    assert len(captured) == MOST < trainer.n_steps_ * 3
+
+
+def test_a_fit_goes_on_where_capturing_fails(samples, captured, monkeypatch):
+    def fails(self, *given):
+        raise RuntimeError("operation not permitted\n  a stack trace")
+
+    monkeypatch.setattr(Replayed, "_capture", fails)
+    with pytest.warns(UserWarning, match=r"without CUDA graphs.*not permitted$"):
+        slow = trained_weights(samples)
+    monkeypatch.setattr(Trainer, "_can_replay", lambda self: False)
+    for name, value in trained_weights(samples).items():
+        assert torch.equal(slow[name], value)
 
 
 def test_compiled_networks_learn_the_same(samples):
