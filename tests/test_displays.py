@@ -408,6 +408,11 @@ def test_wrong_input_is_refused(blobs):
     for call, error, message in [
         (lambda: gallery.from_predictions(X, y), ValueError, "`X` must hold images"),
         (
+            lambda: gallery.from_predictions(csr_array(X), y),
+            ValueError,
+            r"`X` must hold images; got a sparse matrix of shape \(96, 5\)",
+        ),
+        (
             lambda: gallery.from_predictions(images, y[:5]),
             ValueError,
             r"`y_pred` must have a value for each of the 96 samples; got shape \(5,\)",

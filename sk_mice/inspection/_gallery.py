@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils._param_validation import validate_params
 
 from .._constraints import Count
@@ -148,7 +149,7 @@ class ClusterGalleryDisplay:
             cannot predict.
         """
         pyplot()
-        estimator, X = estimator_and_samples(estimator, X)
+        estimator, X = estimator_and_samples(estimator, _dense(X))
         y = one_each(y, len(X), "y")
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
@@ -214,7 +215,7 @@ class ClusterGalleryDisplay:
             As in `from_estimator`.
         """
         pyplot()
-        X = paths_or_samples(X)
+        X = paths_or_samples(_dense(X))
         n = len(X)
         clusters, codes = _encode(one_each(y_pred, n, "y_pred"))
         y_true = one_each(y_true, n, "y_true")
@@ -345,6 +346,14 @@ def _images(X, indices, image_shape):
     drawn = as_drawn(samples[torch.arange(len(every))])
     values = drawn.movedim(1, -1).numpy()
     return np.split(values, np.cumsum([len(own) for own in indices])[:-1])
+
+
+def _dense(X):
+    if issparse(X):
+        raise ValueError(
+            f"`X` must hold images; got a sparse matrix of shape {X.shape}."
+        )
+    return X
 
 
 def _thumbnail(image, cmap):
