@@ -194,10 +194,16 @@ ROWS = (
         30,
     ),
     em(
-        "heads_fashion_mnist_24_random",
-        "--data fashion-mnist --start random --epochs 24 --seeds 0 "
+        "heads_digits_60_unbalanced_random",
+        "--data digits --unbalanced --start random --epochs 60 "
         '--variants "own heads" "shared head"',
-        35,
+        10,
+    ),
+    em(
+        "heads_fashion_mnist_24_random",
+        f"--data fashion-mnist --start random --epochs 24 {THREE} "
+        '--variants "own heads" "shared head"',
+        110,
     ),
     Row(
         "small_maps_fashion_mnist_24.json",

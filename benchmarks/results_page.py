@@ -112,6 +112,7 @@ HEADS_OF_UNEQUAL = {
 }
 HEADS_AT_RANDOM = {
     "em_heads_digits_60_random": "digits, 60 epochs",
+    "em_heads_digits_60_unbalanced_random": "unequal digits, 60 epochs",
     "em_heads_fashion_mnist_24_random": "Fashion-MNIST, 24 epochs",
 }
 HOURS = {
