@@ -222,7 +222,9 @@ ROWS = (
         90,
     ),
     features(
-        "cifar10_jpeg_10000", f"--data cifar10-jpeg {CIFAR} {THREE} {CLUSTERERS}", 35
+        "cifar10_jpeg_10000",
+        f"--data cifar10-jpeg {CIFAR} {THREE} {CLUSTERERS} temi turtle",
+        125,
     ),
     features(
         "cifar10_jpeg_10000_efficientnet_lite2_192",
