@@ -50,7 +50,7 @@ STEPS = {  # options of train_step.py
     "resnet34_maxpool": (*CIFAR, "--backbone", "resnet34", "--max-pool"),
     "resnet18_compiled": (*CIFAR, "--backbone", "resnet18", "--compile"),
 }
-# Epochs of hours.py, and the scores between them: what it takes three hours of a core.
+# Epochs of hours.py, which take over three hours of a core, and those between scores.
 HOURS = {"moco": (72, 12), "mice": (66, 11), "mice-random": (36, 6)}
 SMALL_MAPS_CASES = ("full maps", "small maps, then full ones")
 # For small_maps.py, how much longer an epoch on full maps takes on a CPU.

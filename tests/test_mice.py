@@ -404,6 +404,14 @@ def test_clusters_that_training_leaves_empty_get_a_sample(heads):
     np.testing.assert_array_equal(estimator.predict(X), estimator.labels_)
 
 
+def test_a_tau_beyond_float32_is_one_where_prototypes_move():
+    X = np.zeros((2, 1), dtype=np.float16)
+    few = {"init": "random", "max_epochs": 1, "batch_size": 2, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match="Empty clusters|left empty"):
+        mice = MiCEClustering(2, tau=1e300, embedding_dim=3, **few).fit(X)
+    assert np.isfinite(mice.predict_proba(X)).all()
+
+
 # -------------------------------------------------------------------- fits that fail
 
 

@@ -20,8 +20,8 @@ class Replayed:
 
     There is one graph for each size of a batch, captured when that size comes first.
     All tensors of the model must stay where they are in memory, and all that Python
-    decides must stay as it is: the temperatures may change, which takes new graphs, and
-    so may modules, between epochs (:meth:`forget_if_changed`).
+    decides must stay as it is. The temperatures may change, which takes new graphs, and
+    so may modules and weights, between epochs (:meth:`forget_if_changed`).
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Replayed:
         self.graphs: dict[tuple, tuple] = {}
 
     def forget_if_changed(self) -> None:
-        """Forget the graphs if modules have changed since they were captured."""
+        """Forget the graphs if what they were captured for has changed."""
         modules = _modules(self.model)
         if modules != self.modules:
             self.modules = modules
@@ -96,8 +96,12 @@ class Replayed:
 
 
 def _modules(model: nn.Module) -> list:
-    """The modules, each with its mode and what it trains."""
+    """The modules, each with its mode, and where its weights are and which train."""
     return [
-        (module, module.training, [w.requires_grad for w in module.parameters(False)])
+        (
+            module,
+            module.training,
+            [(w.data_ptr(), w.requires_grad) for w in module.parameters(False)],
+        )
         for module in model.modules()
     ]

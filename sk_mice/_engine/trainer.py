@@ -393,10 +393,9 @@ class Trainer(NeuralNet):
             self._fill_queue(X)
 
     def _can_replay(self) -> bool:
-        alone = self.group.size == 1 and self.module_.queue.is_cuda
-        # A network that torch does not know may wait, or draw.
+        # What may draw may also wait for the device.
         steady = not (self.may_draw_ or self.compiles)
-        return alone and steady and torch.cuda.is_available()
+        return steady and self.module_.queue.is_cuda and self.group.size == 1
 
     def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
