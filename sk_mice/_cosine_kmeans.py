@@ -18,6 +18,8 @@ from ._engine.arrays import plain_array, stored_once
 # Scores of one block, in numbers: small enough to stay in the cache of a core
 # between the product that writes them and the argmax that reads them.
 _BLOCK_SCORES = 2**19
+_FEWEST_ROWS, _MOST_ROWS = 2**8, 2**15  # of a block
+_MOST_COPIED = 2**12  # of a block whose rows are not one after the other
 # Below this many multiplications a second thread costs more than it brings.
 _PARALLEL_PRODUCTS = 2**23
 # Held by who sets the threads of BLAS, which are those of the process. A second one
@@ -78,7 +80,7 @@ def unit_rows(X, n_clusters, weight=None):
         controller = _thread_controller().select(user_api="blas")
         n_threads = max((info["num_threads"] for info in controller.info()), default=1)
         with controller.limit(limits=1), ThreadPoolExecutor(n_threads) as pool:
-            yield UnitRows(X, weight, pool.map if n_threads > 1 else map)
+            yield UnitRows(X, weight, pool if n_threads > 1 else None, n_threads)
     finally:
         _limiting.release()
 
@@ -100,18 +102,20 @@ class UnitRows:
         Rows of any norm. Zero rows have cosine 0 with everything and add nothing.
     weight : ndarray of shape (N,), float64, or None
         Weights of the rows; None gives each the weight 1.
-    map : callable
-        What applies a function to all blocks of rows, in turn or in parallel.
+    pool : ThreadPoolExecutor or None
+        Works on blocks of rows in parallel; None takes one after the other.
+    n_threads : int
+        Of the pool.
     """
 
-    def __init__(self, X, weight=None, map=map):
+    def __init__(self, X, weight=None, pool=None, n_threads=1):
         norms = row_norms(X)
         odd = ~np.isfinite(norms) | (norms < np.sqrt(np.finfo(X.dtype).tiny))
         if odd.any():  # a square over- or underflows, or the row is zero
             X = _rescaled(X, odd)
             norms = row_norms(X)
         self.X, self.shape, self.dtype = X, X.shape, X.dtype
-        self.map = map
+        self.pool, self.n_threads = pool, n_threads
         self.nonzero = norms > 0
         self.weight = np.ones(len(norms)) if weight is None else weight
         self.mass = self.weight * self.nonzero  # the weight that moves centres
@@ -139,7 +143,7 @@ class UnitRows:
             cosines[block] = _take(self.X, block) @ columns
             cosines[block] *= self._scale[block, np.newaxis]
 
-        list(self.map(fill, _score_blocks(*cosines.shape)))
+        list(self._each(fill, len(cosines), self._rows_at_once(*cosines.shape)))
         return cosines
 
     def nearest(self, centers, index=None, runner_up=False):
@@ -164,11 +168,16 @@ class UnitRows:
                 scores[each, winners] = -np.inf
                 seconds[block] = scores.max(axis=1) * scale
 
-        list(self.map(assign, _score_blocks(n_rows, len(centers))))
+        most = _MOST_ROWS if index is None else _MOST_COPIED
+        size = self._rows_at_once(n_rows, len(centers), most)
+        list(self._each(assign, n_rows, size))
         return (labels, cosines, seconds) if runner_up else (labels, cosines)
 
-    def sums(self, labels, n_clusters, index=None):
-        """Weighted sums (K, D), float64, of all rows or those in `index`, by label."""
+    def sums(self, labels, n_clusters, index=None, sign=None):
+        """Weighted sums (K, D), float64, of all rows or those in `index`, by label.
+
+        `sign`, of shape (n,), is 1 or -1 for each of the rows, by default 1.
+        """
         if sparse.issparse(self.X):  # D may be large, so that one result is enough
             size, sum_rows = len(labels), _sparse_sums
         else:  # blocks so long that their (K, D) results cost little beside the rows
@@ -180,17 +189,32 @@ class UnitRows:
             rows = block if index is None else index[block]
             weight = self.weight[rows] / heaviest
             factors = (weight * self._scale[rows]).astype(self.dtype)
+            if sign is not None:
+                factors *= sign[block]
             return sum_rows(_take(self.X, rows), labels[block], n_clusters, factors)
 
         if not len(labels):
             return np.zeros((n_clusters, self.shape[1]))
-        parts = iter(self.map(add, blocks(len(labels), size)))
+        parts = iter(self._each(add, len(labels), size))
         sums = next(parts).astype(np.float64, copy=False)
         for part in parts:
             sums += part
         if heaviest != 1:  # (K, D) may be large
             sums *= heaviest
         return sums
+
+    def _each(self, function, n_rows, size):
+        """What a function returns for blocks of about so many rows, in order."""
+        if self.pool is None or n_rows <= size:
+            return map(function, blocks(n_rows, size))
+        n_blocks = -(-n_rows // size)
+        n_blocks += -n_blocks % self.n_threads  # no thread is left with nothing to do
+        return self.pool.map(function, blocks(n_rows, -(-n_rows // n_blocks)))
+
+    def _rows_at_once(self, n_rows, n_clusters, most=_MOST_ROWS):
+        """Length of blocks that give each thread one and keep scores in its cache."""
+        most = min(most, _BLOCK_SCORES // n_clusters, -(-n_rows // self.n_threads))
+        return max(most, _FEWEST_ROWS)
 
     def _columns(self, centers):
         # Products with a CSR matrix read whole rows of their right-hand side.
@@ -215,10 +239,6 @@ def _rescaled(X, odd):
 def blocks(n_rows, size):
     """Slices of so many rows, the last perhaps of fewer."""
     return [slice(i, min(i + size, n_rows)) for i in range(0, n_rows, size)]
-
-
-def _score_blocks(n_rows, n_clusters):
-    return blocks(n_rows, int(np.clip(_BLOCK_SCORES // n_clusters, 256, 4096)))
 
 
 def _take(X, rows):
@@ -405,8 +425,10 @@ def lloyd(rows, centers, max_iter=300, tol=1e-4, verbose=0) -> Solution:
         reason = "`max_iter` is reached"
     if verbose:
         print(f"Stopped at iteration {n_iter}: {reason}.")
-    # Once more with every product, so that labels are what predict gives.
-    labels, cosines = rows.nearest(centers)
+    if assignment.complete and assignment.centers is centers:
+        labels, cosines = assignment.labels, assignment.cosines
+    else:  # once more with every product, so that labels are what predict gives
+        labels, cosines = rows.nearest(centers)
     return Solution(labels, rows.inertia(cosines), centers, sums, n_iter)
 
 
@@ -457,49 +479,75 @@ def _updated_sums(rows, sums, old, new):
     moved = np.flatnonzero(old != new)
     if 4 * len(moved) > len(new):
         return rows.sums(new, n_clusters)
-    gained = rows.sums(new[moved], n_clusters, moved)
-    return sums + gained - rows.sums(old[moved], n_clusters, moved)
+    sign = np.repeat(np.array([1, -1], dtype=np.int8), len(moved))
+    labels, index = np.concatenate([new[moved], old[moved]]), np.tile(moved, 2)
+    return sums + rows.sums(labels, n_clusters, index, sign)
 
 
 class Assignment:
     """Nearest centres of all rows, kept up to date while the centres move.
 
-    Angles between unit vectors obey the triangle inequality. So when a centre
-    turns by some angle, a row's angle to it changes by at most that much, and a
-    row whose own centre is then still nearer than any other can be needs no new
-    products (Schubert, Lang and Feher, "Accelerating Spherical k-Means", SISAP 2021,
-    in the form of Hamerly's bounds for k-means, SDM 2010). The bounds cost a second
-    maximum over all products, and pay only once the centres have nearly settled: they
-    are tried when few labels change, and after a failure not again for twice as many
-    iterations.
+    Two kinds of products need not be computed again.
+
+    Those with a centre that did not move. If a product with one that moved is larger
+    than the largest of the row before, no centre that stayed can be nearer. Otherwise
+    the row keeps its centre, unless that has moved (Kaukoranta, Franti and Nevalainen,
+    "A fast exact GLA based on code vector activity detection", IEEE Transactions on
+    Image Processing 2000).
+
+    Those of a row whose own centre is still nearer than any other can be. Angles
+    between unit vectors obey the triangle inequality. So when a centre turns by some
+    angle, a row's angle to it changes by at most that much (Schubert, Lang and Feher,
+    "Accelerating Spherical k-Means", SISAP 2021, in the form of Hamerly's bounds for
+    k-means, SDM 2010). The bounds begin with a second maximum over all products, and
+    pay only once the centres have nearly settled: they are tried when few labels
+    change, and a sample of the rows says that they save more than the first way.
     """
 
     def __init__(self, rows):
         self.rows = rows
         self.labels = np.full(rows.shape[0], -1, dtype=np.int32)
-        self.centers = None
+        self.centers = self.cosines = None  # of the last update
+        self.complete = False  # whether it computed all products
+        self.settled = False  # whether it changed few labels
         self.nearest = self.others = None  # bounds on angles, while they are kept
-        self.settled = False  # whether the last update changed few labels
-        self.pause = self.patience = 1
 
     def update(self, centers):
         """Return the label of every row; the array is not written to again."""
-        active = None if self.nearest is None else self._undecided(centers)
+        turns = None if self.centers is None else _turns(self.centers, centers)
+        moved = None if self.cosines is None else np.flatnonzero(turns)
+        active = None if self.nearest is None else self._undecided(turns)
+        share = 1 if moved is None else len(moved) / len(centers)
+        self.complete = False
         if active is not None:
-            labels = self.labels.copy()
+            labels, self.cosines = self.labels.copy(), None
             labels[active], *cosines = self.rows.nearest(centers, active, True)
             self.nearest[active], self.others[active] = self._bounds(*cosines)
+        elif self.settled and self._open_share(centers, turns) < min(share, 0.5):
+            labels, *cosines = self.rows.nearest(centers, runner_up=True)
+            self.nearest, self.others = self._bounds(*cosines)
+            self.cosines, self.complete = cosines[0], True
+        elif share < 0.75:
+            labels, self.cosines = self._against(centers, moved)
         else:
-            self.pause -= 1
-            if self.pause < 0 and self.settled and len(centers) > 1:
-                labels, *cosines = self.rows.nearest(centers, runner_up=True)
-                self.nearest, self.others = self._bounds(*cosines)
-            else:
-                labels, _ = self.rows.nearest(centers)
+            labels, self.cosines = self.rows.nearest(centers)
+            self.complete = True
         n_changed = np.count_nonzero(labels != self.labels)
-        self.settled = n_changed < 0.02 * len(labels)
+        self.settled = len(centers) > 1 and n_changed < 0.02 * len(labels)
         self.labels, self.centers = labels, centers
         return labels
+
+    def _against(self, centers, moved):
+        """Labels and cosines, from those before and the centres that moved."""
+        if not len(moved):
+            return self.labels, self.cosines
+        nearest, cosines = self.rows.nearest(centers[moved])
+        closer = cosines > self.cosines
+        labels = np.where(closer, moved[nearest].astype(np.int32), self.labels)
+        again = np.flatnonzero(~closer & np.isin(self.labels, moved))
+        np.maximum(cosines, self.cosines, out=cosines)
+        labels[again], cosines[again] = self.rows.nearest(centers, again)
+        return labels, cosines
 
     def _bounds(self, cosines, seconds):
         """Upper bound on the nearest angle, lower bound on all others."""
@@ -507,20 +555,35 @@ class Assignment:
         nearest = np.arccos(np.clip(cosines - rounding, -1, 1))
         return nearest, np.arccos(np.clip(seconds + rounding, -1, 1))
 
-    def _undecided(self, centers):
+    def _undecided(self, turns):
         """Rows that need new products; None if too many to bother."""
-        # Angles by which the centres turned, exact when small.
-        chords = np.linalg.norm(centers.astype(np.float64) - self.centers, axis=1)
-        turns = 2 * np.arcsin(np.minimum(chords / 2, 1))
-        largest = turns.argmax()
-        others = np.full_like(turns, turns[largest])
-        others[largest] = np.delete(turns, largest).max(initial=0)
         self.nearest += turns[self.labels]
-        self.others -= others[self.labels]
+        self.others -= _largest_other(turns)[self.labels]
         active = np.flatnonzero(self.nearest >= self.others)
         if 2 * len(active) <= len(self.labels):
             return active
         self.nearest = self.others = None
-        self.patience *= 2
-        self.pause = self.patience
         return None
+
+    def _open_share(self, centers, turns):
+        """Share of rows that bounds would leave undecided after one more such turn."""
+        sample = np.arange(0, len(self.labels), 50)
+        labels, *cosines = self.rows.nearest(centers, sample, True)
+        nearest, others = self._bounds(*cosines)
+        return np.mean(
+            nearest + turns[labels] >= others - _largest_other(turns)[labels]
+        )
+
+
+def _turns(before, after):
+    """Angles (K,) by which centres turned, exact when small; 0 if they did not move."""
+    chords = np.linalg.norm(after.astype(np.float64) - before, axis=1)
+    return 2 * np.arcsin(np.minimum(chords / 2, 1))
+
+
+def _largest_other(turns):
+    """For each centre the largest turn of the others, (K,)."""
+    largest = turns.argmax()
+    others = np.full_like(turns, turns[largest])
+    others[largest] = np.delete(turns, largest).max(initial=0)
+    return others

@@ -400,7 +400,7 @@ class SphericalKMeans(
         return 1 if by_name and self.init == "k-means++" else 10
 
     def _warn_of_missing_clusters(self):
-        n_found = len(np.unique(self.labels_))
+        n_found = np.count_nonzero(np.bincount(self.labels_))
         if n_found < self.n_clusters:
             warn_user(
                 f"Number of distinct clusters ({n_found}) found smaller than "

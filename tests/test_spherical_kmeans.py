@@ -157,6 +157,7 @@ def test_skipping_rows_changes_nothing():
     X, _ = directions(3000, 8, 6, noise=0.5)
     rows = UnitRows(X)
     assignment = Assignment(rows)
+    rng = np.random.default_rng(0)
     centers = normalize(X[:6])
     skipped = 0
     for _ in range(40):
@@ -165,8 +166,36 @@ def test_skipping_rows_changes_nothing():
             active = assignment.nearest >= assignment.others
             skipped += np.count_nonzero(~active)
         np.testing.assert_array_equal(labels, rows.nearest(centers)[0])
-        centers = one_iteration(X, centers)
+        # All centres go on moving a little.
+        step = 1e-5 * rng.standard_normal(centers.shape)
+        centers = normalize(one_iteration(X, centers) + step)
     assert skipped > 10_000
+
+
+def test_centers_that_stopped_take_no_products():
+    X, _ = directions(3000, 8, 6, noise=0.5)
+    rows = UnitRows(X)
+    assignment = Assignment(rows)
+    assignment._open_share = lambda *args: 1  # no bounds
+    rng = np.random.default_rng(0)
+    centers = normalize(X[:300])
+    sizes = []
+    original = rows.nearest
+    rows.nearest = lambda *args: sizes.append(len(args[0])) or original(*args)
+    for n_moved in [300, 300, 200, 40, 0, 1, 224, 225, 3]:
+        centers = centers.copy()
+        step = rng.standard_normal((n_moved, 8))
+        if n_moved:
+            centers[:n_moved] = normalize(centers[:n_moved] + 0.2 * step)
+        sizes.clear()
+        labels = assignment.update(centers)
+        np.testing.assert_array_equal(labels, original(centers)[0])
+        np.testing.assert_allclose(assignment.cosines, original(centers)[1])
+        assert assignment.complete == (n_moved > 224)
+        # Then all products for rows whose own centre is no longer the nearest.
+        assert sizes[:1] == (
+            [] if n_moved == 0 else [n_moved if n_moved < 225 else 300]
+        )
 
 
 def test_bounds_hold_when_centers_jump():
