@@ -227,6 +227,16 @@ def test_file_may_be_in_the_folder(folder, decoded):
     assert len(decoded) == N
 
 
+@pytest.mark.parametrize("name", ["images.npy", "images.npy.files", "images.npy.part"])
+def test_files_of_the_user_are_not_replaced(folder, decoded, name):
+    mine = folder.parent / name
+    mine.write_text("mine")
+    with pytest.raises(FileExistsError, match=rf"no earlier call.*{name}'"):
+        load(folder)
+    assert mine.read_text() == "mine"
+    assert not decoded
+
+
 @pytest.mark.parametrize(
     ("out", "error", "words"),
     [

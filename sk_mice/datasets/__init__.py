@@ -69,11 +69,11 @@ def load_image_folder(
 ):
     """Read the images in a folder and in the folders below it, at one size.
 
-    Formats are AVIF, BMP, GIF, JPEG, JPEG 2000, PNG, PPM (also PBM, PGM and PFM), TGA,
-    TIFF and WebP, as far as Pillow was built with them. No program is started. Of an
-    animation or a stack, the first frame is read. Images are rotated as their EXIF data
-    say, 16 bits become 8, other colour spaces become RGB, and `background` shows
-    through transparent pixels.
+    Formats are AVIF, BMP, GIF, HEIC (with the extra `heif`), JPEG, JPEG 2000, PNG, PPM
+    (also PBM, PGM and PFM), TGA, TIFF and WebP, as far as Pillow was built with them.
+    No program is started. Of an animation or a stack, the first frame is read. Images
+    are rotated as their EXIF data say, 16 bits become 8, other colour spaces become
+    RGB, and `background` shows through transparent pixels.
 
     All threads of the process together decode at most 1 GiB at a time, beside X and
     some megabytes per thread. An image that needs more by itself cannot be read, nor
@@ -107,7 +107,7 @@ def load_image_folder(
         A .npy file for the images, which then need not fit into memory. The same call
         goes on where it was interrupted, and returns at once if the file is complete
         and no image was changed. What it knows of the images is in a second file, whose
-        name ends in ".files".
+        name ends in ".files". Other files are not replaced.
     n_jobs : int, default=-1
         Number of threads, as in joblib; -1 uses all cores.
     verbose : int, default=0
@@ -134,7 +134,8 @@ def load_image_folder(
         If a parameter is invalid, if there is no image, or, with ``on_error="raise"``,
         if a file cannot be read.
     OSError
-        If `out` cannot be written, for example as the disk has no room for all images.
+        If `out` cannot be written, for example as the disk has no room for all images,
+        or is a file that no earlier call has written.
 
     Warns
     -----

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from contextlib import contextmanager, suppress
+from errno import EEXIST
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from .._engine.maps import check_path, create, new_map, reopened
 __all__ = ["decode_to_file", "files_of"]
 
 ROWS_OF_ENTRY = 512  # decoded between two entries of the journal
+JOURNAL = b'{"files": '  # how it begins
 
 
 def files_of(out, root) -> set[tuple[str, ...]]:
@@ -54,6 +56,7 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
     stamps = [_stamp(os.path.join(root, *parts)) for parts in found]
     names = hashlib.sha256(repr(found).encode("utf-8", "surrogatepass")).hexdigest()
     header = {"files": names, **decoder.settings()}
+    _check_own(out, part, journal)
     with _locked(journal) as file:
         known, done = _read(file, header, stamps)
         if done != _stamp(out) or len(known) < len(found):
@@ -64,6 +67,19 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
             _finish(part, out, good, len(found))
             _write(file, {"done": _stamp(out)})
     return np.load(out, mmap_mode="r"), [known[row] for row in range(len(found))]
+
+
+def _check_own(out, part, journal):
+    """Refuse to replace files that no earlier call has begun."""
+    if journal.exists():
+        with open(journal, "rb") as file:
+            start = file.read(len(JOURNAL))
+        others = [] if JOURNAL.startswith(start) else [journal]  # it may be cut off
+    else:
+        others = [path for path in (out, part) if path.exists()]
+    if others:
+        why = "is there, and no earlier call with this `out` has written it"
+        raise FileExistsError(EEXIST, why, str(others[0]))
 
 
 def _stamp(path):
@@ -78,7 +94,7 @@ def _stamp(path):
 def _locked(path):
     """The open journal; another process that writes the same file is waited for."""
     with open(path, "a+", encoding="utf-8") as file:
-        with suppress(ImportError):  # no POSIX
+        with suppress(ImportError, OSError):  # no POSIX, or no locks
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
