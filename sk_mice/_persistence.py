@@ -167,7 +167,8 @@ def load(path, backbone=None, *, weights=None):
     -------
     MiCEClustering, MoCo, ClassificationEM, NeighborMixture, SphericalKMeans, \
             PretrainedFeatures or Pipeline
-        The estimator, on the CPU.
+        The estimator, on the CPU. `PretrainedFeatures` runs on its `device`, or on the
+        CPU in place of a GPU that this machine does not have.
 
     Raises
     ------
@@ -388,6 +389,7 @@ def _restore_one(document, tensors, backbone, weights):
         model._format = SampleFormat(**fmt)
     check_attributes(model)  # before anything is built of the size that they claim
     if cls is PretrainedFeatures:
+        model.device = _at_hand(model.device)
         expect(model._format.is_image, "format", "be that of images")
         model._source = model.network, model.weights
         side = model.image_size_
@@ -401,6 +403,14 @@ def _restore_one(document, tensors, backbone, weights):
         model._inference = Inference(model._model)
         check_trained(model)
     return model
+
+
+def _at_hand(device) -> str:
+    """A device, or the CPU in place of a GPU that this machine does not have."""
+    if device != "auto" and torch.device(device).type == "cuda":
+        n_gpus = torch.cuda.device_count()
+        return device if (torch.device(device).index or 0) < n_gpus else "cpu"
+    return device
 
 
 def _check_parts(network, parameters) -> None:

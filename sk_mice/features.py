@@ -227,7 +227,8 @@ class PretrainedFeatures(
             check_channels(fmt.shape[0])
             shorter = min(fmt.shape[1:])
         else:
-            vars(self).pop("n_features_in_", None)
+            for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+                vars(self).pop(name, None)
             fmt = None  # follows from the size
             shorter = np.median(np.min(sizes(paths, self.n_jobs), axis=1))
         self._check_out()

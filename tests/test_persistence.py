@@ -558,6 +558,22 @@ def test_a_pipeline_of_files_comes_back(path, tmp_path):
     np.testing.assert_array_equal(loaded.predict(files), pipeline[-1].labels_)
 
 
+@pytest.mark.parametrize(
+    ("device", "n_gpus", "loaded"),
+    [("cuda", 0, "cpu"), ("cuda:0", 0, "cpu"), ("cpu", 0, "cpu"), ("auto", 0, "auto")],
+)
+def test_features_of_a_gpu_that_is_not_here_are_those_of_the_cpu(
+    path, monkeypatch, device, n_gpus, loaded
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    features = PretrainedFeatures(image_size=32).fit(IMAGES)
+    want = features.transform(IMAGES)
+    sk_mice.save(features.set_params(device=device), path)
+    found = sk_mice.load(path)
+    assert found.device == loaded
+    np.testing.assert_array_equal(found.transform(IMAGES), want)
+
+
 def test_a_backbone_is_given_to_the_step_that_needs_it(path):
     own = make_pipeline(tiny(MoCo, backbone=Encoder), SphericalKMeans(2)).fit(IMAGES)
     sk_mice.save(own, path)
