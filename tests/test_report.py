@@ -657,9 +657,11 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     data = data_of(page)
     _, find = open_page("cluster/1")
     find("#merge-into option[value='0']")[0].click()
-    find("#merge")[0].click()
+    find("#rename")[0].send_keys("kept")
+    find("#merge")[0].click()  # which ends the entry, and renames
     wait(lambda: browser.current_url.endswith("#cluster/0"))
-    find("#rename")[0].send_keys('round, "or" not\ue007')  # Enter
+    assert find("#cluster-title")[0].text == "kept"
+    find("#rename")[0].send_keys('\ue009a\ue000round, "or" not\ue007')  # all; Enter
     wait(lambda: find("#cluster-title")[0].text == 'round, "or" not')
     browser.refresh()  # changes survive
     assert find("#cluster-title")[0].text == 'round, "or" not'
@@ -674,7 +676,7 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
         assert int(row["cluster"]) == (0 if k == 1 else k)
         name = 'round, "or" not' if k < 2 else f"Cluster {k}"
         assert row["name"] == name
-    for _ in range(2):
+    for _ in range(3):
         find("#undo")[0].click()
     assert find("#cluster-title")[0].text == "Cluster 0"
     assert not find("#edits")[0].is_displayed()

@@ -80,8 +80,11 @@ function apply() {
   parent = Array.from({ length: K }, (_, k) => k);
   customName = new Map();
   for (const edit of edits) {
-    if ("merge" in edit) parent = parent.map((k) => (k === edit.merge ? edit.into : k));
-    else if (edit.name) customName.set(edit.rename, edit.name);
+    if ("merge" in edit) {
+      parent = parent.map((k) => (k === edit.merge ? edit.into : k));
+      const name = customName.get(edit.merge);
+      if (name && !customName.has(edit.into)) customName.set(edit.into, name);
+    } else if (edit.name) customName.set(edit.rename, edit.name);
     else customName.delete(edit.rename);
   }
   members = Array.from({ length: K }, () => []);
@@ -297,9 +300,13 @@ function showCluster(k, filter = "certain", second = null) {
   $("rename").placeholder = `Cluster ${k}`;
   $("rename").onchange = () => change({ rename: k, name: $("rename").value.trim() });
   $("tools").onsubmit = (event) => { event.preventDefault(); $("rename").blur(); };
+  // A click on Merge ends the entry of a name, which shows the cluster anew.
+  const target = $("merge-into").dataset.of === String(k) ? $("merge-into").value : "";
+  $("merge-into").dataset.of = k;
   $("merge-into").replaceChildren(make("option", { value: "" }, "another cluster"),
     ...alive.filter((other) => other !== k).map((other) => make("option", { value: other }, clusterName(other))));
-  $("merge").disabled = true;
+  $("merge-into").value = target;
+  $("merge").disabled = !$("merge-into").value;
   $("merge-into").onchange = () => { $("merge").disabled = !$("merge-into").value; };
   $("merge").onclick = () => {
     const into = Number($("merge-into").value);
