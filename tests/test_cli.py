@@ -20,12 +20,11 @@ from skorch.callbacks import Callback
 from sk_mice import MiCEClustering, load
 from sk_mice._cli import choosing, fitting, sorting, tables
 from sk_mice._cli.terminal import Progress
-from sk_mice._engine import files
 from sk_mice._engine.distributed import Group
 from sk_mice._engine.inference import Inference
 from sk_mice._task import _check_finite
 from sk_mice.cli import main
-from sk_mice.inspection._reading import Reading
+from sk_mice.inspection._reading import OF_NEIGHBORS, OF_VIEWS, Reading
 
 draw_page = fitting.draw_page
 NAMES = [f"{k:02}.png" for k in range(17)]
@@ -254,9 +253,7 @@ def test_features_go_on_from_the_last_whole_batch(
     assert_same_result(out, whole)
 
 
-def test_a_file_of_features_is_written_by_one_run_and_has_one_row_an_image(
-    photos, tmp_path, monkeypatch, capsys
-):
+def test_a_file_of_features_has_one_row_an_image(photos, tmp_path, monkeypatch):
     network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
     whole, out = tmp_path / "whole", tmp_path / "result"
     assert run("fit", photos, *network, "--out", whole, "-q") == 0
@@ -265,13 +262,7 @@ def test_a_file_of_features_is_written_by_one_run_and_has_one_row_an_image(
         assert run("fit", photos, *network, "--out", out, "-q") == 1
     kept = out / "checkpoint" / "features.float32"
     size = kept.stat().st_size
-    capsys.readouterr()
     resume = ("fit", photos, "--out", out, "--resume", "-q")
-    with open(kept, "ab") as file:
-        assert files.lock(file)
-        assert run(*resume) == 1
-        last = capsys.readouterr().err.splitlines()[-1]
-        assert f"{str(kept)!r}: another run is writing it" in last
     with open(kept, "ab") as file:
         file.write(bytes(size))  # too long, and nobody knows what of it is right
     assert run(*resume) == 0
@@ -307,6 +298,15 @@ def test_rows_of_the_table():
     )
     rows = tables.rows_of(["a", "b"], reading)
     assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
+
+
+@pytest.mark.parametrize(("meaning", "sure"), [(OF_NEIGHBORS, None), (OF_VIEWS, 1.0)])
+def test_a_single_image_has_no_neighbours(meaning, sure):
+    reading = Reading(
+        *(np.array([2]), np.array([1.0]), np.array([-1]), np.array([0.0])),
+        *(np.array([0]), np.zeros((1, 1)), 3, meaning),
+    )
+    assert tables.rows_of(["a"], reading) == [["a", 2, sure, None, sure]]
 
 
 def test_clusters_views_and_posterior_are_asked_for_once(
@@ -512,6 +512,71 @@ def test_a_result_stays_until_the_next_one_is_there(
     assert not (out / "checkpoint").exists()
 
 
+def test_ctrl_c_does_not_replace_a_whole_result(
+    photos, fitted, tmp_path, monkeypatch, capsys
+):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    estimator = fitting.estimator
+
+    def interrupted(*args):
+        return estimator(*args).set_params(callbacks=[PressCtrlC()])
+
+    other = ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "estimator", interrupted)
+        assert run(*other, "--overwrite") == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == (
+        "Stopped after 1 of 2 epochs. The earlier result stays. The same command with "
+        "--resume in place of --overwrite goes on."
+    )
+    for name in ("clusters.csv", "model.safetensors", "report.html", "run.json"):
+        assert (out / name).read_bytes() == (fitted / name).read_bytes()
+    assert run(*other, "--resume") == 0
+    assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
+
+
+@pytest.mark.parametrize("way", [[], ["--resume"], ["--overwrite"]])
+def test_one_run_at_a_time_writes_to_a_folder(photos, tmp_path, monkeypatch, way):
+    out, train, codes = tmp_path / "result", fitting._train, []
+
+    def meanwhile(*args):
+        codes.append(run("fit", photos, *FIT, "--out", out, "-q", *way))
+        return train(*args)
+
+    monkeypatch.setattr(fitting, "_train", meanwhile)
+    assert run("fit", photos, *FIT, "--out", out, "-q") == 0
+    assert codes == [2]
+    assert len(table(out / "clusters.csv")) == 20
+
+
+def test_what_cannot_be_written_is_found_before_the_work(
+    photos, fitted, tmp_path, capsys, monkeypatch
+):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    (out / "report.html").chmod(0o444)
+    over = "--overwrite"
+    for command in (["fit", photos, *FIT, "--out", out, over], ["report", out, photos]):
+        line = refused(capsys, 1, *command, "-q")
+        assert "report.html" in line
+        assert "read-only" in line
+    (out / "report.html").chmod(0o644)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    new = tmp_path / "new"
+    for command in (["fit", photos, *FIT, "--out", new], ["report", out, photos]):
+        line = refused(capsys, 1, *command, "-q")
+        assert "needs Jinja2" in line
+    assert not new.exists()
+
+
+def test_an_empty_folder_of_the_users_stays(photos, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr(fitting, "read_images", lambda *args: 1 / 0)
+    for name in ("mine", "ours"):
+        assert run("fit", photos, *FIT, "--out", tmp_path / name, "-q") == 1
+    assert os.listdir(tmp_path) == ["mine"]
+
+
 def test_a_folder_that_has_moved_goes_on_and_names_its_files(
     photos, fitted, tmp_path, monkeypatch, capsys
 ):
@@ -656,6 +721,19 @@ def test_a_sort_that_is_interrupted_goes_on(
     assert_sorted(into, out, photos)
     assert run(*command, "--resume") == 0  # there is nothing left to do
     assert_sorted(into, out, photos)
+
+
+@pytest.mark.parametrize(
+    "row", [b'"a.png",cats', b'"a.png",2', b'"a.png",-1', b'"b/../../x",0', b'"/x",0']
+)
+def test_a_table_that_was_changed_is_not_sorted(photos, fitted, tmp_path, capsys, row):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    with open(out / "clusters.csv", "ab") as file:
+        file.write(row + b",1.0,1,1.0\n")
+    into = ("--resume", "-q", "--copy-to", tmp_path / "sorted")
+    line = refused(capsys, 1, "fit", photos, "--out", out, *into)
+    assert "must be as the fit has written it" in line
+    assert not (tmp_path / "sorted").exists()
 
 
 def assert_sorted(into, out, photos):
@@ -888,6 +966,16 @@ def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
     assert r"'caf\udce9.png'" in stderr
     assert run("score", clusters, truth) == 0
     assert "ACC  0.667" in capsys.readouterr().out
+
+
+def test_score_shows_what_is_not_printed_as_escapes(tmp_path, capsys):
+    path = tmp_path / "clusters.csv"
+    write_table(path, ["file", "cluster"], [["a", "x\n\x1b[31m"], ["b", "é"]])
+    assert run("score", path, path) == 0
+    out = capsys.readouterr().out
+    assert r"x\n\x1b[31m        1" in out
+    assert "é" in out
+    assert "\x1b" not in out
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
 from .._words import duration, shortened
 from ..inspection._reading import read
-from ..inspection._report import draw_page
+from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
 from .images import digest, features_in_file, fitted_network, read_images
@@ -54,16 +54,22 @@ class Request:
 def fit(request: Request) -> None:
     """Cluster the images of a folder and write the results.
 
-    After Ctrl-C the results are those of the epochs so far, and SystemExit is raised.
-    The processes of torchrun share the training.
+    After Ctrl-C the results are those of the epochs so far, unless the folder has those
+    of a whole fit, and SystemExit is raised. The processes of torchrun share the
+    training.
     """
     run_together(lambda group: _fit(request, group))
 
 
 def _fit(request: Request, group) -> None:
     result = results.ResultFolder(request.out, "--out")
-    progress = Progress(request.quiet)
     run = _check(request, result)
+    with result.held():
+        _fit_into(result, run, request, group)
+
+
+def _fit_into(result, run, request: Request, group) -> None:
+    progress = Progress(request.quiet)
     photos = str(request.photos.resolve())
     finished = run is not None and run["finished"]
     parameters = run["parameters"] if run else with_defaults(request.asked)
@@ -73,9 +79,8 @@ def _fit(request: Request, group) -> None:
         _check_images(parameters, X, files, run)
     if finished:
         progress.say(f"The fit in {str(request.out)!r} is complete")
-        found = tables.read_column(result.table, ["cluster"])
-        labels = [int(label) for label in found.values()]
-        _end(request, result, run, [*found], labels, progress)
+        files, labels = sorting.read_clusters(result.table, parameters["clusters"])
+        _end(request, result, run, files, labels, progress)
         return
     network = fitted_network(parameters, request.photos, files, progress)
     if run is None:
@@ -88,21 +93,22 @@ def _fit(request: Request, group) -> None:
                 network, request.photos, files, result.features, progress
             )
         clusterer = _train(run, samples, result, request.start, progress, group)
-        reading = judged(clusterer, samples, progress)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
         run = run | {"finished": whole}
+        if not whole and result.is_whole:
+            _end_early(request, run, clusterer, " The earlier result stays.")
+        reading = judged(clusterer, samples, progress)
         run["results"] = _facts(reading, clusterer, run, left_out, request.start)
         _write(request, result, run, network, clusterer, reading, X, files, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {_advice(request)}")
     except Exception:
         if not result.has_progress:  # nor does it stand in the way of the next try
-            result.abandon()
+            result.end()
         raise
-    if not run["finished"]:
+    if not whole:
         _show(request, result, run)
-        epochs = f"{clusterer.n_iter_} of {count(run['max_epochs'], 'epoch')}"
-        end_after_ctrl_c(f"Stopped after {epochs}. {_advice(request)}")
+        _end_early(request, run, clusterer)
     _end(request, result, run, files, clusterer.labels_.tolist(), progress)
 
 
@@ -118,6 +124,11 @@ def _end(request: Request, result, run, files, labels, progress: Progress) -> No
         end_after_ctrl_c(f"Stopped before all images were sorted. {_advice(request)}")
 
 
+def _end_early(request: Request, run, clusterer, besides: str = "") -> None:
+    epochs = f"{clusterer.n_iter_} of {count(run['max_epochs'], 'epoch')}"
+    end_after_ctrl_c(f"Stopped after {epochs}.{besides} {_advice(request)}")
+
+
 def _advice(request: Request) -> str:
     instead = " in place of --overwrite" if request.overwrite else ""
     return f"The same command with --resume{instead} goes on."
@@ -129,6 +140,7 @@ def _advice(request: Request) -> str:
 def _check(request: Request, result) -> dict | None:
     """What can be refused before the images are read; the run to go on with."""
     asked = request.asked
+    check_libraries()
     result.check_free(request.resume, request.overwrite)
     folders = {
         "--out": request.out,

@@ -1,6 +1,5 @@
 """From a folder to what is clustered: images, or features of their files."""
 
-import errno
 import hashlib
 import os
 import sys
@@ -8,7 +7,7 @@ from contextlib import redirect_stdout
 
 import numpy as np
 
-from .._engine.files import lock, naming
+from .._engine.files import naming
 from ..datasets import find_files, load_image_folder
 from ..datasets._decoding import WHITE
 from .terminal import Progress, count
@@ -72,9 +71,6 @@ def features_in_file(network, folder, files, path, progress: Progress):
     shape = len(files), network.n_features_out_
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of an image
     with open(path, "ab") as file:
-        if lock(file) is False:
-            why = "another run is writing it"
-            raise BlockingIOError(errno.EBUSY, why, os.fspath(path))
         n_done, rest = divmod(file.tell(), n_bytes)
         if n_done == len(files) and not rest:
             return np.fromfile(path, np.float32).reshape(shape)

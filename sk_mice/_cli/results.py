@@ -3,12 +3,12 @@
 import json
 import os
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from typer import BadParameter
 
-from .._engine.files import check_writable, write_atomically
+from .._engine.files import check_writable, locked_folder, write_atomically
 
 
 class ResultFolder:
@@ -85,14 +85,40 @@ class ResultFolder:
     def _refuse(self, why: str):
         raise BadParameter(f"{str(self.path)!r} {why}", param_hint=self.option)
 
+    @contextmanager
+    def held(self):
+        """Make the folder, and keep other runs out of it.
+
+        If nothing is in it at the end, it is removed, unless it was there before.
+        """
+        is_new = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with locked_folder(self.path) as is_free:
+                if is_free is False:
+                    self._refuse("is in use: another run is writing to it")
+                for path in (self.table, self.model, self.page, self.run):
+                    check_writable(path, "it")
+                yield
+        finally:
+            if is_new:
+                with suppress(OSError):
+                    self.path.rmdir()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the folder has the result of a fit that went to its end."""
+        run = self.read_run()
+        return run is not None and run["finished"]
+
     def begin(self, run: dict) -> None:
-        """Make the folder for a new fit; an earlier result stays as it is."""
+        """Make room for a new fit; an earlier result stays as it is."""
         self.end()
         try:
-            self.checkpoint.mkdir(parents=True)
+            self.checkpoint.mkdir()
             self.write_started(run)
         except BaseException:
-            self.abandon()
+            self.end()
             raise
 
     def end(self) -> None:
@@ -106,12 +132,6 @@ class ResultFolder:
         kept = self.checkpoint.glob("*.safetensors")
         is_begun = self.features.exists() and self.features.stat().st_size > 0
         return is_begun or any(kept)
-
-    def abandon(self) -> None:
-        """Remove what a fit has begun, and the folder if nothing else is in it."""
-        self.end()
-        with suppress(OSError):
-            self.path.rmdir()
 
 
 def _is_run(run) -> bool:

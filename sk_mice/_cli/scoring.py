@@ -6,7 +6,7 @@ from .. import metrics
 from .._engine.warn import warn_user
 from .._words import shortened
 from . import tables
-from .terminal import count, put, put_json
+from .terminal import count, put, put_json, visible
 
 
 def score(clusters, truth, as_json) -> None:
@@ -79,10 +79,10 @@ def _show(n_files: int, scores, matching) -> None:
     put(count(n_files, "file"))
     for name, value, meaning in scores:
         put(f"{name}  {value:.3f}  {meaning}")
-    width = max(7, *(len(row["cluster"]) for row in matching))
+    clusters = [visible(row["cluster"]) for row in matching]
+    width = max(7, *map(len, clusters))
     put(f"\n{'cluster':>{width}}    files   of its class")
-    for row in matching:
+    for row, cluster in zip(matching, clusters, strict=True):
         of = "-" if row["class"] is None else f"{row['of_the_class']:,}"
-        put(
-            f"{row['cluster']:>{width}}{row['files']:9,}{of:>15}   {row['class'] or ''}"
-        )
+        name = visible(row["class"] or "")
+        put(f"{cluster:>{width}}{row['files']:9,}{of:>15}   {name}")

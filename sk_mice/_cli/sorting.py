@@ -6,6 +6,7 @@ import shutil
 
 from typer import BadParameter
 
+from . import tables
 from .results import ResultFolder, lies_in
 
 BLOCK = 2**20  # bytes
@@ -46,6 +47,21 @@ def _refuse(folder, option: str, but: str = ""):
         f"{str(folder)!r} must be new or empty, so that no file is overwritten{but}",
         param_hint=option,
     )
+
+
+def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
+    """The files of a table, and their clusters; ValueError if it has been changed."""
+    labels = {str(k): k for k in range(n_clusters)}
+    found = tables.read_column(table, ["cluster"])
+    for name, label in found.items():
+        inside = not os.path.isabs(name) and ".." not in name.split("/")
+        if label not in labels or not inside:
+            raise ValueError(
+                f"{str(table)!r} must be as the fit has written it, with a file below "
+                f"the folder of images and a cluster from 0 to {n_clusters - 1} in "
+                f"each row; got {name!r} and {label!r}."
+            )
+    return [*found], [labels[label] for label in found.values()]
 
 
 def sort_into(folder, photos, files, labels, option: str) -> list[str]:

@@ -56,6 +56,11 @@ def put_json(facts: dict) -> None:
         print(json.dumps(facts, allow_nan=False), file=stdout)
 
 
+def visible(text: str) -> str:
+    """A text with its characters that are not printed as escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def count(n: int, noun: str) -> str:
     """A number with its noun."""
     return f"{n:,} {noun if n == 1 else f'{noun}s'}"

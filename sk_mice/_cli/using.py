@@ -3,7 +3,8 @@
 from sklearn.pipeline import Pipeline
 
 from .. import load
-from .._engine.files import write_atomically
+from .._engine.files import check_writable, write_atomically
+from ..inspection._report import check_libraries
 from . import results, tables
 from .fitting import judged, write_page
 from .images import features_of, read_images
@@ -32,6 +33,8 @@ def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
 def report(folder, photos, quiet) -> None:
     """Write the page of a result again."""
     result, run = results.require_result(folder)
+    check_writable(result.page, "the page")
+    check_libraries()
     progress = Progress(quiet)
     model, reading, X, files, _ = _ask(result, run, photos, progress)
     write_page(result, reading, model, X, files, progress)

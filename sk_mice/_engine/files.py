@@ -18,6 +18,7 @@ __all__ = [
     "check_regular",
     "check_writable",
     "lock",
+    "locked_folder",
     "naming",
     "replacement",
     "write_atomically",
@@ -157,12 +158,25 @@ def _keep_mode(file, earlier) -> None:
         os.chmod(file.name, stat.S_IMODE(earlier.st_mode) & 0o777)
 
 
+@contextmanager
+def locked_folder(path):
+    """Hold the lock of a folder, and yield what :func:`lock` returns."""
+    if fcntl is None:
+        yield None
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        yield lock(handle)
+    finally:
+        os.close(handle)
+
+
 def lock(file) -> bool | None:
     """Lock an open file: whether that worked, None where there are no locks."""
     if fcntl is None:
         return None
     try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import hashlib
+import importlib
 import os
 from functools import cache
 from numbers import Real
@@ -228,17 +229,23 @@ def draw_page(
 # ------------------------------------------------------------------------- checks
 
 
-def _template():
-    """The template of the page, once all libraries are known to be there."""
+def check_libraries() -> None:
+    """ImportError if a library is missing that the page needs."""
     try:
-        from jinja2 import Environment, PackageLoader
-
+        importlib.import_module("jinja2")
         _packed_plotly()
     except ImportError as error:
         raise ImportError(
             "`write_report` needs Jinja2 and Plotly: "
             f'pip install "sk-mice[report]" ({error}).'
         ) from error
+
+
+def _template():
+    """The template of the page, once all libraries are known to be there."""
+    check_libraries()
+    from jinja2 import Environment, PackageLoader
+
     loader = PackageLoader("sk_mice.inspection", "templates")
     environment = Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
