@@ -4,9 +4,10 @@ MiCE is fitted first, and each other method gets the epochs that fit into the se
 it took, its own k-means among them; k-means on pixels needs none. MoCo is trained once
 for several partitions: k-means on the embeddings, which is the paper's two-stage
 baseline, on the backbone's features, on these whitened, the one that MiCE itself starts
-from, and UMAP with a mixture of Gaussians. UMAP also runs on the pixels, and ClustPy's
-methods, with its own network, each if it is installed. With --resume, seeds that the
-file of results holds are not run again. Labels are used for scores alone.
+from, and UMAP with a mixture of Gaussians. UMAP also runs on the pixels, there with
+HDBSCAN, too, and ClustPy's methods, with its own network, each if it is installed.
+With --resume, seeds that the file of results holds are not run again. Labels are used
+for scores alone.
 
     python benchmarks/compare.py --data digits
     python benchmarks/compare.py --data fashion-mnist --epochs 50 --seeds 0 1 2
@@ -37,7 +38,7 @@ from _common import (
     whitened,
     write_json,
 )
-from sklearn.cluster import KMeans
+from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.mixture import GaussianMixture
 
 from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans
@@ -133,21 +134,28 @@ def umap_map(rows, n_components, seed):
         ).fit_transform(rows)
 
 
-def umap(rows, task):
-    """UMAP to K dimensions, and a mixture of Gaussians."""
-    flat = umap_map(rows, task.n_clusters, task.seed)
+def gaussians(rows, task):
     mixture = GaussianMixture(task.n_clusters, n_init=5, random_state=task.seed)
-    return mixture.fit_predict(flat.astype(np.float64))
+    return mixture.fit_predict(rows.astype(np.float64))
+
+
+def hdbscan(rows, n_clusters):
+    """The noise is one more cluster."""
+    smallest = max(2, len(rows) // (10 * n_clusters))
+    return HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict(rows) + 1
 
 
 def umap_on_features(model, task):
     (features,) = model._infer(task.X, "features")
-    return umap(features, task)
+    return gaussians(umap_map(features, task.n_clusters, task.seed), task)
 
 
 def umap_on_pixels(task, budget):
-    labels, seconds = timed(umap, task.pixels, task)
-    yield "UMAP, Gaussians, on pixels", labels, seconds, {}
+    flat, mapping = timed(umap_map, task.pixels, task.n_clusters, task.seed)
+    labels, seconds = timed(gaussians, flat, task)
+    yield "UMAP, Gaussians, on pixels", labels, mapping + seconds, {}
+    labels, seconds = timed(hdbscan, flat, task.n_clusters)
+    yield "UMAP, HDBSCAN, on pixels", labels, mapping + seconds, {}
 
 
 SECOND_STAGES = {

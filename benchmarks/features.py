@@ -28,9 +28,9 @@ from _common import (
     timed,
     write_json,
 )
-from compare import installed, umap_map, unbalanced
+from compare import hdbscan, installed, umap_map, unbalanced
 from peers import temi, turtle
-from sklearn.cluster import HDBSCAN, KMeans
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
@@ -89,12 +89,6 @@ def components(X):
 def gaussians(X, k, seed):
     mixture = GaussianMixture(k, n_init=5, reg_covar=1e-4, random_state=seed)
     return mixture.fit_predict(X.astype(np.float64))
-
-
-def hdbscan(X, k):
-    """The noise is one more cluster."""
-    smallest = max(2, len(X) // (10 * k))
-    return HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict(X) + 1
 
 
 def partition(X, k, seed, **options):

@@ -835,9 +835,10 @@ def page():
         "trains for as many epochs as fit into the same time, and its features are "
         "clustered in several ways. One of them is how MiCE starts EM, "
         "`ClassificationEM`. UMAP has 20 neighbours and K components, and a mixture of "
-        "Gaussians on top. CIFAR-10 (JPEG) is CIFAR-10 saved as JPEG files, in a tar "
-        "archive of `train/CLASS/NUMBER.jpg` and `test/CLASS/NUMBER.jpg`. It is not "
-        "distributed; another archive gives slightly other figures.",
+        "Gaussians or HDBSCAN on top, whose noise is one more cluster. CIFAR-10 (JPEG) "
+        "is CIFAR-10 saved as JPEG files, in a tar archive of `train/CLASS/NUMBER.jpg` "
+        "and `test/CLASS/NUMBER.jpg`. It is not distributed; another archive gives "
+        "slightly other figures.",
     ]
     for name in COMPARED:
         parts += compared(name)

@@ -168,9 +168,10 @@ def test_compare_on_vectors_with_umap_goes_on(benchmark, tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "RESTARTS", 2)
     options = ["--n", "60", "--vectors", "--resume", "--cases", "moco", "umap"]
     first = run(compare, tmp_path / "rows.json", *options, "--seeds", "0")
-    assert list(first["results"])[-2:] == [
+    assert list(first["results"])[-3:] == [
         "MoCo, UMAP, Gaussians, on features",
         "UMAP, Gaussians, on pixels",
+        "UMAP, HDBSCAN, on pixels",
     ]
     kept = run(compare, tmp_path / "rows.json", *options, "--seeds", "0", "1")
     for name, rows in kept["results"].items():
