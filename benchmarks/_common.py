@@ -138,17 +138,22 @@ def whitened(features, n_clusters: int) -> np.ndarray:
 # ------------------------------------------------------------------------- equal time
 
 
-def now() -> float:
-    """Seconds: of a core, if one thread works, else of a clock.
+def seconds_of():
+    """What counts seconds: of a core, if one thread works, else of a clock.
 
     Those of a core leave out what other processes of the machine do meanwhile.
     """
     alone = torch.get_num_threads() == 1 and not torch.cuda.is_available()
-    return time.process_time() if alone else time.perf_counter()
+    return time.process_time if alone else time.perf_counter
+
+
+def now() -> float:
+    return seconds_of()()
 
 
 def timed(function, *args):
     """What the function returns, and the seconds that it takes."""
+    now = seconds_of()  # the first import of UMAP changes the threads of torch
     start = now()
     value = function(*args)
     return value, now() - start
