@@ -205,6 +205,12 @@ ROWS = (
         '--variants "own heads" "shared head"',
         110,
     ),
+    em(
+        "heads_fashion_mnist_24_unbalanced_random",
+        f"--data fashion-mnist --unbalanced --start random --epochs 24 {THREE} "
+        '--variants "own heads" "shared head"',
+        45,
+    ),
     Row(
         "small_maps_fashion_mnist_24.json",
         "benchmarks/small_maps.py --data fashion-mnist --epochs 24 --seeds 0 1",

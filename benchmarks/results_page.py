@@ -114,6 +114,7 @@ HEADS_AT_RANDOM = {
     "em_heads_digits_60_random": "digits, 60 epochs",
     "em_heads_digits_60_unbalanced_random": "unequal digits, 60 epochs",
     "em_heads_fashion_mnist_24_random": "Fashion-MNIST, 24 epochs",
+    "em_heads_fashion_mnist_24_unbalanced_random": "unequal Fashion-MNIST, 24 epochs",
 }
 HOURS = {
     "hours_cifar10_jpeg_moco": "MoCo, spherical k-means",
@@ -843,7 +844,6 @@ def page():
     for name in COMPARED:
         parts += compared(name)
     parts += other_k()
-    parts += neighbors()
     parts += hours()
     parts += ["## Speed", *on_cpu(), *predictions(), *in_a_file()]
     parts += [*several_processes(), *spherical_kmeans()]
@@ -984,6 +984,7 @@ def features_page():
     ]
     for name, head in FEATURES.items():
         parts += of_features(name, head, CLUSTERERS)
+    parts += neighbors()
     parts += [
         "## Fine-tuning",
         "EfficientNet-lite0 sees views of the images, and MiCE trains its last block, "
