@@ -115,12 +115,12 @@ IMPORTS = {
     "_cli.images": "_cli.terminal _engine.files datasets features",
     "_cli.results": "_engine.files",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
-    "_cli.sorting": "_cli.results",
+    "_cli.sorting": "_cli.results _cli.tables",
     "_cli.tables": "",
     "_cli.terminal": "",
     "_cli.together": "_engine.distributed",
     "_cli.using": "_cli.fitting _cli.images _cli.results _cli.tables _cli.terminal "
-    "_engine.files",
+    "_engine.files inspection._report",
     # the engine
     "_engine": "",
     "_engine.distributed": "torch",

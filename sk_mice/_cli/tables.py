@@ -7,15 +7,13 @@ import csv
 import io
 import os
 
-from ..inspection._reading import OF_NEIGHBORS
-
 HEADER = ["file", "cluster", "confidence", "second_cluster", "margin"]
 
 
 def rows_of(files, reading) -> list[list]:
     """A row for each file: its cluster, how sure that is, and the next cluster."""
     labels = reading.labels.tolist()
-    if len(labels) == 1 and reading.meaning == OF_NEIGHBORS:  # and it has none
+    if reading.is_alone:
         return [[*files, *labels, None, None, None]]
     confidence = reading.confidence.astype(float).round(3)
     margin = (confidence - reading.second_share).round(3)

@@ -50,6 +50,11 @@ class Reading:
         return np.bincount(self.labels, minlength=self.n_clusters)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether neighbours were to be counted, and the only sample has none."""
+        return len(self.labels) == 1 and self.meaning == OF_NEIGHBORS
+
+    @property
     def measure(self) -> str:
         """The confidence in a word."""
         return "confidence" if self.meaning == GIVEN else "agreement"
