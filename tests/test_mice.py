@@ -313,6 +313,24 @@ def test_parts_of_short_names_can_be_set():
         MiCEClustering().set_params(backbone__width=3)
 
 
+@pytest.mark.parametrize(
+    ("own", "part", "message"),
+    [
+        (
+            {"augmentation": None},
+            "augmentation__flip",
+            ", or one of 'moco', .*; got None",
+        ),
+        ({"backbone": abs}, "backbone__width", ", or one of 'mlp', .*; got <built-in"),
+        ({"init": "two-stage"}, "init__n_init", "; got 'two-stage'"),
+        ({"init": np.zeros(99)}, "init__n_init", r"; got array\("),
+    ],
+)
+def test_what_has_no_parameters_is_named(own, part, message):
+    with pytest.raises(ValueError, match=f"`{part}`: .* must be an object{message}"):
+        MiCEClustering(**own).set_params(**{part: 3})
+
+
 def test_converged_says_whether_labels_still_change(fitted):
     assert fitted.converged_ == (fitted.history_[-1]["changed"] <= 0.01)
     assert isinstance(fitted.converged_, bool)
