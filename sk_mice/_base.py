@@ -5,7 +5,7 @@ import math
 import os
 import sys
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Real
 
 import numpy as np
 import torch
@@ -589,9 +589,11 @@ def _is_same(value, was) -> bool:
     """Whether a parameter has the same value; a list may replace a tuple."""
     if isinstance(was, list | tuple) and isinstance(value, list | tuple):
         return list(value) == list(was)
-    if isinstance(was, backbones.Backbone):
-        return type(value) is type(was) and value.get_params() == was.get_params()
-    return value is was or (isinstance(was, str | Integral) and value == was)
+    if isinstance(was, backbones.Backbone) and type(value) is type(was):
+        new, old = value.get_params(), was.get_params()
+        return all(_is_same(new[name], part) for name, part in old.items())
+    plain = str | Real | os.PathLike
+    return value is was or (isinstance(was, plain) and value == was)
 
 
 def _try(views, samples: Samples) -> None:

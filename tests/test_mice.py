@@ -601,6 +601,14 @@ def test_a_warm_start_keeps_the_shape_of_the_model(fitted):
         estimator.set_params(embedding_dim=16).fit(IMAGES[:1])
 
 
+def test_a_warm_start_takes_an_equal_backbone():
+    fitted = tiny(backbone=SmallResNet(4, blocks=[1, 1]), max_epochs=1).fit(IMAGES)
+    fitted.set_params(warm_start=True, backbone=SmallResNet(4, blocks=(1, 1)))
+    fitted.fit(IMAGES)
+    with pytest.raises(ValueError, match="`backbone` must be as in the fit"):
+        fitted.set_params(backbone__blocks=(1, 2)).fit(IMAGES)
+
+
 METHODS = ["predict", "predict_proba", "predict_log_proba", "transform"]
 METHODS += ["score", "score_samples"]
 
