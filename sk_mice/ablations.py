@@ -364,8 +364,8 @@ def make_schedule(schedule, warmup: float) -> Callable[[float], float]:
 
 def _decay(schedule):
     if callable(schedule):
-        for progress in (0.0, 0.5, 1.0):  # before any work
-            _factor(schedule, progress)
+        for percent in range(101):  # before any work
+            _factor(schedule, percent / 100)
         return partial(_factor, schedule)
     if isinstance(schedule, str):
         if schedule == "cosine":
