@@ -252,6 +252,13 @@ def test_fits_at_once_leave_the_threads_of_blas_as_they_are(monkeypatch):
     assert blas.n_threads == 2
 
 
+def test_labels_are_int64():
+    model = SphericalKMeans(2, random_state=0)
+    for fit in model.fit, model.partial_fit:
+        assert fit(np.eye(3)).labels_.dtype == np.int64
+    assert model.predict(np.eye(3)).dtype == np.int64
+
+
 # --- sample weights --------------------------------------------------------------
 
 
