@@ -546,6 +546,7 @@ class ContrastiveEstimator(
     @property
     def device_(self) -> torch.device:
         """Device of the fitted model."""
+        check_is_fitted(self)
         return self._model.queue.device
 
     @property

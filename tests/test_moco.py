@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sk_mice import MoCo
@@ -79,6 +80,12 @@ def test_score_is_the_log_probability_of_the_positive():
         v = torch.tensor(moco.transform(IMAGES))
         expected = objective.info_nce(f, v, moco._model.queue[:, 0].float(), moco.tau)
     assert moco.score(IMAGES) == pytest.approx(expected.mean().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["device_", "backbone_"])
+def test_parts_of_the_model_need_a_fit(name):
+    with pytest.raises(NotFittedError):
+        getattr(MoCo(), name)
 
 
 def test_warm_start_and_repeatability():
