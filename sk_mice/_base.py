@@ -164,11 +164,11 @@ class ContrastiveEstimator(
         """Whether a second model waits while MoCo trains."""
         return False
 
-    def _check(self, X, n_experts: int):
+    def _check(self, X):
         """X as an array of numbers whose format is known; parameters that fit it."""
         check_callbacks(self.callbacks)
         if self._continues:
-            self._check_continuation(n_experts)
+            self._check_continuation()
             return check_samples_like(self, X, self._format, least=2)
         X = check_samples(self, X)
         self._format = infer_format(X, self.image_shape)
@@ -176,17 +176,12 @@ class ContrastiveEstimator(
             self._format = self._format.unstandardised()
         return X
 
-    def _check_continuation(self, n_experts: int) -> None:
+    def _check_continuation(self) -> None:
         """A warm start keeps the model, and so its shape."""
-        asked = (n_experts, self.embedding_dim)
-        was = (self._model.n_experts, self._model.embedding_dim)
-        if asked != was:
-            raise ValueError(
-                "`n_clusters` and `embedding_dim` must be those of the fitted model, "
-                f"{was}, for a warm start; got {asked}."
-            )
-        for name, value in getattr(self, "_fitted_with", {}).items():
-            if not _is_same(getattr(self, name), value):
+        model = self._model
+        kept = {"n_clusters": model.n_experts, "embedding_dim": model.embedding_dim}
+        for name, value in (kept | getattr(self, "_fitted_with", {})).items():
+            if not _is_same(getattr(self, name, value), value):  # MoCo has no clusters
                 raise ValueError(
                     f"`{name}` must be as in the fit that `warm_start` goes on from, "
                     f"{value!r}; got {getattr(self, name)!r}."

@@ -361,7 +361,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         estimator.
         """
         with self._whole_fit() as group:
-            X = self._check(X, self.n_clusters)
+            X = self._check(X)
             n_restarts = 1 if self._continues else self.n_init
             with self._prepare(X, group, n_restarts) as task:
                 for run in task.restarts:
@@ -374,8 +374,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self._say_what_stopped(task)
         return self
 
-    def _check(self, X, n_experts):
-        X = super()._check(X, n_experts)
+    def _check(self, X):
+        X = super()._check(X)
         if self.n_clusters > len(X):
             raise ValueError(
                 f"`n_clusters` must be at most n_samples = {len(X)}; got "

@@ -130,8 +130,8 @@ class _PaperSchedule:
         if "__init__" in vars(cls):
             cls.__init__.__signature__ = _whole_signature(cls)
 
-    def _check(self, X, n_experts):
-        X = super()._check(X, n_experts)
+    def _check(self, X):
+        X = super()._check(X)
         make_schedule(self.schedule, self.warmup)
         return X
 
@@ -282,8 +282,8 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
         self.warmup = warmup
         self.teacher_momentum = teacher_momentum
 
-    def _check(self, X, n_experts):
-        X = super()._check(X, n_experts)
+    def _check(self, X):
+        X = super()._check(X)
         class_level = self.expert_prototypes is not None
         if self._shared_head and not class_level:
             raise ValueError(

@@ -93,6 +93,8 @@ def test_warm_start_and_repeatability():
     np.testing.assert_array_equal(first.transform(IMAGES), second.transform(IMAGES))
     second.set_params(warm_start=True, lr=0.01).fit(IMAGES)
     assert not np.array_equal(first.transform(IMAGES), second.transform(IMAGES))
+    with pytest.raises(ValueError, match=r"^`embedding_dim` must be as in .* got 8\.$"):
+        second.set_params(embedding_dim=8).fit(IMAGES)
 
 
 @pytest.mark.parametrize("draws", [False, True])
