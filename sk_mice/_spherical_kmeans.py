@@ -372,13 +372,13 @@ class SphericalKMeans(
             given = plain_array(sample_weight, "`sample_weight`")
             if given is not None:
                 values = np.asarray(given)
-                if not values.any():
-                    raise ValueError(
-                        "`sample_weight` must have a positive entry; all are zero."
-                    )
                 if values.dtype.kind not in "buifO":
                     raise ValueError(
                         f"`sample_weight` must hold numbers; got {values.dtype}."
+                    )
+                if (values == 0).all():
+                    raise ValueError(
+                        "`sample_weight` must have a positive entry; all are zero."
                     )
             # float64 also for float32 data: these are summed over all rows.
             weight = _check_sample_weight(given, X, dtype=np.float64)

@@ -312,6 +312,8 @@ def test_score_is_minus_the_weighted_inertia():
     [
         ([1, -1, 1, 1], "`sample_weight` must not be negative; got -1"),
         ([0, 0, 0, 0], "`sample_weight` must have a positive entry"),
+        ([None] * 4, "sample_weight contains NaN"),
+        ([""] * 4, "`sample_weight` must hold numbers; got <U1"),
         ([1, 1, 1, 1e150], r"largest `sample_weight` must be .* to 1e\+140.*1e\+150"),
         ([1, 1], "shape"),
     ],
