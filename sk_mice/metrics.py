@@ -37,7 +37,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
-from ._engine.arrays import stored_once
+from ._engine.arrays import plain_array, stored_once
 from ._engine.warn import warn_user
 from ._pipelines import given_to_last, last_step
 
@@ -402,7 +402,7 @@ def _space_of(estimator, X):
 
 def _cosine_silhouettes(X, codes):
     """Silhouette of each row by cosine distance, for codes from 0 on of two or more."""
-    X = check_array(X, accept_sparse="csr", dtype=np.float64)
+    X = check_array(plain_array(X, "X"), accept_sparse="csr", dtype=np.float64)
     X = normalize(stored_once(X))
     rows = np.arange(X.shape[0])
     members = csr_array((np.ones(len(rows)), (codes, rows)))  # (K, N)

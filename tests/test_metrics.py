@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, csr_matrix
@@ -428,6 +429,13 @@ def test_silhouettes_in_a_pipeline_within_a_pipeline():
     flat = make_pipeline(*steps).fit(X)
     nested = make_pipeline(steps[0], make_pipeline(*steps[1:])).fit(X)
     assert silhouette_scorer(nested, X) == pytest.approx(silhouette_scorer(flat, X))
+
+
+def test_silhouettes_of_tensors(blobs):
+    X, _ = blobs
+    model = SphericalKMeans(3, random_state=0).fit(X)
+    tensor = torch.tensor(X, requires_grad=True)
+    assert silhouette_scorer(model, tensor) == silhouette_scorer(model, X)
 
 
 def test_silhouettes_of_entries_that_are_stored_twice():
