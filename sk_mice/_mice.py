@@ -124,9 +124,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "auto" uses a CUDA device if there is one; workers of joblib use all of them in
         turn. Apple's "mps" is not supported, because it has no float64.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
-        Precision of the networks during training, and of the queue. The objective and
-        predictions are computed in float32. "auto" is bfloat16 where the hardware has
-        it; for vectors, only on a GPU.
+        Precision of the networks during training, of the queue, and of products with
+        the queue, also in predictions. The rest of the objective and of predictions is
+        computed in float32. "auto" is bfloat16 where the hardware has it; for vectors,
+        only on a GPU.
     compile : bool, default=False
         Whether `torch.compile` compiles the networks and the objective for training,
         which takes a minute or more for each stage of the fit. For long fits: see the
