@@ -99,9 +99,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Where EM starts. "two-stage" first trains as the special case that MoCo is
         (Theorem 3) and starts EM at a partition of its features by `ClassificationEM`.
         A clusterer whose labels go from 0 to K - 1 replaces `ClassificationEM`; it is
-        first tried on untrained features. "random" starts from random weights and
-        prototypes, as the paper does. An array of N labels from 0 to K - 1 is the
-        partition to start from.
+        first tried on untrained features. K and a seed from `random_state` take the
+        place of its own `n_clusters` (or `n_components`) and `random_state`. "random"
+        starts from random weights and prototypes, as the paper does. An array of N
+        labels from 0 to K - 1 is the partition to start from.
     n_init : int, default=1
         Number of restarts from different seeds. The one with the best ELBO is kept.
     max_epochs : int, default=200
