@@ -29,7 +29,13 @@ from ._check_input import (
     check_values_like,
 )
 from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
-from ._constraints import LARGEST_COUNT, SMALLEST_TEMPERATURE, Count, Number
+from ._constraints import (
+    LARGEST_COUNT,
+    RANDOM_STATE,
+    SMALLEST_TEMPERATURE,
+    Count,
+    Number,
+)
 from ._device import (
     check_size,
     is_worker,
@@ -94,7 +100,7 @@ class ContrastiveEstimator(
         "distributed": ["boolean"],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
-        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "random_state": RANDOM_STATE,
     }
     # Parameters that determine the model and how X is read: a warm start keeps them.
     _of_the_model: tuple[str, ...] = ("backbone", "queue_size", "image_shape")

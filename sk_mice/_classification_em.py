@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ._constraints import Count
+from ._constraints import RANDOM_STATE, Count
 from ._cosine_kmeans import (
     blocks,
     check_rows,
@@ -179,7 +179,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         "n_components": [StrOptions({"auto"}), Count(1)],
         "center": ["boolean"],
         "max_iter": [Count(1)],
-        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "random_state": RANDOM_STATE,
     }
 
     def __init__(

@@ -14,7 +14,7 @@ from ._classification_em import (
     StartingPartition,
     warn_of_empty_clusters,
 )
-from ._constraints import SMALLEST_TEMPERATURE, Count, Number
+from ._constraints import RANDOM_STATE, SMALLEST_TEMPERATURE, Count, Number
 from ._cosine_kmeans import blocks, check_rows
 from ._directions import BLOCK, Centered, directions
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
@@ -144,7 +144,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         "kappa": [Number(SMALLEST_TEMPERATURE, np.inf, closed="left")],
         "center": ["boolean"],
         "max_epochs": [Count(1)],
-        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
 

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ._constraints import Count, Number
+from ._constraints import RANDOM_STATE, Count, Number
 from ._cosine_kmeans import (
     absorb,
     check_rows,
@@ -147,7 +147,7 @@ class SphericalKMeans(
         "max_iter": [Count(1)],
         "tol": [Number(0, None, closed="left")],
         "verbose": ["verbose"],
-        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "random_state": RANDOM_STATE,
         "copy_x": ["boolean"],
     }
 
