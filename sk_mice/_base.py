@@ -5,7 +5,7 @@ import math
 import os
 import sys
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Real
 
 import numpy as np
 import torch
@@ -29,7 +29,13 @@ from ._check_input import (
     check_values_like,
 )
 from ._checkpoint import Checkpoint, Restarts, Run, SaveProgress
-from ._constraints import LARGEST_COUNT, SMALLEST_TEMPERATURE, Count, Number
+from ._constraints import (
+    LARGEST_COUNT,
+    RANDOM_STATE,
+    SMALLEST_TEMPERATURE,
+    Count,
+    Number,
+)
 from ._device import (
     check_size,
     is_worker,
@@ -94,7 +100,7 @@ class ContrastiveEstimator(
         "distributed": ["boolean"],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
-        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "random_state": RANDOM_STATE,
     }
     # Parameters that determine the model and how X is read: a warm start keeps them.
     _of_the_model: tuple[str, ...] = ("backbone", "queue_size", "image_shape")
@@ -164,11 +170,11 @@ class ContrastiveEstimator(
         """Whether a second model waits while MoCo trains."""
         return False
 
-    def _check(self, X, n_experts: int):
+    def _check(self, X):
         """X as an array of numbers whose format is known; parameters that fit it."""
         check_callbacks(self.callbacks)
         if self._continues:
-            self._check_continuation(n_experts)
+            self._check_continuation()
             return check_samples_like(self, X, self._format, least=2)
         X = check_samples(self, X)
         self._format = infer_format(X, self.image_shape)
@@ -176,17 +182,12 @@ class ContrastiveEstimator(
             self._format = self._format.unstandardised()
         return X
 
-    def _check_continuation(self, n_experts: int) -> None:
+    def _check_continuation(self) -> None:
         """A warm start keeps the model, and so its shape."""
-        asked = (n_experts, self.embedding_dim)
-        was = (self._model.n_experts, self._model.embedding_dim)
-        if asked != was:
-            raise ValueError(
-                "`n_clusters` and `embedding_dim` must be those of the fitted model, "
-                f"{was}, for a warm start; got {asked}."
-            )
-        for name, value in getattr(self, "_fitted_with", {}).items():
-            if not _is_same(getattr(self, name), value):
+        model = self._model
+        kept = {"n_clusters": model.n_experts, "embedding_dim": model.embedding_dim}
+        for name, value in (kept | getattr(self, "_fitted_with", {})).items():
+            if not _is_same(getattr(self, name, value), value):  # MoCo has no clusters
                 raise ValueError(
                     f"`{name}` must be as in the fit that `warm_start` goes on from, "
                     f"{value!r}; got {getattr(self, name)!r}."
@@ -546,6 +547,7 @@ class ContrastiveEstimator(
     @property
     def device_(self) -> torch.device:
         """Device of the fitted model."""
+        check_is_fitted(self)
         return self._model.queue.device
 
     @property
@@ -589,9 +591,11 @@ def _is_same(value, was) -> bool:
     """Whether a parameter has the same value; a list may replace a tuple."""
     if isinstance(was, list | tuple) and isinstance(value, list | tuple):
         return list(value) == list(was)
-    if isinstance(was, backbones.Backbone):
-        return type(value) is type(was) and value.get_params() == was.get_params()
-    return value is was or (isinstance(was, str | Integral) and value == was)
+    if isinstance(was, backbones.Backbone) and type(value) is type(was):
+        new, old = value.get_params(), was.get_params()
+        return all(_is_same(new[name], part) for name, part in old.items())
+    plain = str | Real | os.PathLike
+    return value is was or (isinstance(was, plain) and value == was)
 
 
 def _try(views, samples: Samples) -> None:

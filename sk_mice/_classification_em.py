@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ._constraints import Count
+from ._constraints import RANDOM_STATE, Count
 from ._cosine_kmeans import (
     blocks,
     check_rows,
@@ -60,7 +60,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         Number of runs of k-means on the whitened components, and as many on the plain
         ones. "auto" follows the cost of a run: ``min(100, n // 5, 2.5e9 // (n K D))``,
         and at least 2. Here n is the number of rows that a run sees: all N, or of a
-        large set a random choice of ``max(20_000, 20 K)``.
+        large set one of five random choices of ``max(20_000, 20 K)``.
     n_components : "auto" or int, default="auto"
         Number of principal components, D: "auto" takes those that hold 99% of the
         variance, at most 3 K; an int is an upper bound.
@@ -179,7 +179,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         "n_components": [StrOptions({"auto"}), Count(1)],
         "center": ["boolean"],
         "max_iter": [Count(1)],
-        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "random_state": RANDOM_STATE,
     }
 
     def __init__(
@@ -339,8 +339,10 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         """The better of k-means' partitions of whitened and of plain components."""
         n_clusters = self.n_clusters
         draws = _draws(len(white), n_clusters, random_state)
-        n_runs = self._n_runs(white[draws[0]])
-        labels = _best_of_runs(white, n_clusters, n_runs, draws, random_state).labels
+        n_runs = n_white = self._n_runs(white[draws[0]])
+        if self.n_init == "auto":  # as many of each draw
+            n_white = max(1, n_runs // len(draws)) * len(draws)
+        labels = _best_of_runs(white, n_clusters, n_white, draws, random_state).labels
 
         white, some = white[draws[0]], plain[draws[0]]
         _, own = np.unique(labels[draws[0]], return_inverse=True)  # no empty cluster
@@ -438,8 +440,8 @@ def _best_of_runs(rows, n_clusters, n_runs, draws, random_state):
     these start k-means on all, and the least inertia on all decides.
     """
     found = []
-    for some in draws:
-        n_of_draw = max(1, n_runs // len(draws))
+    for i, some in enumerate(draws[:n_runs]):
+        n_of_draw = len(range(i, n_runs, len(draws)))
         run = _kmeans(rows[some], n_clusters, n_of_draw, random_state)
         found.append(_from_centers(rows, run.centers) if len(draws) > 1 else run)
     return min(found, key=lambda run: run.inertia)

@@ -42,6 +42,9 @@ class Count(Interval):
         return not isinstance(value, bool) and super().is_satisfied_by(value)
 
 
+RANDOM_STATE = [Count(0, 2**32 - 1), np.random.RandomState, None]
+
+
 def floats(values) -> tuple[float, ...]:
     """A few numbers as floats.
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from threadpoolctl import ThreadpoolController
 
 from ._engine.arrays import plain_array, stored_once
+from ._engine.dataset import DatasetRows, from_dataset
 
 # Scores of one block, in numbers: small enough to stay in the cache of a core
 # between the product that writes them and the argmax that reads them.
@@ -31,6 +32,9 @@ _limiting = threading.Lock()
 
 def check_rows(estimator, X, *, reset=False, accept_sparse=False):
     """X as floats; where a fit begins (`reset`), with a row for each cluster."""
+    X = from_dataset(X)
+    if isinstance(X, DatasetRows):
+        X = X[:]
     with fitting_floats("X"):
         X = validate_data(
             estimator,

@@ -99,9 +99,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Where EM starts. "two-stage" first trains as the special case that MoCo is
         (Theorem 3) and starts EM at a partition of its features by `ClassificationEM`.
         A clusterer whose labels go from 0 to K - 1 replaces `ClassificationEM`; it is
-        first tried on untrained features. "random" starts from random weights and
-        prototypes, as the paper does. An array of N labels from 0 to K - 1 is the
-        partition to start from.
+        first tried on untrained features. K and a seed from `random_state` take the
+        place of its own `n_clusters` (or `n_components`) and `random_state`. "random"
+        starts from random weights and prototypes, as the paper does. An array of N
+        labels from 0 to K - 1 is the partition to start from.
     n_init : int, default=1
         Number of restarts from different seeds. The one with the best ELBO is kept.
     max_epochs : int, default=200
@@ -124,9 +125,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         "auto" uses a CUDA device if there is one; workers of joblib use all of them in
         turn. Apple's "mps" is not supported, because it has no float64.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
-        Precision of the networks during training, and of the queue. The objective and
-        predictions are computed in float32. "auto" is bfloat16 where the hardware has
-        it; for vectors, only on a GPU.
+        Precision of the networks during training, of the queue, and of products with
+        the queue, also in predictions. The rest of the objective and of predictions is
+        computed in float32. "auto" is bfloat16 where the hardware has it; for vectors,
+        only on a GPU.
     compile : bool, default=False
         Whether `torch.compile` compiles the networks and the objective for training,
         which takes a minute or more for each stage of the fit. For long fits: see the
@@ -361,7 +363,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         estimator.
         """
         with self._whole_fit() as group:
-            X = self._check(X, self.n_clusters)
+            X = self._check(X)
             n_restarts = 1 if self._continues else self.n_init
             with self._prepare(X, group, n_restarts) as task:
                 for run in task.restarts:
@@ -374,8 +376,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self._say_what_stopped(task)
         return self
 
-    def _check(self, X, n_experts):
-        X = super()._check(X, n_experts)
+    def _check(self, X):
+        X = super()._check(X)
         if self.n_clusters > len(X):
             raise ValueError(
                 f"`n_clusters` must be at most n_samples = {len(X)}; got "

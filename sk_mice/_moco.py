@@ -151,7 +151,7 @@ class MoCo(ContrastiveEstimator):
             As :meth:`MiCEClustering.fit`.
         """
         with self._whole_fit() as group:
-            X = self._check(X, n_experts=1)
+            X = self._check(X)
             with self._prepare(X, group) as task:
                 for run in task.restarts:
                     with self._kept(run, task):

@@ -14,7 +14,7 @@ from ._classification_em import (
     StartingPartition,
     warn_of_empty_clusters,
 )
-from ._constraints import SMALLEST_TEMPERATURE, Count, Number
+from ._constraints import RANDOM_STATE, SMALLEST_TEMPERATURE, Count, Number
 from ._cosine_kmeans import blocks, check_rows
 from ._directions import BLOCK, Centered, directions
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
@@ -144,7 +144,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         "kappa": [Number(SMALLEST_TEMPERATURE, np.inf, closed="left")],
         "center": ["boolean"],
         "max_epochs": [Count(1)],
-        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -229,7 +229,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
             If X has another number of features than in `fit`, or values that are not
             finite.
         """
-        return self._assign(self._checked_rows(X))
+        return self._assign(self._rows(self._checked(X)))
 
     def predict_proba(self, X):
         """The gate: how likely each cluster is for each row.
@@ -252,18 +252,18 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         NotFittedError, ValueError
             As in `predict`.
         """
-        rows = self._checked_rows(X)
-        shares = np.empty((len(rows), len(self.gating_prototypes_)))
+        X = self._checked(X)
+        shares = np.empty((len(X), len(self.gating_prototypes_)), dtype=X.dtype)
         with np.errstate(under="ignore"):
-            for block, logits in self._logits(rows):
+            for block, logits in self._logits(self._rows(X)):
                 shares[block] = softmax(logits, axis=1)
         return shares
 
     # ------------------------------------------------------------------------- parts
 
-    def _checked_rows(self, X):
+    def _checked(self, X):
         check_is_fitted(self)
-        return self._rows(check_rows(self, X))
+        return check_rows(self, X)
 
     def _rows(self, X):
         """Directions (N, A) as float32."""

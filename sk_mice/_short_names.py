@@ -9,33 +9,33 @@ def with_objects(estimator, params: dict, named: dict) -> dict:
     """Parameters to set, with an object for each short name whose parts they set.
 
     `named` has, for each parameter, the objects that a short name may stand for.
-    ValueError if none of them has the parts.
+    ValueError if none of them has the parts, or the value of the parameter is neither
+    an object with parameters nor a short name.
     """
     params = dict(params)
-    for name, objects in named.items():
+    own = estimator.get_params(deep=False)
+    for name in own:
         parts = {key.split("__")[1] for key in params if key.startswith(f"{name}__")}
-        short = params.get(name, getattr(estimator, name))
-        if not parts or not isinstance(short, str):
+        short = params.get(name, own[name])
+        if not parts or hasattr(short, "get_params"):
             continue
-        for known in objects.get(short, ()):
+        objects = named.get(name, {})
+        found = objects.get(short, ()) if isinstance(short, str) else ()
+        for known in found:
             if parts <= known.get_params().keys():
                 params[name] = clone(known)
                 break
         else:
-            raise ValueError(_no_such_part(name, parts, short, objects))
+            raise ValueError(_no_such_part(name, parts, short, objects, found))
     return params
 
 
-def _no_such_part(name, parts, short, objects) -> str:
+def _no_such_part(name, parts, short, objects, found) -> str:
     wanted = ", ".join(f"`{name}__{part}`" for part in sorted(parts))
-    if short not in objects:
-        known = ", ".join(map(repr, objects))
-        return (
-            f"{wanted}: `{name}` must be an object, or one of {known}; got {short!r}."
-        )
-    valid = {
-        f"{name}__{part}" for known in objects[short] for part in known.get_params()
-    }
+    if not found:
+        known = f", or one of {', '.join(map(repr, objects))}" if objects else ""
+        return f"{wanted}: `{name}` must be an object{known}; got {short!r:.100}."
+    valid = {f"{name}__{part}" for known in found for part in known.get_params()}
     return (
         f"`{name}`={short!r} has no parameters {wanted}; it has "
         f"{', '.join(sorted(valid))}."

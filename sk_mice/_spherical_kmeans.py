@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ._constraints import Count, Number
+from ._constraints import RANDOM_STATE, Count, Number
 from ._cosine_kmeans import (
     absorb,
     check_rows,
@@ -147,7 +147,7 @@ class SphericalKMeans(
         "max_iter": [Count(1)],
         "tol": [Number(0, None, closed="left")],
         "verbose": ["verbose"],
-        "random_state": [Count(0, 2**32 - 1), np.random.RandomState, None],
+        "random_state": RANDOM_STATE,
         "copy_x": ["boolean"],
     }
 
@@ -219,7 +219,8 @@ class SphericalKMeans(
                     # Not for a rounding error: the same clusters may come in any order.
                     if best is None or run.inertia < best.inertia * (1 - 1e-6):
                         best = run
-            self.labels_, self.inertia_, self.cluster_centers_ = best[:3]
+            labels, self.inertia_, self.cluster_centers_ = best[:3]
+            self.labels_ = labels.astype(np.int64)
             self._sums, self.n_iter_ = best[3:]
             vars(self).pop("n_steps_", None)  # of an earlier `partial_fit`
             _warn_of_zero_rows(rows.nonzero)
@@ -290,7 +291,8 @@ class SphericalKMeans(
                 else:
                     centers, sums = self.cluster_centers_, self._sums
                 self.cluster_centers_, self._sums = absorb(rows, centers, sums)
-                self.labels_, cosines = rows.nearest(self.cluster_centers_)
+                labels, cosines = rows.nearest(self.cluster_centers_)
+            self.labels_ = labels.astype(np.int64)
             self.inertia_ = rows.inertia(cosines)
             self.n_steps_ = getattr(self, "n_steps_", 0) + 1
         return self
@@ -311,7 +313,7 @@ class SphericalKMeans(
         check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
         with unit_rows(X, len(self.cluster_centers_)) as rows:
-            return rows.nearest(self.cluster_centers_)[0]
+            return rows.nearest(self.cluster_centers_)[0].astype(np.int64)
 
     def transform(self, X):
         """Cosine distances to the centres.
@@ -370,13 +372,13 @@ class SphericalKMeans(
             given = plain_array(sample_weight, "`sample_weight`")
             if given is not None:
                 values = np.asarray(given)
-                if not values.any():
-                    raise ValueError(
-                        "`sample_weight` must have a positive entry; all are zero."
-                    )
                 if values.dtype.kind not in "buifO":
                     raise ValueError(
                         f"`sample_weight` must hold numbers; got {values.dtype}."
+                    )
+                if (values == 0).all():
+                    raise ValueError(
+                        "`sample_weight` must have a positive entry; all are zero."
                     )
             # float64 also for float32 data: these are summed over all rows.
             weight = _check_sample_weight(given, X, dtype=np.float64)

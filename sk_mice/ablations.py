@@ -130,8 +130,8 @@ class _PaperSchedule:
         if "__init__" in vars(cls):
             cls.__init__.__signature__ = _whole_signature(cls)
 
-    def _check(self, X, n_experts):
-        X = super()._check(X, n_experts)
+    def _check(self, X):
+        X = super()._check(X)
         make_schedule(self.schedule, self.warmup)
         return X
 
@@ -282,8 +282,8 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
         self.warmup = warmup
         self.teacher_momentum = teacher_momentum
 
-    def _check(self, X, n_experts):
-        X = super()._check(X, n_experts)
+    def _check(self, X):
+        X = super()._check(X)
         class_level = self.expert_prototypes is not None
         if self._shared_head and not class_level:
             raise ValueError(
@@ -364,8 +364,8 @@ def make_schedule(schedule, warmup: float) -> Callable[[float], float]:
 
 def _decay(schedule):
     if callable(schedule):
-        for progress in (0.0, 0.5, 1.0):  # before any work
-            _factor(schedule, progress)
+        for percent in range(101):  # before any work
+            _factor(schedule, percent / 100)
         return partial(_factor, schedule)
     if isinstance(schedule, str):
         if schedule == "cosine":

@@ -2,11 +2,11 @@
 
 The scorers ``acc_scorer``, ``nmi_scorer`` and ``ari_scorer`` are called as
 ``scorer(estimator, X, y)`` and compare ``estimator.predict(X)`` with the classes ``y``.
-`SCORERS` holds them by name. Samples whose class is missing (None or NaN) do not count.
-`silhouette_scorer` is called in the same way and needs no classes. Shuffle the folds of
-a search, because many data sets are sorted by class, and scikit-learn's default for
-clusterers does not. All scorers warn if the samples to score fall into other clusters
-than those of the fit, which shows such folds without classes:
+`SCORERS` holds them by name. Samples whose class is missing (None, NaN or NaT) do not
+count. `silhouette_scorer` is called in the same way and needs no classes. Shuffle the
+folds of a search, because many data sets are sorted by class, and scikit-learn's
+default for clusterers does not. All scorers warn if the samples to score fall into
+other clusters than those of the fit, which shows such folds without classes:
 
 >>> from sklearn.datasets import load_iris
 >>> from sklearn.model_selection import GridSearchCV, KFold
@@ -37,7 +37,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
-from ._engine.arrays import stored_once
+from ._engine.arrays import plain_array, stored_once
 from ._engine.warn import warn_user
 from ._pipelines import given_to_last, last_step
 
@@ -58,8 +58,8 @@ def clustering_accuracy_score(y_true, y_pred):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Classes: numbers, strings or, in an array, any hashable objects. None and NaN
-        are missing classes, whose samples do not count.
+        Classes: numbers, strings or, in an array, any hashable objects. None, NaN and
+        NaT are missing classes, whose samples do not count.
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 
@@ -109,8 +109,8 @@ def match_labels(y_true, y_pred):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Classes: numbers, strings or, in an array, any hashable objects. None and NaN
-        are missing classes.
+        Classes: numbers, strings or, in an array, any hashable objects. None, NaN and
+        NaT are missing classes.
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 
@@ -123,7 +123,7 @@ def match_labels(y_true, y_pred):
 
         If there are more clusters than classes, each cluster without a class gets a
         new name: the largest class + 1, + 2, ... if the classes are numbers (as Python
-        integers, if no type of numbers holds them beside the classes), and
+        integers, if no type of numbers holds them beside the classes) or dates, and
         ``"unmatched <cluster>"`` otherwise. If there are fewer, some classes do not
         occur.
 
@@ -179,8 +179,8 @@ def _encode_classes(y, name="`y_true`"):
 
 
 def _is_missing(y):
-    """Whether each value of an array is None or NaN."""
-    if y.dtype.kind == "f":
+    """Whether each value of an array is None, NaN or NaT."""
+    if y.dtype.kind in "fmM":
         return np.isnan(y)
     if y.dtype != object:
         return np.zeros(len(y), bool)
@@ -204,10 +204,12 @@ def _as_array(y):
 
 def _encode(y):
     """Distinct values of `y`, and for each sample the position of its own."""
-    if y.dtype.kind in "biuf":
+    if y.dtype.kind in "biufmM":
         return np.unique(y, return_inverse=True)
     # A dict is quicker than sorting all strings or objects, and needs no order. If they
     # have one, the distinct ones are sorted, so that ties do not depend on that of y.
+    if y.dtype == object:  # where NaN is a value of its own each time
+        y = np.where(_is_missing(y), None, y)
     values = y.tolist()
     distinct = list(dict.fromkeys(values))
     with suppress(TypeError):
@@ -225,13 +227,15 @@ def _object_array(values):
 
 def _with_new_names(classes, clusters):
     """Append to the classes a name for each cluster that is none of them."""
+    if classes.dtype.kind in "mM":
+        return np.append(classes, classes.max() + 1 + np.arange(len(clusters)))
     names = classes.tolist()
     if classes.dtype.kind not in "biuf":
         known = set(names)
         for cluster in clusters:
             names.append(_new_name(cluster, known))
             known.add(names[-1])
-        return np.append(classes, names[len(classes) :])
+        return np.array(names) if classes.dtype.kind == "U" else _object_array(names)
     largest = max(filter(math.isfinite, names), default=0)
     if abs(largest) >= 2**52:  # a float to which 1 may add nothing
         largest = int(largest)
@@ -398,7 +402,7 @@ def _space_of(estimator, X):
 
 def _cosine_silhouettes(X, codes):
     """Silhouette of each row by cosine distance, for codes from 0 on of two or more."""
-    X = check_array(X, accept_sparse="csr", dtype=np.float64)
+    X = check_array(plain_array(X, "X"), accept_sparse="csr", dtype=np.float64)
     X = normalize(stored_once(X))
     rows = np.arange(X.shape[0])
     members = csr_array((np.ones(len(rows)), (codes, rows)))  # (K, N)

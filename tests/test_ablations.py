@@ -329,6 +329,7 @@ def test_bad_schedules():
         *(lambda progress: -1.0, lambda progress: math.nan, lambda progress: math.inf),
         *(lambda progress: "fast", lambda progress: None, lambda: 1.0),
         lambda progress: 0.5 - progress,  # turns negative on the way
+        lambda progress: -1.0 if 0.2 < progress < 0.4 else 1.0,
     ):
         with pytest.raises(ValueError, match="`schedule` must map progress from 0"):
             PaperMoCo(schedule=schedule).fit(X)

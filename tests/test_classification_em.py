@@ -179,6 +179,22 @@ def test_a_large_set_is_clustered_as_a_small_one(monkeypatch):
     assert adjusted_rand_score(y, fit_predict(X, 5, n_init=20)) == 1
 
 
+@pytest.mark.parametrize("n_init", [1, 7])
+def test_a_large_set_has_as_many_runs_as_asked_for(n_init, monkeypatch):
+    monkeypatch.setattr(_classification_em, "ROWS_OF_RUN", 150)
+    n_runs, kmeans = [], _classification_em._kmeans
+
+    def counted(rows, n_clusters, n, random_state):
+        n_runs.append(n)
+        return kmeans(rows, n_clusters, n, random_state)
+
+    monkeypatch.setattr(_classification_em, "_kmeans", counted)
+    x, _ = clusters([100] * 3, noise=0.1)
+    fit_predict(x, 3, n_init=n_init)
+    white, plain = ([1], [1]) if n_init == 1 else ([2, 2, 1, 1, 1], [5, 2])
+    assert n_runs == white + plain
+
+
 # ------------------------------------------------------------------------ odd sets
 
 

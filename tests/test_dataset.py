@@ -8,7 +8,13 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from sk_mice import MiCEClustering, MoCo
+from sk_mice import (
+    ClassificationEM,
+    MiCEClustering,
+    MoCo,
+    NeighborMixture,
+    SphericalKMeans,
+)
 from sk_mice._engine.dataset import DatasetRows, from_dataset
 from sk_mice.model_selection import stability
 
@@ -114,6 +120,24 @@ def test_moco_and_vectors():
     assert np.array_equal(moco.transform(Items(rows)), moco.transform(rows))
     with pytest.raises(ValueError, match=r"samples of 64 values.*got 63"):
         moco.transform(Items(rows[:, 1:]))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        SphericalKMeans(2, random_state=0),
+        ClassificationEM(2, random_state=0),
+        NeighborMixture(2, max_epochs=1, random_state=0),
+    ],
+)
+def test_clusterers_of_vectors_take_datasets(estimator):
+    rows = X.reshape(40, -1)
+    tensors = torch.from_numpy(rows)
+    for dataset in TensorDataset(tensors), TensorDataset(tensors, torch.arange(40)):
+        labels = clone(estimator).fit(dataset).predict(dataset)
+        assert labels.tolist() == estimator.fit_predict(rows).tolist()
+    with pytest.raises(TypeError, match="got a DataLoader"):
+        estimator.fit(DataLoader(dataset))
 
 
 def test_checkpoint_tells_datasets_apart_by_their_values(tmp_path):

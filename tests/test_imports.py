@@ -53,7 +53,7 @@ IMPORTS = {
     "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage "
     "_engine.warn",
     "_constraints": "",
-    "_cosine_kmeans": "_engine.arrays",
+    "_cosine_kmeans": "_engine.arrays _engine.dataset",
     "_directions": "_cosine_kmeans",
     "_device": "torch _engine.format _engine.warn _memory",
     "_memory": "",

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, csr_matrix
@@ -152,6 +153,35 @@ def test_dtype_of_the_classes_is_kept():
     assert match_labels(classes.astype(np.float32), [0, 0, 0, 1, 1]).dtype == "float32"
 
 
+DATES = np.array(["2020-01-01", "2020-01-02"])
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array([b"a", b"b"]),
+        DATES.astype("datetime64[D]"),
+        DATES.astype("datetime64[ns]"),
+        DATES.astype("datetime64[ns]") - np.datetime64("2020-01-01"),
+        pd.Series(DATES.astype("datetime64[ns]")),
+        DATES.astype("datetime64[s]").astype(object),
+    ],
+)
+def test_matched_labels_can_be_compared_with_the_classes(classes):
+    y_true, y_pred = np.repeat(classes, [2, 3]), [5, 5, 6, 6, 7]
+    matched = match_labels(y_true, y_pred)
+    assert (matched == y_true).tolist() == [True, True, True, True, False]
+    assert len(set(matched)) == 3
+
+
+def test_missing_clusters_are_one_cluster():
+    dates = np.array(["NaT", "NaT", "2020"], "datetime64[D]")
+    objects = np.array([float("nan"), float("nan"), 1.0], object)
+    for y_pred in [dates, objects, objects.astype(float)]:
+        assert clustering_accuracy_score([0, 0, 1], y_pred) == 1
+        assert match_labels([0, 0, 1], y_pred).tolist() == [0, 0, 1]
+
+
 def test_a_million_labels():
     rng = np.random.default_rng(0)
     y_true = rng.integers(100, size=1_000_000)
@@ -166,6 +196,7 @@ MISSING = {
     "NaN": [0, math.nan, 1, 1, math.nan],
     "None": ["cat", None, "dog", "dog", None],
     "NaN among strings": ["cat", math.nan, "dog", "dog", math.nan],
+    "dates": np.array([1, "NaT", 2, 2, "NaT"], "datetime64[ns]"),
     "nullable": pd.array([0, None, 1, 1, None], dtype="Int64"),
     "strings": pd.Series(["cat", None, "dog", "dog", None], dtype="string"),
     "categories": pd.Series(["cat", None, "dog", "dog", None], dtype="category"),
@@ -177,7 +208,7 @@ def test_samples_without_a_class_do_not_count(y_true):
     y_pred, X = [5, 5, 6, 6, 7], np.arange(5)[:, np.newaxis]
     assert clustering_accuracy_score(y_true, y_pred) == 1
     matched = match_labels(y_true, y_pred)
-    assert matched[[0, 2]].tolist() == [y_true[0], y_true[2]]
+    assert list(matched[[0, 2]]) == [y_true[0], y_true[2]]
     assert matched[1] == matched[0]
     assert matched[4] not in matched[:4]
     fitted = KMeans(3, init=[[0.5], [2.5], [4.0]], n_init=1).fit(X)
@@ -398,6 +429,13 @@ def test_silhouettes_in_a_pipeline_within_a_pipeline():
     flat = make_pipeline(*steps).fit(X)
     nested = make_pipeline(steps[0], make_pipeline(*steps[1:])).fit(X)
     assert silhouette_scorer(nested, X) == pytest.approx(silhouette_scorer(flat, X))
+
+
+def test_silhouettes_of_tensors(blobs):
+    X, _ = blobs
+    model = SphericalKMeans(3, random_state=0).fit(X)
+    tensor = torch.tensor(X, requires_grad=True)
+    assert silhouette_scorer(model, tensor) == silhouette_scorer(model, X)
 
 
 def test_silhouettes_of_entries_that_are_stored_twice():

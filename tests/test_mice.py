@@ -313,6 +313,24 @@ def test_parts_of_short_names_can_be_set():
         MiCEClustering().set_params(backbone__width=3)
 
 
+@pytest.mark.parametrize(
+    ("own", "part", "message"),
+    [
+        (
+            {"augmentation": None},
+            "augmentation__flip",
+            ", or one of 'moco', .*; got None",
+        ),
+        ({"backbone": abs}, "backbone__width", ", or one of 'mlp', .*; got <built-in"),
+        ({"init": "two-stage"}, "init__n_init", "; got 'two-stage'"),
+        ({"init": np.zeros(99)}, "init__n_init", r"; got array\("),
+    ],
+)
+def test_what_has_no_parameters_is_named(own, part, message):
+    with pytest.raises(ValueError, match=f"`{part}`: .* must be an object{message}"):
+        MiCEClustering(**own).set_params(**{part: 3})
+
+
 def test_converged_says_whether_labels_still_change(fitted):
     assert fitted.converged_ == (fitted.history_[-1]["changed"] <= 0.01)
     assert isinstance(fitted.converged_, bool)
@@ -575,12 +593,20 @@ def test_callbacks_are_checked(callbacks):
 
 def test_a_warm_start_keeps_the_shape_of_the_model(fitted):
     estimator = copy.deepcopy(fitted).set_params(warm_start=True)
-    with pytest.raises(ValueError, match=r"fitted model, \(4, 16\).* got \(5, 16\)"):
+    with pytest.raises(ValueError, match=r"`n_clusters` must be as in .* 4; got 5"):
         estimator.set_params(n_clusters=5).fit(IMAGES)
-    with pytest.raises(ValueError, match=r"fitted model, \(4, 16\).* got \(4, 8\)"):
+    with pytest.raises(ValueError, match=r"`embedding_dim` must be as in .* 16; got 8"):
         estimator.set_params(n_clusters=4, embedding_dim=8).fit(IMAGES)
     with pytest.raises(ValueError, match="minimum of 2 is required"):
         estimator.set_params(embedding_dim=16).fit(IMAGES[:1])
+
+
+def test_a_warm_start_takes_an_equal_backbone():
+    fitted = tiny(backbone=SmallResNet(4, blocks=[1, 1]), max_epochs=1).fit(IMAGES)
+    fitted.set_params(warm_start=True, backbone=SmallResNet(4, blocks=(1, 1)))
+    fitted.fit(IMAGES)
+    with pytest.raises(ValueError, match="`backbone` must be as in the fit"):
+        fitted.set_params(backbone__blocks=(1, 2)).fit(IMAGES)
 
 
 METHODS = ["predict", "predict_proba", "predict_log_proba", "transform"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sk_mice import MoCo
@@ -81,11 +82,19 @@ def test_score_is_the_log_probability_of_the_positive():
     assert moco.score(IMAGES) == pytest.approx(expected.mean().item(), rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["device_", "backbone_"])
+def test_parts_of_the_model_need_a_fit(name):
+    with pytest.raises(NotFittedError):
+        getattr(MoCo(), name)
+
+
 def test_warm_start_and_repeatability():
     first, second = tiny().fit(IMAGES), tiny().fit(IMAGES)
     np.testing.assert_array_equal(first.transform(IMAGES), second.transform(IMAGES))
     second.set_params(warm_start=True, lr=0.01).fit(IMAGES)
     assert not np.array_equal(first.transform(IMAGES), second.transform(IMAGES))
+    with pytest.raises(ValueError, match=r"^`embedding_dim` must be as in .* got 8\.$"):
+        second.set_params(embedding_dim=8).fit(IMAGES)
 
 
 @pytest.mark.parametrize("draws", [False, True])

@@ -284,5 +284,10 @@ def test_repelled_directions_are_far_apart(n_clusters, dim, worst):
     assert cosines.fill_diagonal_(-1).max() < worst
 
 
-def test_repelled_directions_are_the_same_at_every_call():
-    assert torch.equal(repelled_directions(7, 3), repelled_directions(7, 3))
+def test_repelled_directions_are_the_same_at_every_call(monkeypatch):
+    omega = repelled_directions(7, 3, torch.float64)
+    monkeypatch.delattr(torch, "softmax")  # they are computed once
+    again = repelled_directions(7, 3, torch.float64)
+    assert torch.equal(again, omega)
+    omega.zero_()
+    assert torch.equal(again, repelled_directions(7, 3, torch.float64))

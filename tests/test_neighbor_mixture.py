@@ -112,6 +112,7 @@ def test_predictions_are_those_of_the_attributes(dtype, center):
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     odds = np.exp(embeddings @ fitted.gating_prototypes_.T)
     shares = fitted.predict_proba(x)
+    assert shares.dtype == dtype
     np.testing.assert_allclose(shares, odds / odds.sum(1, keepdims=True), atol=1e-4)
     lengths = np.linalg.norm(fitted.gating_prototypes_, axis=1)
     np.testing.assert_allclose(lengths, 1 / 0.2, rtol=1e-5)

@@ -252,6 +252,13 @@ def test_fits_at_once_leave_the_threads_of_blas_as_they_are(monkeypatch):
     assert blas.n_threads == 2
 
 
+def test_labels_are_int64():
+    model = SphericalKMeans(2, random_state=0)
+    for fit in model.fit, model.partial_fit:
+        assert fit(np.eye(3)).labels_.dtype == np.int64
+    assert model.predict(np.eye(3)).dtype == np.int64
+
+
 # --- sample weights --------------------------------------------------------------
 
 
@@ -305,6 +312,8 @@ def test_score_is_minus_the_weighted_inertia():
     [
         ([1, -1, 1, 1], "`sample_weight` must not be negative; got -1"),
         ([0, 0, 0, 0], "`sample_weight` must have a positive entry"),
+        ([None] * 4, "sample_weight contains NaN"),
+        ([""] * 4, "`sample_weight` must hold numbers; got <U1"),
         ([1, 1, 1, 1e150], r"largest `sample_weight` must be .* to 1e\+140.*1e\+150"),
         ([1, 1], "shape"),
     ],

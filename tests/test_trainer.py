@@ -1,6 +1,7 @@
 """EM, step by step and epoch by epoch."""
 
 import copy
+import math
 import types
 
 import numpy as np
@@ -324,6 +325,25 @@ def test_there_are_new_graphs_for_what_changes(samples, captured):
     options = {"batch_size": 20, "n_epochs": 5, "callbacks": [Changes()]}
     make_trainer(samples, **options).begin(samples).train()
     assert captured == [(20, False, 1.0), *[(20, False, 0.5)] * 3]
+
+
+def test_weights_outside_of_a_graph_have_no_gradients(monkeypatch):
+    model = nn.ParameterList([torch.zeros(1), torch.zeros(1)])
+    model.tau = model.kappa = 1.0
+
+    def capture(self, views):
+        weights = [*model][: 1 if math.isinf(model.kappa) else 2]
+        gradients = [(weight, torch.ones(1)) for weight in weights]
+        return types.SimpleNamespace(replay=lambda: None), (views,), (), gradients
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(Replayed, "_capture", capture)
+    replayed = Replayed(None, model)
+    for kappa in 1.0, math.inf, 1.0:
+        model.kappa = kappa
+        replayed(torch.zeros(1), None)
+        assert model[0].grad is not None
+        assert (model[1].grad is None) == math.isinf(kappa)
 
 
 def test_graphs_are_few(samples, captured):

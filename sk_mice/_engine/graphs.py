@@ -37,18 +37,22 @@ class Replayed:
         self.modules = _modules(model)
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: dict[tuple, tuple] = {}
+        self.last: tuple | None = None  # what the gradients in the weights are for
 
     def forget_if_changed(self) -> None:
         """Forget the graphs if what they were captured for has changed."""
         modules = _modules(self.model)
         if modules != self.modules:
-            self.modules = modules
+            self.modules, self.last = modules, None
             self.graphs.clear()
 
     def __call__(self, views: Tensor, q: Tensor | None) -> tuple[Tensor, ...]:
         given = (views,) if q is None else (views, q)
         shapes = tuple(tensor.shape for tensor in given)
         key = shapes, self.model.tau, self.model.kappa
+        if key != self.last:  # another graph may leave out weights
+            self.model.zero_grad()
+            self.last = key
         if key not in self.graphs:
             if len(self.graphs) == MOST:
                 return self.function(views, q)

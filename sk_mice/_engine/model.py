@@ -6,6 +6,7 @@ embedding, V queue, F features.
 
 import copy
 import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -398,6 +399,12 @@ def repelled_directions(n_clusters: int, dim: int, dtype=torch.float32) -> Tenso
     Tensor of shape (K, D)
         Unit vectors, the same ones on every call.
     """
+    return _repelled_directions(n_clusters, dim).to(dtype, copy=True)
+
+
+@lru_cache(maxsize=8)
+def _repelled_directions(n_clusters: int, dim: int) -> Tensor:
+    """In float64, not to be written to. Kept, as many of them take long."""
     generator = torch.Generator().manual_seed(0)
     omega = torch.randn(n_clusters, dim, generator=generator, dtype=torch.float64)
     omega = F.normalize(omega, dim=1)
@@ -408,4 +415,4 @@ def repelled_directions(n_clusters: int, dim: int, dtype=torch.float32) -> Tenso
         cosines.fill_diagonal_(-math.inf)
         push = torch.softmax(sharpness * cosines, dim=1) @ omega
         omega = F.normalize(omega - (1 - progress) * push, dim=1)
-    return omega.to(dtype)
+    return omega
