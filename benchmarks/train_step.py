@@ -79,7 +79,7 @@ class Step:
                 gate_view=options.gate_view,
                 **shared,
             )
-        X = estimator._check(self.X, 1 if moco else options.n_clusters)
+        X = estimator._check(self.X)
         # A queue as long as asked for, however few images there are.
         task = estimator._prepare(X, group)
         task = dataclasses.replace(task, queue_size=options.queue_size)
