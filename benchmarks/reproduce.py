@@ -176,7 +176,7 @@ ROWS = (
     step("resnet-small_10_own_heads", "--heads own --repeats 5", 2),
     step("resnet-small_10_student_view", "--gate-view student --repeats 5", 1),
     em("heads_digits_200", "--data digits", 60),
-    em("heads_fashion_mnist_24", "--data fashion-mnist --epochs 24 --seeds 0 1 2", 60),
+    em("heads_fashion_mnist_24", "--data fashion-mnist --epochs 24", 100),
     em(
         "heads_digits_200_unbalanced",
         '--data digits --unbalanced --variants "own heads" "shared head"',
@@ -184,9 +184,9 @@ ROWS = (
     ),
     em(
         "heads_fashion_mnist_24_unbalanced",
-        f"--data fashion-mnist --unbalanced --epochs 24 {THREE} "
+        "--data fashion-mnist --unbalanced --epochs 24 "
         '--variants "own heads" "shared head"',
-        8,
+        14,
     ),
     em(
         "heads_digits_60_random",
@@ -207,9 +207,9 @@ ROWS = (
     ),
     em(
         "heads_fashion_mnist_24_unbalanced_random",
-        f"--data fashion-mnist --unbalanced --start random --epochs 24 {THREE} "
+        "--data fashion-mnist --unbalanced --start random --epochs 24 "
         '--variants "own heads" "shared head"',
-        45,
+        70,
     ),
     Row(
         "small_maps_fashion_mnist_24.json",
