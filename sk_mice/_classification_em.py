@@ -11,10 +11,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ._check_rows import check_rows
 from ._constraints import RANDOM_STATE, Count
 from ._cosine_kmeans import (
     blocks,
-    check_rows,
     class_sums,
     first_centers,
     lloyd,

@@ -10,11 +10,11 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.extmath import row_norms
-from sklearn.utils.validation import validate_data
 from threadpoolctl import ThreadpoolController
 
-from ._engine.arrays import plain_array, stored_once
-from ._engine.dataset import DatasetRows, from_dataset
+from ._assignment import Assignment
+from ._check_rows import fitting_floats
+from ._engine.arrays import plain_array
 
 # Scores of one block, in numbers: small enough to stay in the cache of a core
 # between the product that writes them and the argmax that reads them.
@@ -26,44 +26,6 @@ _PARALLEL_PRODUCTS = 2**23
 # Held by who sets the threads of BLAS, which are those of the process. A second one
 # would take the limit of the first for the user's setting, and restore it.
 _limiting = threading.Lock()
-
-# ------------------------------------------------------------------ checks of input
-
-
-def check_rows(estimator, X, *, reset=False, accept_sparse=False):
-    """X as floats; where a fit begins (`reset`), with a row for each cluster."""
-    X = from_dataset(X)
-    if isinstance(X, DatasetRows):
-        X = X[:]
-    with fitting_floats("X"):
-        X = validate_data(
-            estimator,
-            plain_array(X, "X"),
-            reset=reset,
-            accept_sparse=accept_sparse,
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
-    if reset and X.shape[0] < estimator.n_clusters:
-        raise ValueError(
-            "`n_clusters` must be at most the number of rows of X; got "
-            f"n_clusters={estimator.n_clusters} and n_samples={X.shape[0]}."
-        )
-    return stored_once(X)
-
-
-@contextmanager
-def fitting_floats(name):
-    """Refuse integers beyond any float in a sentence that names their array."""
-    try:
-        # scikit-learn looks for infinities in a sum, which may be inf - inf.
-        with np.errstate(invalid="ignore"):
-            yield
-    except OverflowError as error:
-        raise ValueError(
-            f"{name} must hold numbers that fit into floats; {error}."
-        ) from error
-
 
 # ------------------------------------------------------------------------ unit rows
 
@@ -486,108 +448,3 @@ def _updated_sums(rows, sums, old, new):
     sign = np.repeat(np.array([1, -1], dtype=np.int8), len(moved))
     labels, index = np.concatenate([new[moved], old[moved]]), np.tile(moved, 2)
     return sums + rows.sums(labels, n_clusters, index, sign)
-
-
-class Assignment:
-    """Nearest centres of all rows, kept up to date while the centres move.
-
-    Two kinds of products need not be computed again.
-
-    Those with a centre that did not move. If a product with one that moved is larger
-    than the largest of the row before, no centre that stayed can be nearer. Otherwise
-    the row keeps its centre, unless that has moved (Kaukoranta, Franti and Nevalainen,
-    "A fast exact GLA based on code vector activity detection", IEEE Transactions on
-    Image Processing 2000).
-
-    Those of a row whose own centre is still nearer than any other can be. Angles
-    between unit vectors obey the triangle inequality. So when a centre turns by some
-    angle, a row's angle to it changes by at most that much (Schubert, Lang and Feher,
-    "Accelerating Spherical k-Means", SISAP 2021, in the form of Hamerly's bounds for
-    k-means, SDM 2010). The bounds begin with a second maximum over all products, and
-    pay only once the centres have nearly settled: they are tried when few labels
-    change, and a sample of the rows says that they save more than the first way.
-    """
-
-    def __init__(self, rows):
-        self.rows = rows
-        self.labels = np.full(rows.shape[0], -1, dtype=np.int32)
-        self.centers = self.cosines = None  # of the last update
-        self.complete = False  # whether it computed all products
-        self.settled = False  # whether it changed few labels
-        self.nearest = self.others = None  # bounds on angles, while they are kept
-
-    def update(self, centers):
-        """Return the label of every row; the array is not written to again."""
-        turns = None if self.centers is None else _turns(self.centers, centers)
-        moved = None if self.cosines is None else np.flatnonzero(turns)
-        active = None if self.nearest is None else self._undecided(turns)
-        share = 1 if moved is None else len(moved) / len(centers)
-        self.complete = False
-        if active is not None:
-            labels, self.cosines = self.labels.copy(), None
-            labels[active], *cosines = self.rows.nearest(centers, active, True)
-            self.nearest[active], self.others[active] = self._bounds(*cosines)
-        elif self.settled and self._open_share(centers, turns) < min(share, 0.5):
-            labels, *cosines = self.rows.nearest(centers, runner_up=True)
-            self.nearest, self.others = self._bounds(*cosines)
-            self.cosines, self.complete = cosines[0], True
-        elif share < 0.75:
-            labels, self.cosines = self._against(centers, moved)
-        else:
-            labels, self.cosines = self.rows.nearest(centers)
-            self.complete = True
-        n_changed = np.count_nonzero(labels != self.labels)
-        self.settled = len(centers) > 1 and n_changed < 0.02 * len(labels)
-        self.labels, self.centers = labels, centers
-        return labels
-
-    def _against(self, centers, moved):
-        """Labels and cosines, from those before and the centres that moved."""
-        if not len(moved):
-            return self.labels, self.cosines
-        nearest, cosines = self.rows.nearest(centers[moved])
-        closer = cosines > self.cosines
-        labels = np.where(closer, moved[nearest].astype(np.int32), self.labels)
-        again = np.flatnonzero(~closer & np.isin(self.labels, moved))
-        np.maximum(cosines, self.cosines, out=cosines)
-        labels[again], cosines[again] = self.rows.nearest(centers, again)
-        return labels, cosines
-
-    def _bounds(self, cosines, seconds):
-        """Upper bound on the nearest angle, lower bound on all others."""
-        rounding = self.rows.rounding
-        nearest = np.arccos(np.clip(cosines - rounding, -1, 1))
-        return nearest, np.arccos(np.clip(seconds + rounding, -1, 1))
-
-    def _undecided(self, turns):
-        """Rows that need new products; None if too many to bother."""
-        self.nearest += turns[self.labels]
-        self.others -= _largest_other(turns)[self.labels]
-        active = np.flatnonzero(self.nearest >= self.others)
-        if 2 * len(active) <= len(self.labels):
-            return active
-        self.nearest = self.others = None
-        return None
-
-    def _open_share(self, centers, turns):
-        """Share of rows that bounds would leave undecided after one more such turn."""
-        sample = np.arange(0, len(self.labels), 50)
-        labels, *cosines = self.rows.nearest(centers, sample, True)
-        nearest, others = self._bounds(*cosines)
-        return np.mean(
-            nearest + turns[labels] >= others - _largest_other(turns)[labels]
-        )
-
-
-def _turns(before, after):
-    """Angles (K,) by which centres turned, exact when small; 0 if they did not move."""
-    chords = np.linalg.norm(after.astype(np.float64) - before, axis=1)
-    return 2 * np.arcsin(np.minimum(chords / 2, 1))
-
-
-def _largest_other(turns):
-    """For each centre the largest turn of the others, (K,)."""
-    largest = turns.argmax()
-    others = np.full_like(turns, turns[largest])
-    others[largest] = np.delete(turns, largest).max(initial=0)
-    return others

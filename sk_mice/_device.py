@@ -44,15 +44,20 @@ def resolve_device(device, local_rank: int | None = None) -> torch.device:
         raise ValueError(
             '`device` must support float64, which Apple\'s "mps" does not; use "cpu".'
         )
-    there = {"cpu": 1, "cuda": n_gpus}
-    if (device.index or 0) >= there.get(device.type, 0):
-        names = ", ".join(name for name, count in there.items() if count)
+    if not is_here(device):
+        names = "cpu, cuda" if n_gpus else "cpu"
         raise ValueError(
             f'`device` must be available on this machine ({names}); got "{device}".'
         )
     if device.type == "cuda" and device.index is None and local_rank is not None:
         return torch.device("cuda", local_rank % n_gpus)
     return device
+
+
+def is_here(device: torch.device) -> bool:
+    """Whether this machine has a device: a CPU, or a GPU of that number."""
+    there = {"cpu": 1, "cuda": torch.cuda.device_count()}
+    return (device.index or 0) < there.get(device.type, 0)
 
 
 def is_worker() -> bool:

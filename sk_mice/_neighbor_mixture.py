@@ -9,13 +9,14 @@ from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ._check_rows import check_rows
 from ._classification_em import (
     COMPONENTS_PER_CLUSTER,
     StartingPartition,
     warn_of_empty_clusters,
 )
 from ._constraints import RANDOM_STATE, SMALLEST_TEMPERATURE, Count, Number
-from ._cosine_kmeans import blocks, check_rows
+from ._cosine_kmeans import blocks
 from ._directions import BLOCK, Centered, directions
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.nearest import nearest_neighbors, warn_of_recall

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from . import __version__, augmentation, backbones
 from ._base import ContrastiveEstimator
 from ._classification_em import ClassificationEM
+from ._device import is_here
 from ._engine.ambient import OwnDraws, own_settings
 from ._engine.files import as_path
 from ._engine.format import SampleFormat
@@ -407,10 +408,9 @@ def _restore_one(document, tensors, backbone, weights):
 
 def _at_hand(device) -> str:
     """A device, or the CPU in place of a GPU that this machine does not have."""
-    if device != "auto" and torch.device(device).type == "cuda":
-        n_gpus = torch.cuda.device_count()
-        return device if (torch.device(device).index or 0) < n_gpus else "cpu"
-    return device
+    known = None if device == "auto" else torch.device(device)
+    is_gone = known is not None and known.type == "cuda" and not is_here(known)
+    return "cpu" if is_gone else device
 
 
 def _check_parts(network, parameters) -> None:

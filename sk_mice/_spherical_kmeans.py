@@ -13,12 +13,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from ._check_rows import check_rows, fitting_floats
 from ._constraints import RANDOM_STATE, Count, Number
 from ._cosine_kmeans import (
     absorb,
-    check_rows,
     first_centers,
-    fitting_floats,
     lloyd,
     unit_rows,
 )

@@ -33,12 +33,12 @@ IMPORTS = {
     "_base": "torch _fitting _check_input _checkpoint _constraints _device "
     "_engine _identity _callbacks _freeze _output _progress_bar _short_names _task "
     "augmentation backbones",
-    "_classification_em": "_fitting _constraints _cosine_kmeans _directions "
-    "_engine.warn",
-    "_neighbor_mixture": "torch _classification_em _constraints _cosine_kmeans "
-    "_directions _engine _fitting _progress_bar",
-    "_spherical_kmeans": "_fitting _constraints _cosine_kmeans _engine.arrays "
-    "_engine.warn",
+    "_classification_em": "_check_rows _fitting _constraints _cosine_kmeans "
+    "_directions _engine.warn",
+    "_neighbor_mixture": "torch _check_rows _classification_em _constraints "
+    "_cosine_kmeans _directions _engine _fitting _progress_bar",
+    "_spherical_kmeans": "_check_rows _fitting _constraints _cosine_kmeans "
+    "_engine.arrays _engine.warn",
     "ablations": "torch _constraints _engine _mice _moco",
     # their parts
     "_pipelines": "",
@@ -53,7 +53,9 @@ IMPORTS = {
     "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage "
     "_engine.warn",
     "_constraints": "",
-    "_cosine_kmeans": "_engine.arrays _engine.dataset",
+    "_assignment": "",
+    "_check_rows": "_engine.arrays _engine.dataset",
+    "_cosine_kmeans": "_assignment _check_rows _engine.arrays",
     "_directions": "_cosine_kmeans",
     "_device": "torch _engine.format _engine.warn _memory",
     "_memory": "",
@@ -64,7 +66,7 @@ IMPORTS = {
     "_output": "_engine.maps",
     "_fitted_state": "torch _classification_em _engine _mice _moco _neighbor_mixture "
     "ablations _spherical_kmeans augmentation backbones datasets._decoding features",
-    "_persistence": "torch _base _classification_em _engine _fitted_state "
+    "_persistence": "torch _base _classification_em _device _engine _fitted_state "
     "_neighbor_mixture _spherical_kmeans augmentation backbones features",
     "_progress_bar": "",
     "_words": "",

@@ -21,7 +21,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from sk_mice import SphericalKMeans, _cosine_kmeans
-from sk_mice._cosine_kmeans import Assignment, UnitRows, distinct_rows, unit_rows
+from sk_mice._assignment import Assignment
+from sk_mice._cosine_kmeans import UnitRows, distinct_rows, unit_rows
 
 
 def directions(n_samples, n_features, n_clusters, noise=0.7, seed=0):
