@@ -98,7 +98,7 @@ venv:
 	stamp=$$(cat $(STAMP) 2>/dev/null); \
 	if [ "$$want" = "$$have" ] && [ "$$want" = "$$stamp" ]; then exit 0; fi; \
 	echo "Installing into $(VENV) (torch is large: this can take some minutes)" && \
-	rm -f $(STAMP) && rm -rf $(VENV) && \
+	{ [ ! -L $(VENV) ] || rm $(VENV); } && rm -f $(STAMP) && rm -rf $(VENV) && \
 	$(PYTHON) -m venv $(VENV) && \
 	$(RUN) $(INSTALL) -e '.[$(EXTRAS)]' && \
 	printf '%s\n' "$$want" > $(STAMP)

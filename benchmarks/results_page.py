@@ -429,7 +429,7 @@ def steps(files, text):
         for part, said in OTHER_STEPS.items():
             if part in result["seconds"]:
                 share = result["seconds"]["whole step"] / result["seconds"][part]
-                label += f", {share:.2f} of {said} in the same run"
+                label += f", {share:.2f} times {said} in the same run"
         rows.append(
             (
                 f"{label}, {result['precision']}",
@@ -805,39 +805,32 @@ def choice_of_k():
 # ----------------------------------------------------------------------- whole pages
 
 
-def newest():
-    """Day of the newest file, and the commits of that day."""
-    files = [json.loads(path.read_text()) for path in RESULTS.rglob("*.json")]
-    day = max(kept["date"] for kept in files)[:10]
-    commits = {kept["commit"] for kept in files if kept["date"].startswith(day)}
-    return day, sorted(commits)
-
-
 def page():
-    day, commits = newest()
     parts = [
         "# Results",
-        "Written by `python benchmarks/results_page.py` from the JSON files of this "
-        "folder. `python benchmarks/reproduce.py` runs every row again. "
-        f"The newest rows are of {day} ({', '.join(commits)}). Older rows were "
-        "measured with older code and partly other defaults. The column has the commit "
-        "that was measured; up to c420039, the one that added the row. "
-        "Cells are mean ± standard deviation (worst) over the seeds. ACC is the "
-        "accuracy under the best matching of clusters with classes; labels are used "
-        "for scores alone. Seconds (s) are the median of a fit on one thread of a "
-        "virtual 2-core AMD EPYC with bfloat16, unless the line below a table says "
-        "otherwise. Other processes ran at the same time, so compare seconds only "
-        "within a table. Clusterings of [the features of pretrained networks]"
-        "(features.md), [experiments with EM and its start](em.md), and [the paper's "
-        "tables and figures](paper.md) have pages of their own.",
+        "Accuracy and time of MiCE, MoCo and other clusterings. [The features of "
+        "pretrained networks](features.md), [experiments with EM and its start](em.md) "
+        "and [the paper's tables and figures](paper.md) have pages of their own.",
+        "A cell is the mean ± standard deviation (worst) over the seeds. ACC is the "
+        "accuracy under the best matching of clusters with classes, NMI the normalised "
+        "mutual information, ARI the adjusted Rand index; labels are used for scores "
+        "alone. Seconds (s) are the median of a fit on one thread of a virtual 2-core "
+        "AMD EPYC with bfloat16, unless the line below a table says otherwise. Other "
+        "processes ran at the same time, so compare seconds only within a table.",
+        "`python benchmarks/results_page.py` writes these pages from the JSON files of "
+        "this folder, and `python benchmarks/reproduce.py` runs every row again. The "
+        "last column is the commit that was measured, or, up to c420039, the one that "
+        "added the row. Older rows had older code and partly other defaults.",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
         "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
         "trains for as many epochs as fit into the same time, and its features are "
         "clustered in several ways. One of them is how MiCE starts EM, "
         "`ClassificationEM`. UMAP has 20 neighbours and K components, and a mixture of "
-        "Gaussians or HDBSCAN on top, whose noise is one more cluster. CIFAR-10 (JPEG) "
-        "is CIFAR-10 saved as JPEG files, in a tar archive of `train/CLASS/NUMBER.jpg` "
+        "Gaussians or HDBSCAN on top, whose noise is one more cluster. Where the "
+        "smallest class is a tenth of the largest, the classes have the first of their "
+        "images, and the sizes fall in equal ratios. CIFAR-10 (JPEG) is CIFAR-10 saved "
+        "as JPEG files, in a tar archive of `train/CLASS/NUMBER.jpg` "
         "and `test/CLASS/NUMBER.jpg`. It is not distributed; another archive gives "
         "slightly other figures.",
     ]
@@ -910,11 +903,12 @@ def em_page():
             side_by_side,
             "E-steps, EM after one first stage",
             E_STEPS,
-            f"{seconds_of_em} held: the default. batch, free: the paper's. The "
+            f'{seconds_of_em} "held" is the default: q stays at the partition. "batch, '
+            "free\" is the paper's: q is the posterior of one random view. The "
             "others take q once an epoch from the whole model and all plain images, "
             "from four random views, or from the plain images and ten mutual "
-            "neighbours; hard: the largest q becomes 1. The files also have one seed "
-            "of each with kappa 0.2.",
+            "neighbours; if they are hard, the largest q becomes 1. The files also "
+            "have one seed of each with kappa 0.2.",
             {"least": 2},
         ),
     )

@@ -1,6 +1,7 @@
 """Pretrained networks: by name, where their weights are, how they see images."""
 
 import copy
+import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -123,10 +124,12 @@ def find_network(network, weights):
 
         if timm.is_model(network):
             return _Timm(network, weights)
-        known = [*known, "any name of timm's"]
+    near = difflib.get_close_matches(str(network), [*LITE, *known])
     raise ValueError(
-        f"`network` must be a module, or one of {', '.join([*LITE, *known])}; got "
-        f"{network!r}. The names of timm's networks work once timm is installed."
+        f"`network` must be the name of a network, or a module; got {network!r}. Names "
+        f"are {', '.join(LITE)}, those of torchvision's classifiers, such as resnet50, "
+        "and, once timm is installed, those of timm."
+        + (f" Close to it: {', '.join(near)}." if near else "")
     )
 
 

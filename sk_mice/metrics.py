@@ -284,7 +284,7 @@ def _warn_of_fold(estimator, clusters):
 
 
 class ClusterScorer(_Scorer):
-    """A scorer of scikit-learn that looks at the fold, too."""
+    """A scorer that warns if a fold seems to hold whole classes out."""
 
     def _score(self, method_caller, estimator, X, y_true, **kwargs):
         _, codes = _encode_classes(column_or_1d(_as_array(y_true)), "y")

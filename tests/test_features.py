@@ -304,7 +304,12 @@ def returning(output):
 @pytest.mark.parametrize(
     ("options", "X", "error", "message"),
     [
-        ({"network": "resnet51"}, X, ValueError, "efficientnet-lite0, .*resnet50.*51"),
+        (
+            {"network": "resnet51"},
+            X,
+            ValueError,
+            "resnet51.*efficientnet-lite0, .*: resnet50, ",
+        ),
         ({"network": nn.Identity()}, X, TypeError, "an attribute `transforms`"),
         ({"network": Means(), "weights": "a"}, X, ValueError, "`weights` must be None"),
         ({"weights": "none.pth"}, X, FileNotFoundError, "`weights` must name a file"),

@@ -320,7 +320,7 @@ def test_load_asks_for_a_module_in_a_pretrained_network(tmp_path):
 @pytest.mark.parametrize(
     ("backbone", "X", "error", "message"),
     [
-        (Pretrained("lite"), X, ValueError, r"`network` must be a module, or one of"),
+        (Pretrained("lite"), X, ValueError, r"`network` must be the name of a network"),
         (Pretrained(nn.Flatten()), X, TypeError, r"attribute `transforms`"),
         (Pretrained(), X[:, 0, 0], ValueError, r"takes images, but X holds vectors"),
         (Pretrained(image_size=0), X, ValueError, r"'image_size' parameter"),

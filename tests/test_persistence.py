@@ -633,7 +633,7 @@ def test_pipelines_that_cannot_be_saved(pipeline, path):
         (
             "steps/0/parameters/network",
             "print",
-            "`network` must be a module",
+            "`network` must be the name of a network",
         ),
         ("steps/0/parameters/network", 3, "'network' parameter"),
         ("steps/0/attributes/weights_sha256_", "0", "those found here have"),

@@ -45,7 +45,7 @@ neighbours) that fall into its cluster; margin is that minus the share of the se
 PREDICT = """\b
 Examples:
   sk-mice predict result/ new-photos/ --out new.csv
-  sk-mice predict result/ new-photos/ | grep '"cat'
+  sk-mice predict result/ new-photos/ | head
 """
 REPORT = """\b
 Example:
@@ -89,7 +89,10 @@ def _main(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="The version."
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print the version and exit.",
         ),
     ] = False,
 ):
@@ -296,7 +299,7 @@ def predict(
     quiet: QuietButTable = False,
     as_json: Json = False,
 ):
-    """Write a table of the clusters of other images."""
+    """Assign other images to the clusters of a result."""
     from . import using
 
     return partial(
@@ -312,7 +315,7 @@ def predict(
 
 @app.command(epilog=REPORT)
 def report(result: Result, photos: Photos, quiet: Quiet = False):
-    """Replace the report of a result by one of these images."""
+    """Write the report of a result again, for the images of a folder."""
     from . import using
 
     return partial(using.report, result, photos, quiet)

@@ -159,9 +159,7 @@ def _check(request: Request, result) -> dict | None:
     if run is not None:
         _check_same(asked, run["parameters"], request.out)
     elif asked["clusters"] is None:
-        raise BadParameter(
-            "it must be given: the number of clusters", param_hint="--clusters"
-        )
+        raise BadParameter("no number is given", param_hint="--clusters")
     if run is None or not run["finished"]:  # else a sort may go on
         sorting.check_empty(request.copy_to, "--copy-to")
         sorting.check_empty(request.link_to, "--link-to")
