@@ -220,6 +220,8 @@ class ContrastiveEstimator(
         saved = checkpoint and group.from_first(checkpoint.load)
         own_seeds = saved["seeds"] if saved else self._draw_seeds(n_restarts)
         seeds = group.from_first(lambda: own_seeds)
+        if checkpoint and not (saved and len(saved["partitions"]) == len(seeds)):
+            group.from_first(checkpoint.check_writable)
         neighbors = None
         if self.n_neighbors:
             seed = spawn_seed(seeds[0], "neighbors")
@@ -385,21 +387,26 @@ class ContrastiveEstimator(
         shape = task.views.out_shape
         with OwnDraws(seed):
             network = backbones.build_backbone(task.backbone, shape)
+            n_features = backbones.feature_count(network, shape)
+            own_format = None if known else backbones.own_format(network, shape)
             model = ContrastiveMixture(
                 network,
-                backbones.feature_count(network, shape),
+                n_features,
                 n_experts=n_experts,
                 embedding_dim=self.embedding_dim,
                 queue_size=task.queue_size,
                 tau=self.tau,
                 queue_dtype=task.queue_dtype,
                 backbone=task.backbone if known else None,
+                own_format=own_format,
                 **options,
             )
             if not known:
                 backbones.check_training(network, shape)
+                if self.checkpoint is not None:
+                    backbones.check_state(network)
         model.train_only(trained_blocks(network, self.freeze))
-        return model.to(task.device, memory_format=torch.channels_last).eval()
+        return model.placed(task.device)
 
     def _run_stage(self, run: Run, model, task, n_epochs, stage, **options) -> None:
         """Train the model in place and add each epoch to the history of the run.

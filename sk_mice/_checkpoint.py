@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -120,6 +121,15 @@ class Checkpoint:
                 f"`checkpoint` must be a folder; {os.fspath(folder)!r} lies at or "
                 "below a file."
             ) from error
+
+    def check_writable(self) -> None:
+        """OSError before the work, if the folder takes no file."""
+        folder = self.path.parent
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            rule = f"`checkpoint` must be a folder for new files: {error.strerror}"
+            raise OSError(error.errno, rule, str(folder)) from error
 
     def load(self) -> dict | None:
         """The latest progress that can be read, or None if there is no file.

@@ -312,7 +312,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         self.mean_ = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
         rows -= self.mean_
         eps = np.finfo(X.dtype).eps
-        if np.square(rows).mean() <= eps**2:  # all rows have the same direction
+        if rows.var(axis=0).mean() <= eps**2:  # all rows have the same direction
             self.components_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
             return np.zeros(1)
         pca = principal(rows, self._most_components(), random_state)

@@ -78,7 +78,7 @@ class UnitRows:
         norms = row_norms(X)
         odd = ~np.isfinite(norms) | (norms < np.sqrt(np.finfo(X.dtype).tiny))
         if odd.any():  # a square over- or underflows, or the row is zero
-            X = _rescaled(X, odd)
+            X = rescaled(X, odd)
             norms = row_norms(X)
         self.X, self.shape, self.dtype = X, X.shape, X.dtype
         self.pool, self.n_threads = pool, n_threads
@@ -187,7 +187,7 @@ class UnitRows:
         return np.ascontiguousarray(centers.T, dtype=self.dtype)
 
 
-def _rescaled(X, odd):
+def rescaled(X, odd):
     """X with the largest entry of each odd row at 1; X itself if all those are zero."""
     largest = abs(X[odd]).max(axis=1)
     largest = largest.toarray() if sparse.issparse(largest) else largest

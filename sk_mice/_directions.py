@@ -46,7 +46,7 @@ class Centered:
         rows -= origin
         eps = np.finfo(X.dtype).eps
         axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
-        if np.square(rows).mean() > eps**2:  # else all rows are alike
+        if rows.var(axis=0).mean() > eps**2:  # else all rows are alike
             pca = principal(rows, max(AXES, most), random_state)
             shares = pca.explained_variance_ratio_
             axes = pca.components_[shares > 10 * eps * shares[0]]

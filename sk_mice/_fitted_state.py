@@ -279,10 +279,13 @@ def _check_network(network) -> None:
     figures = {"tau": network.tau, "kappa": network.kappa}
     limits = {name: MiCEClustering._parameter_constraints[name] for name in figures}
     validate_parameter_constraints(limits, figures, caller_name="the network")
+    own = network.backbone is None  # whose buffers may be masks
+    masks = {n for n, _ in network.named_buffers() if own and ".backbone." in n}
     for name, tensor in network.state_dict().items():
         if tensor.is_floating_point() and tensor.numel():
             extremes = torch.stack(torch.aminmax(tensor.detach()))
-            expect(extremes.isfinite().all(), repr(name), "be finite")
+            valid = ~extremes.isnan() if name in masks else extremes.isfinite()
+            expect(valid.all(), repr(name), "be finite")
             positive = name.endswith("running_var")
             expect(not positive or extremes[0] >= 0, repr(name), "not be negative")
         if name.endswith("num_batches_tracked"):

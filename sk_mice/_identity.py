@@ -10,7 +10,7 @@ import hashlib
 import sys
 import sysconfig
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import (
     CodeType,
@@ -153,6 +153,8 @@ class _Digests:
             return _joined(type(value).__name__, "", self(value.__func__))
         if isinstance(value, property):
             return self([value.fget, value.fset, value.fdel])
+        if isinstance(value, cached_property):  # which has a lock in Python 3.11
+            return self(["cached_property", value.func])
         return self._of_object(value)
 
     def _of_definition(self, value) -> bytes:
@@ -175,7 +177,9 @@ class _Digests:
         reduced = reduce(value) if reduce else value.__reduce_ex__(4)
         if isinstance(reduced, str):  # the name of a global
             module = getattr(value, "__module__", type(value).__module__)
-            return _joined("name", f"{module}.{reduced}")
+            wrapped = getattr(value, "__wrapped__", None)  # by functools.cache
+            inner = [] if wrapped is None else [self(wrapped)]
+            return _joined("name", f"{module}.{reduced}", *inner)
         parts = [list(p) if isinstance(p, Iterator) else p for p in reduced]
         return _joined("object", "", *map(self, parts))
 

@@ -455,7 +455,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     queue_dtype = torch.bfloat16 if halved else torch.float32
     known = figures.pop("backbone")
     # Called once, and outside of `build`: a factory may do more than build.
-    source = known
+    source, own_format = known, None
     if known is None:
         if isinstance(backbone, backbones.Pretrained):
             source = backbone.build_empty(shape)  # the file has the weights
@@ -463,6 +463,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
             resolved = backbones.resolve_backbone(backbone, shape, torch.device("cpu"))
             source = backbones.build_backbone(resolved, shape)
         n_features = backbones.feature_count(source, shape)
+        own_format = backbones.own_format(source, shape)
     else:  # without a probe, for which torch imports its compiler
         _, n_features = backbones.weight_count(known, shape)
 
@@ -478,6 +479,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
                 omega=omega if omega is None else torch.empty(n_experts, dim),
                 queue_dtype=queue_dtype,
                 backbone=known,
+                own_format=own_format,
                 **figures,
             )
 
@@ -490,7 +492,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     if known is None:  # may keep more than its state, and share parts of it
         model = build("cpu")
     model.load_state_dict(weights, assign=known is not None)
-    return model.to("cpu", memory_format=torch.channels_last).eval()
+    return model.placed("cpu")
 
 
 def _words(tensor) -> str:

@@ -1,4 +1,4 @@
-"""The last step of a Pipeline, also of one within another, or of a search."""
+"""The last step of a Pipeline, also of one within another, or within a search."""
 
 from sklearn.pipeline import Pipeline
 
@@ -19,19 +19,20 @@ def first_step(estimator):
 
 def last_step(estimator) -> tuple:
     """The last step, and what the names of its parameters begin with."""
-    prefix = ""
+    prefix, estimator = "", chosen(estimator)
     while isinstance(estimator, Pipeline):
-        name, estimator = estimator.steps[-1]
-        prefix += f"{name}__"
+        name, last = estimator.steps[-1]
+        prefix, estimator = f"{prefix}{name}__", chosen(last)
     return estimator, prefix
 
 
 def given_to_last(estimator, X):
     """What the last step of a fitted estimator gets for X."""
+    estimator = chosen(estimator)
     while isinstance(estimator, Pipeline):
         if len(estimator) > 1:
             X = estimator[:-1].transform(X)
-        estimator = estimator[-1]
+        estimator = chosen(estimator[-1])
     return X
 
 

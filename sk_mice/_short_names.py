@@ -1,5 +1,7 @@
 """Parameters of the objects that short names stand for, as in ``backbone__width``."""
 
+import copy
+
 from sklearn.base import clone
 
 __all__ = ["with_objects"]
@@ -8,7 +10,9 @@ __all__ = ["with_objects"]
 def with_objects(estimator, params: dict, named: dict) -> dict:
     """Parameters to set, with an object for each short name whose parts they set.
 
-    `named` has, for each parameter, the objects that a short name may stand for.
+    `named` has, for each parameter, the objects that a short name may stand for. Where
+    an object is there already, a copy takes its place, as others may hold it, too: all
+    of the paper's recipes have one augmentation.
     ValueError if none of them has the parts, or the value of the parameter is neither
     an object with parameters nor a short name.
     """
@@ -17,7 +21,11 @@ def with_objects(estimator, params: dict, named: dict) -> dict:
     for name in own:
         parts = {key.split("__")[1] for key in params if key.startswith(f"{name}__")}
         short = params.get(name, own[name])
-        if not parts or hasattr(short, "get_params"):
+        if not parts:
+            continue
+        if hasattr(short, "get_params"):
+            if name in named:
+                params[name] = copy.copy(short)
             continue
         objects = named.get(name, {})
         found = objects.get(short, ()) if isinstance(short, str) else ()
@@ -35,8 +43,12 @@ def _no_such_part(name, parts, short, objects, found) -> str:
     if not found:
         known = f", or one of {', '.join(map(repr, objects))}" if objects else ""
         return f"{wanted}: `{name}` must be an object{known}; got {short!r:.100}."
-    valid = {f"{name}__{part}" for known in found for part in known.get_params()}
+    valid = [
+        ", ".join(f"{name}__{part}" for part in sorted(known.get_params()))
+        for known in found
+    ]
+    together = " together" if len(parts) > 1 < len(found) else ""
     return (
-        f"`{name}`={short!r} has no parameters {wanted}; it has "
-        f"{', '.join(sorted(valid))}."
+        f"`{name}`={short!r} has no parameters {wanted}{together}; it has "
+        f"{'; or '.join(valid)}."
     )

@@ -424,6 +424,31 @@ def check_training(backbone: nn.Module, shape) -> None:
         )
 
 
+def check_state(backbone: nn.Module) -> None:
+    """Raise ValueError unless the state of a user's own backbone is tensors only."""
+    for name, value in backbone.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
+
+
+def own_format(backbone: nn.Module, shape) -> torch.memory_format:
+    """The memory format that a user's own network takes.
+
+    Channels-last is faster, unless the network has a `view` after a convolution, which
+    fails there.
+    """
+    if len(shape) < 3:
+        return torch.contiguous_format
+    copied = _copied(backbone).to(memory_format=torch.channels_last).eval()
+    try:
+        with torch.no_grad(), _device(backbone):
+            x = torch.zeros(2, *shape, dtype=torch.float32)
+            copied(x.contiguous(memory_format=torch.channels_last))
+    except RuntimeError:
+        return torch.contiguous_format
+    return torch.channels_last
+
+
 def _device(module) -> torch.device:
     tensors = chain(module.parameters(), module.buffers())
     return next((tensor.device for tensor in tensors), torch.device("cpu"))

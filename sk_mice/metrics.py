@@ -37,6 +37,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
+from ._cosine_kmeans import rescaled
 from ._engine.arrays import plain_array, stored_once
 from ._engine.warn import warn_user
 from ._pipelines import given_to_last, last_step
@@ -267,8 +268,8 @@ def _warn_of_fold(estimator, clusters):
     """Warn if samples to score are in other clusters than those of the fit."""
     last, _ = last_step(estimator)
     fitted = getattr(last, "labels_", None)
-    if fitted is None or not len(clusters):
-        return
+    if fitted is None or hasattr(last, "n_steps_") or not len(clusters):
+        return  # after `partial_fit`, they are those of a batch
     names = np.unique(np.concatenate([fitted, clusters]))
     counts = [np.searchsorted(names, part) for part in (fitted, clusters)]
     counts = np.array([np.bincount(part, minlength=len(names)) for part in counts])
@@ -403,7 +404,8 @@ def _space_of(estimator, X):
 def _cosine_silhouettes(X, codes):
     """Silhouette of each row by cosine distance, for codes from 0 on of two or more."""
     X = check_array(plain_array(X, "X"), accept_sparse="csr", dtype=np.float64)
-    X = normalize(stored_once(X))
+    X = stored_once(X)
+    X = normalize(rescaled(X, np.ones(X.shape[0], dtype=bool)))  # of any length
     rows = np.arange(X.shape[0])
     members = csr_array((np.ones(len(rows)), (codes, rows)))  # (K, N)
     sizes = np.bincount(codes)

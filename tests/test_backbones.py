@@ -8,6 +8,7 @@ import torch
 from sklearn.model_selection import GridSearchCV
 from torch import nn
 
+import sk_mice
 from sk_mice import MiCEClustering, MoCo
 from sk_mice.backbones import (
     MLP,
@@ -108,6 +109,63 @@ def test_what_a_factory_returns_is_not_trained():
     assert (mice.labels_ == mice.predict(X)).all()
     for name, weight in net.state_dict().items():
         assert torch.equal(weight, before[name])
+
+
+class Convolution(nn.Module):
+    """A network as people write them: it may scale in place, and flatten by `view`."""
+
+    def __init__(self, *, in_place=False, view=False):
+        super().__init__()
+        self.in_place, self.view = in_place, view
+        self.convolution, self.last = nn.Conv2d(1, 4, 3), nn.Linear(4 * 14 * 14, 8)
+
+    def forward(self, x):
+        x = x.mul_(2).add_(1) if self.in_place else x * 2 + 1
+        x = self.convolution(x).relu()
+        return self.last(x.view(len(x), -1) if self.view else x.flatten(1))
+
+
+SMALL = {"max_epochs": 2, "batch_size": 20, "queue_size": 20, "random_state": 0}
+
+
+@pytest.mark.filterwarnings("ignore:Empty clusters")
+def test_own_networks_may_write_on_what_they_get():
+    X = np.random.default_rng(0).random((40, 16, 16), dtype=np.float32)
+    careful, in_place = Convolution(), Convolution(in_place=True)
+    in_place.load_state_dict(careful.state_dict())
+    one, other = (MiCEClustering(3, backbone=n, **SMALL) for n in (careful, in_place))
+    np.testing.assert_array_equal(*(m.fit(X).predict_proba(X) for m in (one, other)))
+
+
+@pytest.mark.filterwarnings("ignore:Empty clusters")
+def test_own_networks_may_view_what_a_convolution_returns(tmp_path):
+    X = np.random.default_rng(0).random((40, 16, 16), dtype=np.float32)
+    mice = MiCEClustering(3, backbone=Convolution(view=True), **SMALL).fit(X)
+    np.testing.assert_array_equal(mice.predict(X), mice.labels_)
+    sk_mice.save(mice, tmp_path / "model")
+    loaded = sk_mice.load(tmp_path / "model", backbone=Convolution(view=True))
+    np.testing.assert_array_equal(loaded.predict_proba(X), mice.predict_proba(X))
+
+
+class Masked(nn.Module):
+    """A network with a mask of attention, whose values are not finite."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 2, 16, dropout=0, batch_first=True)
+        mask = nn.Transformer.generate_square_subsequent_mask(16)
+        self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        return self.layer(x[:, 0], src_mask=self.mask).mean(1)
+
+
+def test_a_mask_is_no_sign_of_divergence(tmp_path):
+    X = np.random.default_rng(0).random((40, 16, 16), dtype=np.float32)
+    moco = MoCo(backbone=Masked(), **SMALL).fit(X)
+    sk_mice.save(moco, tmp_path / "model")
+    loaded = sk_mice.load(tmp_path / "model", backbone=Masked)
+    np.testing.assert_array_equal(loaded.transform(X), moco.transform(X))
 
 
 def test_a_factory_is_called():

@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 import pytest
@@ -257,6 +257,20 @@ class Scaled:
         return self.factor * progress
 
 
+def lazily(factor):
+    """A callable object that computes its factor once."""
+
+    class Lazily:
+        @cached_property
+        def factor(self):
+            return factor
+
+        def __call__(self, progress):
+            return self.factor * progress
+
+    return Lazily()
+
+
 class Encoder(torch.nn.Module):
     """A network whose plain attribute decides what it computes."""
 
@@ -320,8 +334,13 @@ def test_names_tell_fits_apart_and_nothing_else(name_of):
         (Scaled(1.0), Scaled(1.0), Scaled(0.5)),
         (Scaled(1.0).method, Scaled(1.0).method, Scaled(0.5).method),
         (np.cos, np.cos, np.sqrt),
+        (cache(lambda p: 0.5), cache(lambda p: 0.5), cache(lambda p: 0.25)),
+        (lazily(1.0), lazily(1.0), lazily(0.5)),
     ],
-    ids=["lambda", "name", "closure", "partial", "callable", "method", "ufunc"],
+    ids=[
+        *("lambda", "name", "closure", "partial", "callable", "method", "ufunc"),
+        *("cached", "cached property"),
+    ],
 )
 def test_code_is_told_apart_by_what_it_does(name_of, one, again, other):
     assert name_of(schedule=one) == name_of(schedule=again)
@@ -524,6 +543,28 @@ class Vanish(Callback):
             for path in self.folder.iterdir():
                 path.unlink()
             self.folder.rmdir()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="takes no files, even of root")
+def test_a_folder_that_takes_no_files_is_refused_before_the_work(tmp_path):
+    fresh = mice(checkpoint="/proc")
+    with pytest.raises(OSError, match=r"`checkpoint` must be a folder for .*'/proc'"):
+        fresh.fit(IMAGES)
+    assert not hasattr(fresh, "n_iter_")
+
+
+def test_a_network_whose_state_no_file_can_hold_is_refused_before_the_work(tmp_path):
+    class Counting(torch.nn.Linear):
+        def get_extra_state(self):
+            return {1: 2}
+
+        def set_extra_state(self, state):
+            pass
+
+    rows = IMAGES.reshape(len(IMAGES), -1)
+    fresh = mice(backbone=Counting(rows.shape[1], 8), checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"keep tensors only; '_extra_state' is none"):
+        fresh.fit(rows)
 
 
 def test_a_folder_that_vanishes_costs_nothing_but_the_rest(tmp_path):

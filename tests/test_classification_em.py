@@ -212,6 +212,14 @@ def test_rows_that_are_all_alike():
                 assert cem.axes_.shape == (1, shape[1])
 
 
+@pytest.mark.filterwarnings("ignore:Empty clusters")
+@pytest.mark.parametrize("center", [False, True])
+def test_rows_that_are_alike_whatever_their_mean_rounds_to(center):
+    for row in np.random.default_rng(0).normal(size=(30, 3)):
+        cem = ClassificationEM(2, center=center).fit(np.tile(row, (100, 1)))
+        assert len(set(cem.labels_)) == 1
+
+
 def test_one_cluster_and_as_many_as_rows():
     x, _ = clusters([7, 6], noise=0.3)
     assert set(fit_predict(x, 1)) == {0}

@@ -12,7 +12,7 @@ import torch
 from shared import RaiseAt
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from skorch.callbacks import Callback, EarlyStopping
+from skorch.callbacks import Callback, Checkpoint, EarlyStopping
 
 from sk_mice import ClassificationEM, MiCEClustering, MoCo
 from sk_mice._engine import trainer
@@ -312,6 +312,18 @@ def test_early_stopping_works_as_it_comes(monkeypatch):
     assert "valid_loss" not in estimator.history_[0]
     named = EarlyStopping(monitor="train_loss", patience=2, threshold=100)
     assert MoCo(max_epochs=5, callbacks=[named], **OPTIONS).fit(IMAGES).n_iter_ == 3
+
+
+# skorch says where it loads to, as the net has no device of its own.
+@pytest.mark.filterwarnings("ignore::skorch.exceptions.DeviceWarning")
+def test_loading_the_best_epoch_leaves_the_history_whole(tmp_path):
+    class FirstIsBest(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            net.history.record("first_best", len(net.history) == 1)
+
+    keep = Checkpoint(dirname=tmp_path, monitor="first_best", load_best=True)
+    moco = MoCo(max_epochs=4, callbacks=[FirstIsBest(), keep], **OPTIONS).fit(IMAGES)
+    assert moco.n_iter_ == len(moco.history_) == 4
 
 
 def test_the_bar_is_full_after_early_stopping(capsys):

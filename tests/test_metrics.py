@@ -318,6 +318,14 @@ def test_warning_of_a_fold_says_how_unlike_it_is():
             score(model, X[:50], np.zeros(50))
 
 
+def test_the_last_batch_is_not_taken_for_the_fit():
+    X, y = np.repeat(np.eye(3), 300, axis=0), np.repeat(range(3), 300)
+    skm = SphericalKMeans(3, init=np.eye(3))
+    for batch in np.split(X, 9):
+        skm.partial_fit(batch)
+    assert acc_scorer(skm, X, y) == 1
+
+
 def test_few_samples_are_no_fold_that_is_unlike():
     X = np.repeat(np.eye(2), 50, axis=0)
     model = SphericalKMeans(2, random_state=0).fit(X)
@@ -385,6 +393,26 @@ def test_silhouette_of_k_means_is_of_its_input(blobs, cls):
         pipeline[0].transform(X), pipeline[-1].labels_, metric="cosine"
     )
     assert silhouette_scorer(pipeline, X) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("container", [np.asarray, csr_array])
+@pytest.mark.parametrize("unit", [1e-300, 1e-16, 1e160])
+def test_silhouette_has_no_unit(blobs, unit, container):
+    X, y = blobs
+    expected = silhouette_score(X, y, metric="cosine")
+    score = silhouette_scorer(Embedder(y, container(X * unit)), X)
+    assert score == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("cls", [SphericalKMeans, KMeans])
+def test_silhouette_of_a_search_is_that_of_its_choice(blobs, cls):
+    X, _ = blobs
+    search = GridSearchCV(cls(random_state=0), {"n_clusters": [3]}).fit(X)
+    expected = silhouette_scorer(search.best_estimator_, X)
+    assert silhouette_scorer(search, X) == expected
+    within = make_pipeline(StandardScaler(with_std=False), search).fit(X)
+    plain = make_pipeline(*within[:-1], within[-1].best_estimator_)
+    assert silhouette_scorer(within, X) == silhouette_scorer(plain, X)
 
 
 def test_silhouette_where_it_has_no_meaning(blobs):

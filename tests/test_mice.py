@@ -309,6 +309,8 @@ def test_parts_of_short_names_can_be_set():
     assert tiny(max_epochs=1).fit(IMAGES).augmentation_.colours == "moco"
     with pytest.raises(ValueError, match=r"='moco' has no .*__width`; .*__colours"):
         MiCEClustering().set_params(augmentation__width=3)
+    with pytest.raises(ValueError, match=r"together; it has .*__flip.*; or .*__noise"):
+        MiCEClustering().set_params(augmentation__flip=True, augmentation__noise=0.3)
     with pytest.raises(ValueError, match="must be an object, or one of 'mlp'"):
         MiCEClustering().set_params(backbone__width=3)
 

@@ -173,6 +173,13 @@ def test_few_rows_of_any_size(n, scale, center):
         assert np.isfinite(fitted.elbo_)
 
 
+def test_rows_that_are_alike_whatever_their_mean_rounds_to():
+    for row in np.random.default_rng(0).normal(size=(10, 3)):
+        with pytest.warns(ConvergenceWarning):
+            mixture = NeighborMixture(2, max_epochs=1).fit(np.tile(row, (100, 1)))
+        assert len(set(mixture.labels_)) == 1
+
+
 def test_repeated_rows_have_fewer_clusters():
     x = np.repeat(DIGITS[:2], 20, axis=0)
     with pytest.warns(ConvergenceWarning, match="Empty clusters.*repeated"):

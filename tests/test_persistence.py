@@ -90,6 +90,7 @@ FITS = {
     "few features": lambda: tiny(backbone="mlp").fit(ROWS[:, 20:25]),
     "flattened": lambda: tiny(image_shape=tuple(np.array([8, 8]))).fit(ROWS),
     "channels": lambda: tiny(image_shape=(16, 2, 2)).fit(ROWS),
+    "channels last": lambda: tiny(image_shape=tuple(np.array([4, 4, 4]))).fit(ROWS),
     "auto": lambda: tiny(backbone="auto").fit(IMAGES),
     "parameters of many types": lambda: tiny(
         PaperMiCE,

@@ -34,6 +34,14 @@ def test_recipes_make_estimators_and_cannot_be_changed():
         assert (recipe | {"lr": 2.0})["lr"] == 2.0
 
 
+def test_parameters_of_an_estimator_do_not_change_a_recipe():
+    before = recipes.STL10["augmentation"].get_params()
+    mice = PaperMiCE(**recipes.CIFAR10)
+    mice.set_params(augmentation__flip=False, augmentation__crop_scale=(0.5, 1))
+    assert mice.augmentation.flip is False
+    assert recipes.STL10["augmentation"].get_params() == before
+
+
 def test_moco_has_the_same_settings():
     for name in recipes.__all__:
         if name.endswith("_MOCO"):

@@ -174,6 +174,7 @@ def _given_shape(x_shape, image_shape):
             "`image_shape` must be (H, W), (H, W, C) or (C, H, W), where C is 1, 3 or "
             f"4, or differs from H and W; got {shape}."
         )
+    shape = tuple(map(int, shape))  # integers of NumPy would stay in the format
     if x_shape[1:] != shape and (len(x_shape) != 2 or x_shape[1] != math.prod(shape)):
         raise ValueError(
             f"`image_shape`={shape} needs X of shape {(x_shape[0], *shape)}, or rows "

@@ -48,10 +48,13 @@ class Inference:
 
     def __init__(self, model: ContrastiveMixture):
         self.model = model
-        self.student, self.teacher = model.student.backbone, model.teacher.backbone
         self._ours = model.backbone is not None
-        if self._ours:  # networks that can be folded
-            self.student, self.teacher = folded(self.student), folded(self.teacher)
+        both = model.student, model.teacher
+        # Networks of ours can be folded.
+        self.student, self.teacher = (
+            folded(encoder.backbone) if self._ours else encoder.features
+            for encoder in both
+        )
 
     def over(self, samples, views, *wanted: str, group=ALONE) -> list[np.ndarray]:
         """Infer quantities of all samples.

@@ -7,6 +7,7 @@ embedding, V queue, F features.
 import copy
 import math
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 import torch
@@ -21,12 +22,19 @@ __all__ = ["ContrastiveMixture", "gating_prototypes", "repelled_directions"]
 class _Encoder(nn.Module):
     """A backbone with linear heads of the experts and perhaps one of the gate."""
 
-    def __init__(self, backbone, n_features, n_heads, dim, *, gated):
+    def __init__(self, backbone, n_features, n_heads, dim, *, gated, own_format):
         super().__init__()
         self.backbone = backbone
+        self.own_format = own_format
         self.n_heads = n_heads
         self.experts = nn.Linear(n_features, n_heads * dim)
         self.gate = nn.Linear(n_features, dim) if gated else None
+
+    def features(self, x: Tensor) -> Tensor:
+        """(B, *shape) -> (B, F). The user's own network may write on what it gets."""
+        if self.own_format is not None:
+            x = x.clone(memory_format=self.own_format)
+        return self.backbone(x)
 
     def expert_embeddings(self, features: Tensor) -> Tensor:
         """(B, F) -> (B, H, D), unit norm, at least float32."""
@@ -76,6 +84,8 @@ class ContrastiveMixture(nn.Module):
         Type of the queue, and of the products with it.
     backbone : Backbone or None
         Describes `network`; None if it is the user's own.
+    own_format : torch.memory_format or None, default=None
+        In which the user's own network gets images, and has its weights.
 
     Attributes
     ----------
@@ -112,6 +122,7 @@ class ContrastiveMixture(nn.Module):
         gate_view=True,
         queue_dtype=torch.float32,
         backbone=None,
+        own_format=None,
     ):
         super().__init__()
         self.backbone = backbone
@@ -121,7 +132,9 @@ class ContrastiveMixture(nn.Module):
         gated = omega is not None
         n_heads = 1 if shared_head else n_experts
         self.student = _Encoder(
-            network, n_features, n_heads, embedding_dim, gated=gated
+            *(network, n_features, n_heads, embedding_dim),
+            gated=gated,
+            own_format=own_format,
         )
         self.teacher = copy.deepcopy(self.student)
         self.teacher.gate = None
@@ -137,6 +150,14 @@ class ContrastiveMixture(nn.Module):
         if gated and class_level:
             mu = torch.empty(n_experts, embedding_dim, dtype=torch.float32)
             self.expert_prototypes = nn.Parameter(_random_units(mu))
+
+    def placed(self, device) -> Self:
+        """The model itself on a device, its weights as its images; in evaluation mode.
+
+        Convolutions are faster if their channels come last.
+        """
+        fmt = self.student.own_format or torch.channels_last
+        return self.to(device, memory_format=fmt).eval()
 
     @property
     def n_views(self) -> int:
@@ -186,7 +207,7 @@ class ContrastiveMixture(nn.Module):
         """Embeddings f (B, H, D), v (B, H, D) and g (B, D) of one step's views."""
         v = self.teach(views[0])
         # One pass over both of the student's views: one set of kernels, one backward.
-        features = self.student.backbone(views[1:].flatten(0, 1))
+        features = self.student.features(views[1:].flatten(0, 1))
         f = self.student.expert_embeddings(features[: len(v)])
         g = None
         if self.gate_learns:
@@ -196,7 +217,7 @@ class ContrastiveMixture(nn.Module):
     @torch.no_grad()
     def teach(self, x: Tensor) -> Tensor:
         """The teacher's embeddings (B, H, D) of x, without gradient."""
-        return self.teacher.expert_embeddings(self.teacher.backbone(x))
+        return self.teacher.expert_embeddings(self.teacher.features(x))
 
     def log_joint(
         self, f: Tensor, v: Tensor, g: Tensor | None, partition=None

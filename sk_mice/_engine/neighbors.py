@@ -163,10 +163,11 @@ def mutual_neighbors(
         See :func:`nearest_neighbors`.
     """
     nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
-    own = np.arange(len(rows))[:, None]
-    mutual = np.stack(
-        [(nearest[column] == own).any(axis=1) for column in nearest.T], axis=1
-    )
+    n, own = len(rows), np.arange(len(rows))[:, None]
+    pairs = (own * n + np.sort(nearest, axis=1)).ravel()  # in order
+    turned = nearest * n + own
+    places = np.searchsorted(pairs, turned)
+    mutual = pairs[np.minimum(places, len(pairs) - 1)] == turned
     first = np.argsort(~mutual, axis=1, kind="stable")  # mutual ones first, in order
     nearest = np.take_along_axis(nearest, first, axis=1)
     counts = mutual.sum(axis=1, keepdims=True)

@@ -202,7 +202,9 @@ class Trainer(NeuralNet):
         finally:
             # The hooks of torch's wrapper for processes would run in later stages, too.
             self.networks_ = self.plain_networks_ = self.replayed_ = None
+            whole = self.history
             self.notify("on_train_end", X=self.samples_, y=None)
+            self.history = whole  # callbacks that load the best weights change it
         return self
 
     def run_single_epoch(self, iterator, training, prefix, step_fn, **fit_params):
@@ -387,6 +389,7 @@ class Trainer(NeuralNet):
             self.statistics_.labels.copy_(self.held_labels)
         unknown = self.module_.backbone is None
         self.may_draw_ = unknown or callable(self.views.augmentation)
+        self.masks_ = self._infinite_buffers() if unknown else []
         if self._can_replay():
             self.replayed_ = Replayed(self._learn, module)
         if self.fill_queue and not self.history:
@@ -475,13 +478,18 @@ class Trainer(NeuralNet):
 
     def _is_finite(self) -> bool:
         # Skip the queue, which is large; the ELBO shows its values.
-        queue = self.module_.queue
+        skipped = {id(tensor) for tensor in (self.module_.queue, *self.masks_)}
         values = [
             tensor.isfinite().all()
             for tensor in self._tensors()
-            if tensor is not queue and tensor.is_floating_point()
+            if id(tensor) not in skipped and tensor.is_floating_point()
         ]
         return bool(torch.stack(values).all())
+
+    def _infinite_buffers(self) -> list[torch.Tensor]:
+        """Those of the user's network that are no sign of divergence, as masks are."""
+        floats = (b for b in self.module_.buffers() if b.is_floating_point())
+        return [buffer for buffer in floats if not buffer.isfinite().all()]
 
     # ------------------------------------------------------------ stopping, going on
 
