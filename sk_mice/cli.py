@@ -7,6 +7,7 @@ import warnings
 from contextlib import nullcontext
 
 from ._interruption import ended_by_ctrl_c
+from ._words import shortened
 
 __all__ = ["main"]
 
@@ -149,7 +150,8 @@ def _line(text: str) -> str:
 
 
 def _show_warning(message, *args, **kwargs):
-    _say(f"warning: {_with_options(str(message))}")
+    first, *rest = _with_options(str(message)).split("\n")
+    _say("\n".join([f"warning: {first}", *shortened(rest)]))  # --json names all
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,9 @@
 """The command line: what it writes, says and refuses, and what is left after Ctrl-C."""
 
 import csv
+import dataclasses
 import errno
+import io
 import json
 import os
 import shutil
@@ -9,6 +11,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +20,8 @@ from PIL import Image
 from safetensors.torch import load_file
 from skorch.callbacks import Callback
 
-from sk_mice import MiCEClustering, load
-from sk_mice._cli import choosing, fitting, sorting, tables
+from sk_mice import MiCEClustering, cli, load
+from sk_mice._cli import choosing, fitting, images, sorting, tables
 from sk_mice._cli.terminal import Progress
 from sk_mice._engine.distributed import Group
 from sk_mice._engine.inference import Inference
@@ -253,6 +256,41 @@ def test_features_go_on_from_the_last_whole_batch(
     assert_same_result(out, whole)
 
 
+def test_images_that_vanish_during_the_features_are_named(
+    photos, tmp_path, monkeypatch, capsys
+):
+    moving = shutil.copytree(photos, tmp_path / "moving")
+    paths_of = images.paths_of
+    monkeypatch.setattr(images, "paths_of", lambda *args: gone(paths_of(*args)))
+    n_asked = []
+
+    def gone(paths):
+        n_asked.append(len(paths))
+        if len(n_asked) == 2:  # first the network looks at the sizes
+            os.unlink(paths[3])
+        return paths
+
+    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
+    out = tmp_path / "result"
+    assert run("fit", moving, *network, "--out", out, "-q") == 1
+    error = capsys.readouterr().err
+    assert "have changed since they were read. Begin anew by --overwrite. 1 of" in error
+
+
+def test_a_full_disk_is_named_by_its_file(photos, tmp_path, monkeypatch, capsys):
+    class Full(io.FileIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def open_full(path, mode):
+        return io.BufferedRandom(Full(path, "a+"))
+
+    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
+    monkeypatch.setattr(images, "open", open_full, raising=False)
+    assert run("fit", photos, *network, "--out", tmp_path / "result", "-q") == 1
+    assert "features.float32': No space left" in capsys.readouterr().err
+
+
 def test_a_file_of_features_has_one_row_an_image(photos, tmp_path, monkeypatch):
     network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
     whole, out = tmp_path / "whole", tmp_path / "result"
@@ -298,6 +336,9 @@ def test_rows_of_the_table():
     )
     rows = tables.rows_of(["a", "b"], reading)
     assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
+    share = np.array([0.4, 0.1], dtype=np.float32)
+    tied = dataclasses.replace(reading, confidence=share, second_share=share)
+    assert [str(row[-1]) for row in tables.rows_of(["a", "b"], tied)] == ["0.0", "0.0"]
 
 
 @pytest.mark.parametrize(("meaning", "sure"), [(OF_NEIGHBORS, None), (OF_VIEWS, 1.0)])
@@ -471,6 +512,15 @@ def test_a_complete_result_sorts_no_other_images(photos, fitted, tmp_path, capsy
     assert not (tmp_path / "other").exists()
 
 
+def test_a_table_without_rows_cannot_be_sorted_by(photos, fitted, tmp_path, capsys):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    (out / "clusters.csv").write_text("file,cluster\n")
+    assert (
+        run("fit", photos, "--out", out, "--resume", "--copy-to", tmp_path / "x") == 1
+    )
+    assert "must have a row for each image" in capsys.readouterr().err
+
+
 def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
     assert run("fit", photos, *FIT, "--out", tmp_path / "new", "--resume", "-q") == 0
     assert_same_result(tmp_path / "new", fitted)
@@ -620,6 +670,9 @@ def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys):
         patch.setattr(fitting, "_write", lambda *args: 1 / 0)
         assert run("fit", photos, *short, "--minutes", 0.05) == 1
     assert "2 epochs fit into 0.05 min" in capsys.readouterr().err
+    monkeypatch.setattr(fitting, "epochs_within", lambda *args: 0)
+    assert run("fit", photos, *short[:-1], tmp_path / "one", "--minutes", 0.05) == 0
+    assert "An epoch takes more than 0.05 min: training one" in capsys.readouterr().err
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1 / 0)
     assert run("fit", photos, *short, "--minutes", 0.05, "--resume") == 0
     assert json.loads((out / "run.json").read_text())["results"]["epochs"] == 2
@@ -628,7 +681,7 @@ def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys):
 def test_the_probe_grows_with_the_time():
     X = np.random.default_rng(0).normal(size=(60, 4))
     mice = MiCEClustering(2, random_state=0)
-    assert fitting.epochs_within(mice, X, 0, Group()) == 1
+    assert fitting.epochs_within(mice, X, 0, Group()) == 0
     assert fitting.epochs_within(mice, X, 600, Group()) > 100
     assert not hasattr(mice, "labels_")
 
@@ -998,6 +1051,14 @@ def test_score_names_the_table_that_is_wrong(tmp_path, capsys, content, words):
     assert "truth.csv" in last
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_score_takes_what_spreadsheets_write(tmp_path, capsys, end):
+    rows = ["file;class", "a;x", '"b;c";y', ";", ""]
+    path = tmp_path / "truth.csv"
+    path.write_text(end.join(rows), newline="")
+    assert tables.read_column(path, ["class"]) == {"a": "x", "b;c": "y"}
+
+
 def test_score_leaves_out_rows_without_a_class(tmp_path, capsys):
     rows = [[name, k // 2] for k, name in enumerate("abcdef")]
     header = ["file", "cluster"]
@@ -1238,3 +1299,17 @@ def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys)
         assert run("score", path, tmp_path / "none.csv") == 2
         sys.stderr.close()
     assert not capsys.readouterr().out
+
+
+def test_a_long_list_in_a_warning_is_shortened(capsys):
+    cli._show_warning(UserWarning("\n  ".join(["Left out:", *map(str, range(3000))])))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "sk-mice: warning: Left out:"
+    assert lines[-1] == "and 2980 more"
+    assert len(lines) == 22
+
+
+def test_a_choice_that_is_not_found_again_asks_for_no_larger_numbers():
+    rows = [{"n_clusters": k, "stability_mean": 0.01 * k} for k in (2, 3, 4)]
+    words = choosing.in_words(SimpleNamespace(n_clusters=4, table=rows))
+    assert words.endswith("no number gives clusters that are found again reliably.")

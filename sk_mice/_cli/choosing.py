@@ -81,6 +81,6 @@ def in_words(choice) -> str:
     )
     if rows[k] < WEAK:
         words += " That is low: no number gives clusters that are found again reliably."
-    if k == max(rows) and len(rows) > 1:
+    elif k == max(rows) and len(rows) > 1:
         words += " It is also the largest one tried: raise --to."
     return words

@@ -280,11 +280,14 @@ def _train(run: dict, samples, result, start: float, progress: Progress, group):
     mice = clusterer.set_params(checkpoint=result.checkpoint)
     if run["max_epochs"] is None:
         left = 60 * parameters["minutes"] - (time.monotonic() - start)
-        n_epochs = run["max_epochs"] = epochs_within(mice, samples, left, group)
+        n_epochs = epochs_within(mice, samples, left, group)
+        run["max_epochs"] = max(1, n_epochs)
         result.write_started(run)
-        fit_into = "fits" if n_epochs == 1 else "fit"
+        fit_into = "fits" if n_epochs <= 1 else "fit"
         progress.say(
             f"{count(n_epochs, 'epoch')} {fit_into} into {parameters['minutes']:g} min"
+            if n_epochs
+            else f"An epoch takes more than {parameters['minutes']:g} min: training one"
         )
     progress.say("Learning features, then clustering (Ctrl-C stops)")
     mice.set_params(max_epochs=run["max_epochs"])
@@ -310,7 +313,7 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
     beside = took - sum(row["seconds"] for row in probe.history_)
     share = {"moco": mice._init_share, "em": 1 - mice._init_share}
     an_epoch = scale * sum(share[stage] * last[stage] for stage in share)
-    return max(1, int((seconds - took - scale * beside) / an_epoch))
+    return max(0, int((seconds - took - scale * beside) / an_epoch))
 
 
 # ----------------------------------------------------------------------- after the fit

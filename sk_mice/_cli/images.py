@@ -3,7 +3,7 @@
 import hashlib
 import os
 import sys
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def paths_of(folder, files) -> list[str]:
 def features_of(network, folder, files, progress: Progress):
     """What a fitted network makes of the files."""
     progress.say(f"Computing the features of {network.network}")
-    with _printed_on_stderr():
+    with _printed_on_stderr(), _as_they_were(folder, "Run the command again."):
         return network.transform(paths_of(folder, files))
 
 
@@ -70,7 +70,7 @@ def features_in_file(network, folder, files, path, progress: Progress):
     """The same, written to a file batch by batch; what it has is not computed again."""
     shape = len(files), network.n_features_out_
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of an image
-    with open(path, "ab") as file:
+    with naming(path), open(path, "ab") as file:
         n_done, rest = divmod(file.tell(), n_bytes)
         if n_done == len(files) and not rest:
             return np.fromfile(path, np.float32).reshape(shape)
@@ -83,11 +83,10 @@ def features_in_file(network, folder, files, path, progress: Progress):
             progress.say(f"Those of {count(n_done, 'image')} are there")
 
         def keep(features):
-            with naming(path):
-                file.write(features.tobytes())
-                file.flush()
+            file.write(features.tobytes())
+            file.flush()
 
-        with _printed_on_stderr():
+        with _printed_on_stderr(), _as_they_were(folder, "Begin anew by --overwrite."):
             network._transform(paths_of(folder, files[n_done:]), keep)
     return np.fromfile(path, np.float32).reshape(shape)
 
@@ -115,6 +114,16 @@ def fitted_network(parameters: dict, folder, files, progress: Progress):
     )
     with _printed_on_stderr():
         return network.fit(paths_of(folder, files))
+
+
+@contextmanager
+def _as_they_were(folder, what_to_do):
+    """Say of images that could be read at first, and not again, that they changed."""
+    try:
+        yield
+    except ValueError as error:
+        what = f"The images in {str(folder)!r} have changed since they were read."
+        raise ValueError(f"{what} {what_to_do} {error}") from error
 
 
 def _printed_on_stderr():

@@ -53,6 +53,8 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
     """The files of a table, and their clusters; ValueError if it has been changed."""
     labels = {str(k): k for k in range(n_clusters)}
     found = tables.read_column(table, ["cluster"])
+    if not found:
+        raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
     for name, label in found.items():
         inside = not os.path.isabs(name) and ".." not in name.split("/")
         if label not in labels or not inside:

@@ -15,8 +15,11 @@ def rows_of(files, reading) -> list[list]:
     labels = reading.labels.tolist()
     if reading.is_alone:
         return [[*files, *labels, None, None, None]]
-    confidence = reading.confidence.astype(float).round(3)
-    margin = (confidence - reading.second_share).round(3)
+    confidence, second_share = (
+        share.astype(float).round(3)
+        for share in (reading.confidence, reading.second_share)
+    )
+    margin = (confidence - second_share).round(3)
     second = [None if k < 0 else k for k in reading.second.tolist()]
     columns = labels, confidence.tolist(), second, margin.tolist()
     return [list(row) for row in zip(files, *columns, strict=True)]
@@ -34,12 +37,16 @@ def as_csv(rows, header=HEADER) -> bytes:
 def read_column(path, names) -> dict[str, str]:
     """The column of a table that has one of these names, by file.
 
-    A table of two columns may call its second one as it likes.
+    A table of two columns may call its second one as it likes. Semicolons may separate
+    columns, as they do where a comma is the decimal point.
     """
     with open(path, "rb") as file:
         text = os.fsdecode(file.read()).removeprefix("\ufeff")
+    first = text.partition("\n")[0]
+    between = ";" if ";" in first and "," not in first else ","
+    lines = io.StringIO(text, newline="")
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+        rows = list(csv.reader(lines, delimiter=between, strict=True))
     except csv.Error as error:
         raise ValueError(f"{str(path)!r} must be a CSV file: {error}.") from error
     header = rows[0] if rows else []
@@ -54,7 +61,7 @@ def read_column(path, names) -> dict[str, str]:
     at_file, at_value = header.index("file"), header.index(known[0])
     found: dict[str, str] = {}
     for number, row in enumerate(rows[1:], start=2):
-        if not row:
+        if not any(row):  # a spreadsheet leaves commas where a row was emptied
             continue
         if len(row) != len(header):
             raise ValueError(

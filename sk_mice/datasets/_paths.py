@@ -85,6 +85,5 @@ def refuse(problems) -> None:
         lines = shortened([f"{path!r}: {reason}" for path, reason in problems])
         listing = "\n  ".join(["", *lines])
         raise ValueError(
-            f"{len(problems)} of the files in X cannot be read as an image; leave them "
-            f"out.{listing}"
+            f"{len(problems)} of the files in X cannot be read as an image.{listing}"
         )
