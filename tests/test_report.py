@@ -332,6 +332,7 @@ def test_many_samples_are_sampled_evenly(monkeypatch, digits, tmp_path):
     assert len(data["labels"]) == len(X)
     assert len(data["shown"]) == len(data["nearest"]) <= 30
     assert len(data["map"]["rows"]) <= 20
+    assert set(data["map"]["rows"]) <= set(data["shown"])  # whose pictures are there
     assert "30 of the images are shown" in Path(path).read_text(encoding="utf-8")
 
 
@@ -415,11 +416,11 @@ def test_doubts_are_sentences_about_clusters():
     share = np.where(second >= 0, 0.3, 0)
     found = _reading.doubts(reading(labels, confidence, 6, second, share))
     assert [(doubt.sentence.split(":")[0], doubt.clusters) for doubt in found] == [
-        ("One cluster is empty", [("", 5, 5)]),
-        ("One cluster is small", [("5 images", 3, 3)]),
-        ("One cluster is large", [("400 images", 0, 0)]),
-        ("One cluster is unsure", [("50%", 2, 2)]),
-        ("Two clusters share members", [("and 4: 90 images", 1, "1/between/4")]),
+        ("Empty", [(5, "", "", None)]),
+        ("Small", [(3, "5 images", "", None)]),
+        ("Large", [(0, "400 images", "", None)]),
+        ("Unsure", [(2, "50%", "", None)]),
+        ("Shared members", [(1, "90 images", "between", 4)]),
     ]
 
 
@@ -427,17 +428,15 @@ def test_the_most_doubtful_clusters_come_first():
     labels = np.repeat(np.arange(4), 10)
     confidence = np.repeat([0.6, 0.9, 0.2, 0.5], 10)
     (doubt,) = _reading.doubts(reading(labels, confidence, 4))
-    assert [k for _, k, _ in doubt.clusters] == [2, 3, 0]
+    assert [chip.cluster for chip in doubt.clusters] == [2, 3, 0]
 
 
 def test_clusters_of_several_classes_are_doubted():
     labels = np.repeat([0, 1], 10)
     codes = np.array([0] * 8 + [-1] * 2 + [0] * 3 + [1] * 7)
     (doubt,) = _reading.doubts(reading(labels, 1.0, 2), codes=codes)
-    assert doubt.sentence.startswith(
-        "One cluster holds several classes: fewer than 80%"
-    )
-    assert doubt.clusters == [("70%", 1, "1/other")]
+    assert doubt.sentence.startswith("Several classes: fewer than 80%")
+    assert doubt.clusters == [(1, "70%", "other", None)]
 
 
 def test_the_posterior_tells_second_clusters_with_equal_shares_apart():

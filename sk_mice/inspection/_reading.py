@@ -1,9 +1,10 @@
 """What a fitted clusterer says of samples, and what there is to doubt about it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import coo_array, issparse
 from sklearn.base import is_clusterer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
@@ -43,6 +44,7 @@ class Reading:
     embeddings: np.ndarray  # (N, D) unit rows
     n_clusters: int
     meaning: str  # of the confidence
+    others: coo_array | None = None  # (N, K) shares of clusters that are not its own
 
     @property
     def sizes(self) -> np.ndarray:
@@ -66,12 +68,26 @@ class Reading:
         return sums / np.maximum(self.sizes, 1)
 
 
+class Chip(NamedTuple):
+    """A cluster to look at, what to say of it, and which of its samples to show."""
+
+    cluster: int
+    detail: str
+    filter: str = ""
+    other: int | None = None  # the second cluster of a pair
+
+
 @dataclass(frozen=True)
 class Doubt:
-    """A sentence, and its clusters: what to say of each, its number, its place."""
+    """A sentence, and its clusters or pairs of samples.
 
+    The page has a test for each kind, as a doubt may end when clusters are merged.
+    """
+
+    kind: str
     sentence: str
-    clusters: list[tuple[str, int, int | str]]
+    clusters: list[Chip]
+    pairs: list[list[int]] = field(default_factory=list)
 
 
 # ----------------------------------------------------------------------- reading
@@ -127,7 +143,8 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     second, second_share = _second(shares, posterior, labels)
     order = np.lexsort((-posterior[rows, labels], -own))
     return Reading(
-        labels, own, second, second_share, order, embeddings, n_clusters, meaning
+        *(labels, own, second, second_share, order, embeddings, n_clusters, meaning),
+        _of_others(shares, labels),
     )
 
 
@@ -181,6 +198,14 @@ def _second(shares, posterior, labels):
     return np.where(found, second, -1), np.where(found, shares[rows, second], 0)
 
 
+def _of_others(shares, labels):
+    """What is left of shares (N, K) without those of a sample's own cluster."""
+    found = coo_array(shares)
+    kept = found.col != labels[found.row]
+    places = found.row[kept], found.col[kept]
+    return coo_array((found.data[kept], places), shape=found.shape)
+
+
 # ------------------------------------------------------------------------- doubts
 
 
@@ -202,18 +227,21 @@ def _doubts_of_sizes(reading, noun):
     sizes = reading.sizes
     even = len(reading.labels) / reading.n_clusters
     small = (sizes > 0) & (sizes < SMALL_SHARE * even)
-    large = (sizes > LARGE_SHARE * even) & (reading.n_clusters > 1)
+    large = (sizes > LARGE_SHARE * even) & (reading.n_clusters > 1) & (sizes > 1)
     yield Doubt(
-        f"{_some(sizes == 0)} empty: no {noun} were assigned.",
-        [("", k, k) for k in np.flatnonzero(sizes == 0).tolist()],
+        "empty",
+        f"Empty: no {noun} were assigned.",
+        [Chip(k, "") for k in np.flatnonzero(sizes == 0).tolist()],
     )
     yield Doubt(
-        f"{_some(small)} small: an even share is {even:,.0f} {noun}.",
-        [(f"{sizes[k]:,} {noun}", k, k) for k in _sorted(small, sizes)],
+        "small",
+        f"Small: less than a quarter of an even share of the {noun}.",
+        [Chip(k, _count(sizes[k], noun)) for k in _sorted(small, sizes)],
     )
     yield Doubt(
-        f"{_some(large)} large: an even share is {even:,.0f} {noun}.",
-        [(f"{sizes[k]:,} {noun}", k, k) for k in _sorted(large, -sizes)],
+        "large",
+        f"Large: more than three times an even share of the {noun}.",
+        [Chip(k, _count(sizes[k], noun)) for k in _sorted(large, -sizes)],
     )
 
 
@@ -221,8 +249,9 @@ def _doubts_of_confidence(reading):
     means = reading.means
     unsure = (reading.sizes > 0) & (means < UNSURE)
     yield Doubt(
-        f"{_some(unsure)} unsure: the mean {reading.measure} is below {UNSURE:.0%}.",
-        [(f"{means[k]:.0%}", k, k) for k in _sorted(unsure, means)],
+        "unsure",
+        f"Unsure: the mean {reading.measure} is below {UNSURE:.0%}.",
+        [Chip(k, f"{means[k]:.0%}") for k in _sorted(unsure, means)],
     )
 
 
@@ -234,11 +263,10 @@ def _doubts_of_classes(reading, noun, codes):
     sizes = counts.sum(axis=1)
     most = counts.max(axis=1) / np.maximum(sizes, 1)
     several = (sizes > 0) & (most < PURE)
-    n = int(several.sum())
     yield Doubt(
-        f"{'One cluster holds' if n == 1 else f'{n} clusters hold'} several classes: "
-        f"fewer than {PURE:.0%} of the {noun} are of one class.",
-        [(f"{most[k]:.0%}", k, f"{k}/other") for k in _sorted(several, most)],
+        "classes",
+        f"Several classes: fewer than {PURE:.0%} of the {noun} are of one class.",
+        [Chip(k, f"{most[k]:.0%}", "other") for k in _sorted(several, most)],
     )
 
 
@@ -257,22 +285,21 @@ def _doubts_of_pairs(reading, noun):
     pairs = [(a, b) if counts[a, b] >= counts[b, a] else (b, a) for a, b in pairs]
     unit = UNITS.get(reading.meaning, "nearest neighbours")
     yield Doubt(
-        f"{'Two' if len(pairs) == 1 else 'Some'} clusters share members: of some "
-        f"{noun}, at least {SHARED:.0%} of the {unit} are in the other cluster.",
-        [(f"and {b}: {both[a, b]:,} {noun}", a, f"{a}/between/{b}") for a, b in pairs],
+        "pairs",
+        f"Shared members: of some {noun}, at least {SHARED:.0%} of the {unit} are in "
+        "the other cluster.",
+        [Chip(a, _count(both[a, b], noun), "between", b) for a, b in pairs],
     )
 
 
-def doubt_of_duplicates(reading, noun, pairs, names) -> list[Doubt]:
+def doubt_of_duplicates(noun, pairs) -> list[Doubt]:
     """Of pairs (P, 2) of samples that are nearly the same."""
     if not len(pairs):
         return []
-    n = len(np.unique(pairs))
-    chips: list[tuple[str, int, int | str]] = [
-        (f"{names[a]}, {names[b]}", int(reading.labels[a]), int(reading.labels[a]))
-        for a, b in pairs[:MOST_PAIRS]
-    ]
-    return [Doubt(f"{n:,} {noun} are nearly the same as another one.", chips)]
+    sentence = f"{len(np.unique(pairs)):,} {noun} are nearly the same as another one"
+    if len(pairs) > MOST_PAIRS:
+        sentence += f"; the first {MOST_PAIRS} of {len(pairs):,} pairs"
+    return [Doubt("duplicates", f"{sentence}.", [], pairs[:MOST_PAIRS].tolist())]
 
 
 def _sorted(mask, by) -> list[int]:
@@ -281,6 +308,5 @@ def _sorted(mask, by) -> list[int]:
     return order[mask[order]].tolist()
 
 
-def _some(mask) -> str:
-    n = int(mask.sum())
-    return "One cluster is" if n == 1 else f"{n} clusters are"
+def _count(n, noun) -> str:
+    return f"{n:,} {noun.removesuffix('s') if n == 1 else noun}"

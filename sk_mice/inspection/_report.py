@@ -28,6 +28,11 @@ from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
 from ._reading import (
+    LARGE_SHARE,
+    PURE,
+    SHARED,
+    SHARED_MEMBERS,
+    SMALL_SHARE,
     STEADY,
     UNSURE,
     check_model,
@@ -42,6 +47,7 @@ MOST_SHOWN = 10_000  # samples with a thumbnail
 MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
 FEWEST_FOR_TSNE = 50
 N_NEAREST = 12  # shown of each sample
+LEAST_SHARE = 0.03  # of another cluster, that a page can add up when clusters merge
 LIBRARIES = ("numpy", "scikit-learn", "torch", "torchvision", "skorch", "pillow")
 
 
@@ -114,7 +120,7 @@ def write_report(
 
     Of more than 10,000 samples, a random sample is shown, drawn as evenly from all
     clusters as their sizes allow. The CSV file has all samples. The map has at most
-    3,000, placed by t-SNE, or by PCA if they are fewer than 50.
+    3,000 of them, placed by t-SNE, or by PCA if they are fewer than 50.
 
     The CSV file is UTF-8 with the columns file (or sample), cluster, name, confidence
     and original_cluster. Names with commas, quotes or line breaks are quoted. A name
@@ -184,7 +190,7 @@ def draw_page(
     if classes is not None:
         data |= {"classes": class_names, "y": codes.tolist()}
     doubted = doubts(reading, noun, codes)
-    data |= {"noun": noun, "measure": reading.measure, "map": _map(reading, rng)}
+    data |= {"noun": noun, "measure": reading.measure, "map": _map(reading, shown, rng)}
     sheets = None
     if fmt is not None:
         sheets = draw_sheets(X, fmt, _groups(reading, shown), rng)
@@ -196,10 +202,13 @@ def draw_page(
             "type": f"image/{sheets.kind}",
         }
         pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
-        called = range(len(reading.labels)) if names is None else names
-        doubted += doubt_of_duplicates(reading, noun, pairs, called)
+        doubted += doubt_of_duplicates(noun, pairs)
     data["history"] = _history(check_model(model)[1])
-    data["limits"] = {"steady": STEADY, "unsure": UNSURE}
+    data["limits"] = {
+        **{"steady": STEADY, "unsure": UNSURE, "pure": PURE, "shared": SHARED},
+        **{"small": SMALL_SHARE, "large": LARGE_SHARE, "members": SHARED_MEMBERS},
+    }
+    data["titled"] = title is not None
     identity = repr((names, data["order"], data["labels"])).encode(errors="replace")
     data["key"] = hashlib.sha256(identity).hexdigest()[:16]
     page = template.render(
@@ -319,10 +328,22 @@ def _samples(reading, names, shown) -> dict:
         "confidence": _rounded(reading.confidence, 3),
         "second": reading.second.tolist(),
         "second_share": _rounded(reading.second_share, 3),
+        "others": _others(reading.others),
         "order": reading.order.tolist(),
         "shown": shown.tolist(),
         "nearest": shown[nearest].tolist(),
     }
+
+
+def _others(shares) -> dict[int, list]:
+    """Shares of other clusters, of the samples that have some."""
+    found: dict[int, list] = {}
+    if shares is not None:
+        kept = shares.data >= LEAST_SHARE
+        places = shares.row[kept].tolist(), shares.col[kept].tolist()
+        for i, k, share in zip(*places, _rounded(shares.data[kept], 4), strict=True):
+            found.setdefault(i, []).append([k, share])
+    return found
 
 
 def _class_names(classes) -> list[str]:
@@ -349,9 +370,9 @@ def _groups(reading, shown):
     return [order[reading.labels[order] == k] for k in range(reading.n_clusters)]
 
 
-def _map(reading, rng) -> dict:
-    """Samples in two dimensions."""
-    rows = fair_sample(reading.labels, MOST_ON_MAP, rng, evenly=True)
+def _map(reading, shown, rng) -> dict:
+    """Samples in two dimensions, of those shown."""
+    rows = shown[fair_sample(reading.labels[shown], MOST_ON_MAP, rng, evenly=True)]
     embeddings = reading.embeddings[rows]
     if len(rows) < FEWEST_FOR_TSNE or embeddings.shape[1] < 2:
         method, places = "PCA", _principal(embeddings, 2)

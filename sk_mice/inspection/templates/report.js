@@ -43,6 +43,8 @@ function visible(text) {
   }).join("");
 }
 const nameOf = (i) => (data.names ? visible(data.names[i]) : `${ONE} ${i}`);
+// The end of a path, which tells more than its beginning where there is little room.
+const fileOf = (i) => (data.names ? visible(data.names[i].replace(/^.*\/(?=.)/s, "")) : nameOf(i));
 
 const urls = new Map();
 function sheetUrl(sheet) {
@@ -74,7 +76,7 @@ function picture(i) {
 // ------------------------------------------------------- clusters, and their changes
 
 const edits = []; // {merge: k, into: m} or {rename: k, name}
-let parent, customName, members, mean;
+let parent, customName, members, mean, confidence, second, secondShare;
 
 function apply() {
   parent = Array.from({ length: K }, (_, k) => k);
@@ -87,16 +89,29 @@ function apply() {
     } else if (edit.name) customName.set(edit.rename, edit.name);
     else customName.delete(edit.rename);
   }
+  [confidence, second, secondShare] = [[...data.confidence], [...data.second], [...data.second_share]];
   members = Array.from({ length: K }, () => []);
-  for (const i of data.order) members[parent[data.labels[i]]].push(i);
-  mean = members.map((rows) => rows.reduce((sum, i) => sum + data.confidence[i], 0) / rows.length);
+  for (const i of data.order) members[clusterOf(i)].push(i);
+  if (isMerged()) {
+    for (let i = 0; i < N; i++) recount(i);
+    for (const rows of members) rows.sort((a, b) => confidence[b] - confidence[a] || rank[a] - rank[b]);
+  }
+  mean = members.map((rows) => rows.reduce((sum, i) => sum + confidence[i], 0) / rows.length);
 }
+const isMerged = () => edits.some((edit) => "merge" in edit);
+// Views or neighbours in clusters that were merged are in one cluster now.
+function recount(i) {
+  const own = clusterOf(i), sums = new Map();
+  for (const [k, share] of data.others[i] ?? []) sums.set(parent[k], (sums.get(parent[k]) ?? 0) + share);
+  if (data.measure === "agreement") confidence[i] = rounded(Math.min(1, confidence[i] + (sums.get(own) ?? 0)));
+  sums.delete(own);
+  const before = parent[second[i]] ?? own; // -1 is none
+  const [most, share] = [...sums].reduce((a, b) => (b[1] > a[1] ? b : a), [before, sums.get(before) ?? 0]);
+  [second[i], secondShare[i]] = [most === own ? -1 : most, rounded(share)];
+}
+const rounded = (share) => Math.round(1000 * share) / 1000;
 const clusterOf = (i) => parent[data.labels[i]];
-const secondOf = (i) => {
-  const k = data.second[i] < 0 ? -1 : parent[data.second[i]];
-  return k === clusterOf(i) ? -1 : k;
-};
-const marginOf = (i) => data.confidence[i] - (secondOf(i) < 0 ? 0 : data.second_share[i]);
+const marginOf = (i) => confidence[i] - secondShare[i];
 const clusterName = (k) => customName.get(k) ?? `Cluster ${k}`;
 const living = () => parent.flatMap((p, k) => (p === k ? [k] : []));
 function verdict(k) {
@@ -145,6 +160,48 @@ function showEdits() {
   for (const node of document.querySelectorAll("[data-name]")) {
     node.textContent = clusterName(parent[Number(node.dataset.name)]);
   }
+  const n = living().length;
+  if (!data.titled) document.title = $("title").textContent = `${count(N)} in ${count(n, "cluster")}`;
+  $("n-clusters").textContent = n;
+  $("mean").textContent = percent(confidence.reduce((sum, x) => sum + x, 0) / N);
+  showDoubts();
+}
+
+// What there is to say of a cluster, or of a pair, in each kind of doubt; null if nothing.
+const even = () => N / living().length;
+const size = (k) => members[k].length;
+const DOUBTS = {
+  empty: (k) => (size(k) ? null : ""),
+  small: (k) => (size(k) && size(k) < data.limits.small * even() ? count(size(k)) : null),
+  large: (k) => (size(k) > data.limits.large * even() ? count(size(k)) : null),
+  unsure: (k) => (mean[k] < data.limits.unsure ? percent(mean[k]) : null),
+  classes: (k) => (majority(k)?.share < data.limits.pure ? percent(majority(k).share) : null),
+  pairs: (a, b) => {
+    const lies = (from, to) => members[from].filter((i) => second[i] === to && secondShare[i] >= data.limits.shared).length;
+    const n = a === b ? 0 : lies(a, b) + lies(b, a);
+    return n >= Math.max(2, data.limits.members * Math.min(size(a), size(b))) ? count(n) : null;
+  },
+};
+// After a merge, chips are hidden whose doubt is over, or that another chip repeats.
+function showDoubts() {
+  const told = new Set();
+  for (const chip of document.querySelectorAll("[data-kind]")) {
+    const { kind, cluster, other } = chip.dataset, detail = chip.lastElementChild;
+    const ends = [cluster, other].filter((k) => k !== undefined).map((k) => parent[Number(k)]);
+    const key = [kind, ...[...ends].sort()].join();
+    const text = !isMerged() ? detail.dataset.detail : told.has(key) ? null : DOUBTS[kind](...ends);
+    chip.parentElement.hidden = text === null;
+    if (text !== null) told.add(key);
+    detail.textContent = text ?? "";
+  }
+  for (const more of document.querySelectorAll(".doubt details")) {
+    const n = more.querySelectorAll("li:not([hidden])").length;
+    more.hidden = !n;
+    more.querySelector("summary").textContent = `${n} more`;
+  }
+  const doubts = [...document.querySelectorAll(".doubt")];
+  for (const doubt of doubts) doubt.hidden = !doubt.querySelector("li:not([hidden])");
+  $("no-doubts").hidden = doubts.some((doubt) => !doubt.hidden);
 }
 $("undo").onclick = () => { edits.pop(); changed(); };
 
@@ -161,7 +218,7 @@ function csv(rows) {
   const lines = [[data.names ? "file" : "sample", "cluster", "name", "confidence", "original_cluster"]];
   for (const i of rows) {
     const k = clusterOf(i);
-    lines.push([rawName(i), k, clusterName(k), data.confidence[i], data.labels[i]]);
+    lines.push([rawName(i), k, clusterName(k), confidence[i], data.labels[i]]);
   }
   return bytesOf(lines.map((line) => line.map((cell) => quoted(String(cell))).join(",") + "\r\n").join(""));
 }
@@ -203,15 +260,22 @@ function fillGallery(box, rows, { caption = () => "", mark = () => false } = {})
 }
 
 function thumb(i, caption, marked) {
-  const inside = picture(i);
+  const inside = picture(i) ?? (thumbs ? make("span", { className: "pic", style: { "aspect-ratio": `${thumbs.width} / ${thumbs.height}` } }) : null);
+  if (sheetOf[i] < 0) caption = fileOf(i); // there is no picture to know it by
   const node = make("button", {
     type: "button", className: marked ? "thumb other" : "thumb", tabIndex: -1, dataset: { i },
-    title: `${nameOf(i)}\n${percent(data.confidence[i])} in ${clusterName(clusterOf(i))}`,
+    title: `${nameOf(i)}\n${percent(confidence[i])} in ${clusterName(clusterOf(i))}`,
   }, inside ?? nameOf(i));
   if (caption && inside) node.append(make("small", {}, caption));
   return node;
 }
 
+for (const chip of document.querySelectorAll("[data-pair]")) {
+  const pair = chip.dataset.pair.split(" ").map(Number);
+  chip.textContent = pair.map(fileOf).join(", ");
+  chip.title = pair.map(nameOf).join("\n");
+  chip.onclick = () => openDetail(pair[0], pair);
+}
 document.addEventListener("click", (event) => {
   const node = event.target.closest?.(".thumb");
   if (node) openDetail(Number(node.dataset.i), node.closest(".gallery").rows);
@@ -249,7 +313,6 @@ function showClusters() {
   const list = words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${words.at(-1)}` : words[0];
   $("headline").textContent = kinds.length === 1 ? `${alive.length === 1 ? "The cluster is" : `All ${alive.length} clusters are`} ${kinds[0][0]}`
     : `Of ${alive.length} clusters, ${list.replace(/^(\d+)/, `$1 ${kinds[0][1] === 1 ? "is" : "are"}`)}`;
-  $("n-clusters").textContent = alive.length;
   $("verdicts").setAttribute("aria-label", list);
   $("verdicts").style.setProperty("--n", alive.length);
   $("verdicts").replaceChildren(...[...alive].sort((a, b) => (mean[b] || 0) - (mean[a] || 0)).map((k) => make("i", {
@@ -283,7 +346,7 @@ const isOther = (i, most) => Boolean(most) && data.y[i] >= 0 && data.y[i] !== mo
 const FILTERS = { certain: "Most certain", doubtful: "Least certain", between: "Between two" };
 if (data.y) FILTERS.other = "Other classes";
 
-function showCluster(k, filter = "certain", second = null) {
+function showCluster(k, filter = "certain", pairedWith = null) {
   const alive = living(), place = alive.indexOf(k), kind = verdict(k), most = majority(k);
   const merged = parent.flatMap((p, other) => (p === k && other !== k ? [other] : []));
   $("cluster-title").textContent = clusterName(k);
@@ -294,7 +357,7 @@ function showCluster(k, filter = "certain", second = null) {
     + (merged.length ? ` · with ${merged.map((other) => `cluster ${other}`).join(", ")}` : ""));
   for (const [id, other] of [["previous", alive[place - 1]], ["next", alive[place + 1]]]) {
     $(id).hidden = other === undefined;
-    $(id).href = `#cluster/${other}`;
+    $(id).href = `#cluster/${other}${filter === "certain" ? "" : `/${filter}`}`;
   }
   $("rename").value = customName.get(k) ?? "";
   $("rename").placeholder = `Cluster ${k}`;
@@ -317,31 +380,31 @@ function showCluster(k, filter = "certain", second = null) {
     type: "button", aria: { pressed: name === filter }, dataset: { filter: name },
     onclick: () => { location.hash = `#cluster/${k}/${name}`; },
   }, text)));
-  showMembers(k, filter, second, most);
+  showMembers(k, filter, pairedWith, most);
 }
 
-function showMembers(k, filter, second, most) {
+function showMembers(k, filter, pairedWith, most) {
   let rows = members[k].filter((i) => shownAt.has(i));
   const chips = [];
   if (filter === "doubtful") rows.reverse();
   if (filter === "other") rows = rows.filter((i) => isOther(i, most));
   if (filter === "between") {
-    rows = rows.filter((i) => secondOf(i) >= 0 && data.second_share[i] > 0);
+    rows = rows.filter((i) => second[i] >= 0 && secondShare[i] > 0);
     const counts = new Map();
-    for (const i of rows) counts.set(secondOf(i), (counts.get(secondOf(i)) ?? 0) + 1);
+    for (const i of rows) counts.set(second[i], (counts.get(second[i]) ?? 0) + 1);
     for (const [other, n] of [...counts].sort((a, b) => b[1] - a[1])) {
       chips.push(make("li", {}, make("button", {
-        type: "button", className: "chip", aria: { pressed: other === second },
-        onclick: () => { location.hash = `#cluster/${k}/between${other === second ? "" : `/${other}`}`; },
+        type: "button", className: "chip", aria: { pressed: other === pairedWith },
+        onclick: () => { location.hash = `#cluster/${k}/between${other === pairedWith ? "" : `/${other}`}`; },
       }, clusterName(other), make("span", { className: "soft" }, ` ${n.toLocaleString("en")}`))));
     }
-    if (second !== null) rows = rows.filter((i) => secondOf(i) === second);
+    if (pairedWith !== null) rows = rows.filter((i) => second[i] === pairedWith);
     rows.sort((a, b) => marginOf(a) - marginOf(b) || rank[b] - rank[a]);
   }
   $("seconds").replaceChildren(...chips);
   const marked = most && filter !== "other" ? `; outlined: not ${visible(data.classes[most.y])}` : "";
   $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
-  const caption = { doubtful: (i) => percent(data.confidence[i]), between: (i) => `or ${clusterName(secondOf(i)).replace(/^Cluster /, "")}`,
+  const caption = { doubtful: (i) => percent(confidence[i]), between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
     other: (i) => visible(data.classes[data.y[i]]) }[filter];
   fillGallery($("gallery"), rows, { caption, mark: (i) => filter !== "other" && isOther(i, most) });
 }
@@ -354,8 +417,8 @@ function openDetail(i, rows = []) {
   $("detail-name").textContent = nameOf(i);
   $("detail-picture").replaceChildren(...[picture(i)].filter(Boolean));
   const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
-  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), percent(data.confidence[i])]];
-  if (secondOf(i) >= 0) facts.push(["Second", make("span", {}, link(secondOf(i)), data.second_share[i] > 0 ? ` (${percent(data.second_share[i])})` : "")]);
+  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), percent(confidence[i])]];
+  if (second[i] >= 0) facts.push(["Second", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
   if (data.y?.[i] >= 0) facts.push(["Class", visible(data.classes[data.y[i]])]);
   if (data.names) facts.push(["Number", String(i)]);
   $("detail-facts").replaceChildren(...facts.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)]));
@@ -381,7 +444,7 @@ function showFound(text) {
   const rows = [];
   for (let i = 0; i < N; i++) if (nameOf(i).toLowerCase().includes(wanted)) rows.push(i);
   $("search-title").textContent = `${rows.length ? count(rows.length) : `No ${NOUN}`} with “${text}” in the name`;
-  fillGallery($("found"), rows, { caption: nameOf });
+  fillGallery($("found"), rows, { caption: fileOf });
 }
 let before = "#clusters";
 $("search").oninput = () => {
@@ -457,7 +520,7 @@ function captions(rows, places, labels) {
   });
 }
 function hover(i, event) {
-  $("hover").replaceChildren(...[picture(i), make("b", {}, nameOf(i)), `${clusterName(clusterOf(i))} · ${percent(data.confidence[i])}`].filter(Boolean));
+  $("hover").replaceChildren(...[picture(i), make("b", {}, nameOf(i)), `${clusterName(clusterOf(i))} · ${percent(confidence[i])}`].filter(Boolean));
   $("hover").hidden = false;
   $("hover").style.left = `${Math.min(event.clientX + 14, innerWidth - 150)}px`;
   $("hover").style.top = `${Math.min(event.clientY + 14, innerHeight - $("hover").offsetHeight - 8)}px`;
@@ -526,7 +589,8 @@ function route() {
   } else if (view === "search") {
     showFound(decodeURIComponent(rest.join("/")));
   } else if (!["map", "training", "about"].includes(view)) view = "clusters";
-  if (view !== "search") $("search").value = "";
+  const wanted = view === "search" ? decodeURIComponent(rest.join("/")) : "";
+  if ($("search").value.toWellFormed() !== wanted) $("search").value = wanted;
   for (const section of document.querySelectorAll("[data-view]")) section.hidden = section.dataset.view !== view;
   for (const link of document.querySelectorAll(".bar nav a")) {
     if (link.hash === `#${view}` || (view === "cluster" && link.hash === "#clusters")) link.setAttribute("aria-current", "page");
@@ -540,6 +604,7 @@ function route() {
 let last = location.hash;
 addEventListener("hashchange", () => {
   if (location.hash === "#main") { history.replaceState(null, "", last); $("main").focus(); return; }
+  $("detail").close();
   const same = last.split("/").slice(0, 2).join("/") === location.hash.split("/").slice(0, 2).join("/");
   last = location.hash;
   route();
