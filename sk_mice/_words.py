@@ -1,8 +1,13 @@
-"""Durations and long lists in words."""
+"""Numbers, durations and long lists in words."""
 
-__all__ = ["duration", "shortened"]
+__all__ = ["count", "duration", "shortened"]
 
 LISTED = 20
+
+
+def count(n: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{n:,} {noun if n == 1 else f'{noun}s'}"
 
 
 def duration(seconds: float) -> str:

@@ -97,7 +97,7 @@ IMPORTS = {
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
     "_interruption _pipelines metrics",
     "recipes": "augmentation",
-    "inspection._reading": "_engine.nearest _pipelines",
+    "inspection._reading": "_engine.nearest _pipelines _words",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files _pipelines "
     "_engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "

@@ -345,6 +345,19 @@ def test_more_clusters_than_points_of_the_map(monkeypatch, tmp_path):
     assert len(data["map"]["rows"]) == 3
 
 
+def test_small_clusters_that_are_found_exactly_are_steady():
+    rows = np.repeat(np.eye(5), 6, axis=0)
+    rows += 0.01 * np.random.RandomState(0).rand(30, 5)
+    labels = np.repeat(np.arange(5), 6)
+    shares = _reading.shares_of_neighbors(rows, labels, 5)
+    np.testing.assert_array_equal(shares, np.eye(5)[labels])
+    labels[0] = 5  # alone: the nearest one is in another cluster
+    shares = _reading.shares_of_neighbors(rows, labels, 6)
+    assert shares[0].tolist() == [1, 0, 0, 0, 0, 0]
+    assert set(shares[1:6, 0].tolist()) <= {0.75, 1}  # four are asked
+    assert set(shares[1:6].sum(axis=1).tolist()) == {1}
+
+
 def test_shares_of_neighbours_are_shares():
     labels = np.arange(40) % 2
     rows = np.random.RandomState(0).rand(40, 3)
@@ -422,6 +435,28 @@ def test_doubts_are_sentences_about_clusters():
         ("Unsure", [(2, "50%", "", None)]),
         ("Shared members", [(1, "90 images", "between", 4)]),
     ]
+
+
+def test_a_cluster_of_one_image_has_no_agreement():
+    labels = np.repeat([0, 1, 2], [20, 19, 1])
+    shares = np.eye(3)[np.minimum(labels, 1)]
+    args = shares, shares, np.eye(40)
+    found = _reading.from_shares(labels, *args, _reading.OF_NEIGHBORS)
+    assert [doubt.clusters for doubt in _reading.doubts(found)] == [
+        [(2, "1 image", "", None)]
+    ]
+    assert (found.second[-1], found.second_share[-1]) == (1, 1)
+
+
+def test_one_image_alone(tmp_path):
+    """Of which nothing can be said, in the singular."""
+    model = SphericalKMeans(4, random_state=0).fit(np.eye(4))
+    path = write_report(model, np.eye(4)[:1], tmp_path / "report.html")
+    text = Path(path).read_text(encoding="utf-8")
+    assert "1 sample in 4 clusters" in text
+    assert "even share" not in text
+    assert "Large" not in text
+    assert '<dd id="mean">none</dd>' in text
 
 
 def test_the_most_doubtful_clusters_come_first():
@@ -542,9 +577,9 @@ def open_page(browser, page):
     def find(selector):
         return browser.find_elements("css selector", selector)
 
-    def go(view):
+    def go(view, path=page):
         browser.get("about:blank")
-        browser.get(f"{page.as_uri()}#{view}")
+        browser.get(f"{path.as_uri()}#{view}")
         return browser, find
 
     yield go
@@ -679,6 +714,138 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
         find("#undo")[0].click()
     assert find("#cluster-title")[0].text == "Cluster 0"
     assert not find("#edits")[0].is_displayed()
+
+
+@pytest.fixture(scope="module")
+def between(tmp_path_factory):
+    """Clusters 0 and 1 share members, all of 2 lies between them, and 3 is empty."""
+    labels = np.repeat([0, 1, 2], [30, 30, 3])
+    shares = np.eye(4)[labels]
+    shares[:6] = [0.6, 0.3, 0.1, 0]
+    shares[labels == 2] = [0.3, 0.4, 0.3, 0]
+    rows = np.eye(63)
+    rows[40:43] = rows[50]
+    found = _reading.from_shares(labels, shares, shares, rows, _reading.OF_VIEWS)
+    X = np.random.default_rng(0).integers(0, 256, (63, 8, 8), np.uint8)
+    X[40:43] = X[50]  # six pairs
+    model = SphericalKMeans(3, random_state=0).fit(np.eye(4))
+    path = tmp_path_factory.mktemp("between") / "report.html"
+    names = [f"a/long\nway/to/{i}.png" for i in range(63)]
+    fmt, rng = infer_format(X, None), np.random.RandomState(0)
+    _report.draw_page(found, model, X, fmt, path, names=names, rng=rng)
+    return path
+
+
+def merge(browser, find, k, into):
+    browser.execute_script("location.hash = arguments[0]", f"#cluster/{k}")
+    wait(lambda: find("#cluster-title")[0].is_displayed())
+    wait(lambda: browser.current_url.endswith(f"/{k}"))
+    find(f"#merge-into option[value='{into}']")[0].click()
+    find("#merge")[0].click()
+    wait(lambda: browser.current_url.endswith(f"#cluster/{into}"))
+
+
+def told(find):
+    """The chips of clusters that can be seen."""
+    chips = find("#doubts-title ~ .doubt .chip[data-kind]")
+    return [chip.text for chip in chips if chip.is_displayed()]
+
+
+@pytest.mark.browser
+def test_doubts_and_agreement_follow_merges(open_page, between):
+    browser, find = open_page("clusters", between)
+    assert told(find) == [
+        *("Cluster 3", "Cluster 2 3 images", "Cluster 2 30%"),
+        *("Cluster 0 and Cluster 1 6 images", "Cluster 2 and Cluster 1 3 images"),
+    ]
+    assert find("#title")[0].text == browser.title == "63 images in 4 clusters"
+    merge(browser, find, 3, 2)
+    merge(browser, find, 1, 0)
+    find("#rename")[0].send_keys("five\ue007")
+    wait(lambda: find("#cluster-title")[0].text == "five")
+    browser.execute_script("location.hash = '#clusters'")
+    wait(lambda: find("#headline")[0].is_displayed())
+    assert told(find) == [
+        *("Cluster 2 3 images", "Cluster 2 30%", "Cluster 2 and five 3 images"),
+    ]
+    assert find("#title")[0].text == browser.title == "63 images in 2 clusters"
+    assert find("#mean")[0].text == f"{(54 + 6 * 0.9 + 3 * 0.3) / 63:.0%}"
+    assert "99% agreement" in find("[data-cluster='0'].card")[0].text
+    merge(browser, find, 2, 0)
+    browser.execute_script("location.hash = '#clusters'")
+    wait(lambda: find("#no-doubts") and find("#headline")[0].is_displayed())
+    assert told(find) == []
+    assert find("#mean")[0].text == "100%"
+    for file in browser.downloads.glob("clusters*"):
+        file.unlink()
+    find("#download")[0].click()
+    file = browser.downloads / "clusters.csv"
+    wait(file.exists)
+    with open(file, encoding="utf-8", newline="") as text:
+        assert {row["confidence"] for row in csv.DictReader(text)} == {"1"}
+    for _ in range(4):
+        find("#undo")[0].click()
+    assert len(told(find)) == 5
+
+
+@pytest.mark.browser
+def test_pairs_of_images_open_the_images(open_page, between):
+    _, find = open_page("clusters", between)
+    chips = find("[data-pair]")
+    assert [chip.text for chip in chips][:2] == ["40.png, 41.png", "40.png, 42.png"]
+    name = "a/long\\nway/to/40.png"
+    assert chips[1].get_attribute("title") == f"{name}\n{name.replace('40', '42')}"
+    chips[1].click()
+    assert find("#detail-name")[0].text == name
+    find("body")[0].send_keys("\ue014")  # the right arrow
+    assert find("#detail-name")[0].text == name.replace("40", "42")
+
+
+@pytest.mark.browser
+def test_going_back_closes_the_picture_and_fills_the_search(open_page, between):
+    browser, find = open_page("clusters", between)
+    find("#search")[0].send_keys("to/5")
+    wait(lambda: len(find("#found .thumb")) == 11)
+    assert find("#found small")[0].text == "5.png"
+    find("#found .thumb")[0].click()
+    find("#detail-facts a")[0].click()
+    wait(lambda: find("#cluster-title")[0].is_displayed())
+    wait(lambda: not find("#detail")[0].is_displayed())
+    browser.execute_script("document.querySelector('#gallery .thumb').click()")
+    assert find("#detail")[0].is_displayed()
+    browser.back()
+    wait(lambda: "#search/" in browser.current_url)
+    wait(lambda: not find("#detail")[0].is_displayed())
+    assert find("#search")[0].get_attribute("value") == "to/5"
+    browser.refresh()
+    wait(lambda: len(find("#found .thumb")) == 11)
+    assert find("#search")[0].get_attribute("value") == "to/5"
+
+
+@pytest.mark.browser
+def test_the_next_cluster_has_the_same_filter(open_page, between):
+    browser, find = open_page("cluster/0/doubtful", between)
+    find("#next")[0].click()
+    wait(lambda: browser.current_url.endswith("#cluster/1/doubtful"))
+
+
+@pytest.mark.browser
+def test_images_without_a_thumbnail_have_an_empty_one(
+    open_page, digits, monkeypatch, tmp_path
+):
+    mice, X, _, _ = digits
+    monkeypatch.setattr(_report, "MOST_SHOWN", 30)
+    path = tmp_path / "report.html"
+    names = [f"a folder of the year {i}/{80 * 'x'}{i}.png" for i in range(90)]
+    write_report(mice, X, path, names=names)
+    _, find = open_page("search/folder", path)
+    assert len(find("#found .thumb")) == len(find("#found .pic")) == 90
+    for node in find("#found .thumb"):
+        assert node.text.startswith("xxx")
+        assert (
+            node.size["width"] >= node.find_element("tag name", "small").size["width"]
+        )
+    assert len({node.size["height"] for node in find("#found .thumb")}) == 1
 
 
 @pytest.mark.browser

@@ -1,8 +1,8 @@
-"""Durations and long lists in words."""
+"""Numbers, durations and long lists in words."""
 
 import pytest
 
-from sk_mice._words import LISTED, duration, shortened
+from sk_mice._words import LISTED, count, duration, shortened
 
 
 @pytest.mark.parametrize(
@@ -11,6 +11,12 @@ from sk_mice._words import LISTED, duration, shortened
 )
 def test_durations(seconds, words):
     assert duration(seconds) == words
+
+
+def test_numbers_have_their_nouns():
+    assert [count(n, "image") for n in (0, 1, 2000)] == [
+        *("0 images", "1 image", "2,000 images"),
+    ]
 
 
 def test_long_lists_are_shortened():

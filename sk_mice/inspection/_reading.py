@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from .._engine.nearest import (
     labels_of_neighbors,
     nearest_neighbors,
-    shares_of_labels,
 )
 from .._pipelines import first_step, given_to_last, last_step
+from .._words import count
 
 N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
 STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
@@ -26,7 +26,8 @@ SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
 
 # What the confidence of a sample is.
 OF_VIEWS = "the share of its random views that stay in its cluster"
-OF_NEIGHBORS = f"the share of its {N_NEIGHBORS} nearest neighbours in its cluster"
+OF_TEN = f"the share of its {N_NEIGHBORS} nearest neighbours in its cluster"
+OF_NEIGHBORS = f"{OF_TEN}, or of as many as there are others in it, if these are fewer"
 GIVEN = "the confidence that was passed to the report"
 GIVEN_SHARES = "the share of its views or neighbours, as passed to the report"
 UNITS = {OF_VIEWS: "views", GIVEN_SHARES: "views or neighbours"}
@@ -54,7 +55,12 @@ class Reading:
     @property
     def is_alone(self) -> bool:
         """Whether neighbours were to be counted, and the only sample has none."""
-        return len(self.labels) == 1 and self.meaning == OF_NEIGHBORS
+        return len(self.labels) == 1 and self.is_of_neighbors
+
+    @property
+    def is_of_neighbors(self) -> bool:
+        """Whether samples that are alone in their cluster have no confidence."""
+        return self.meaning in (OF_NEIGHBORS, OF_TEN)
 
     @property
     def measure(self) -> str:
@@ -133,18 +139,22 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
             f"`confidence` must have one column for each of {n_clusters} clusters; got "
             f"shape {shares.shape}."
         )
-    rows = np.arange(len(labels))
     if posterior is None:
         has_posterior = hasattr(last, "predict_proba")
         posterior = last.predict_proba(features) if has_posterior else shares
-    own = shares[rows, labels]
-    if confidence is not None and confidence.ndim == 1:
-        own = confidence
+    own = confidence if meaning == GIVEN else None
+    return from_shares(labels, shares, posterior, embeddings, meaning, own)
+
+
+def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None):
+    """What shares (N, K) in each cluster say of samples, unless it is given."""
+    rows = np.arange(len(labels))
+    own = shares[rows, labels] if confidence is None else confidence
     second, second_share = _second(shares, posterior, labels)
     order = np.lexsort((-posterior[rows, labels], -own))
     return Reading(
-        *(labels, own, second, second_share, order, embeddings, n_clusters, meaning),
-        _of_others(shares, labels),
+        *(labels, own, second, second_share, order, embeddings, shares.shape[1]),
+        *(meaning, _of_others(shares, labels)),
     )
 
 
@@ -160,7 +170,9 @@ def _meaning(clusterer, confidence) -> str:
     has_views = getattr(clusterer, "augmentation_", OF_VIEWS) is not None
     if is_mixture(clusterer) and clusterer._format.is_image and has_views:
         return OF_VIEWS
-    return OF_NEIGHBORS if confidence is None else GIVEN_SHARES
+    if confidence is not None:
+        return GIVEN_SHARES
+    return OF_TEN if is_mixture(clusterer) else OF_NEIGHBORS
 
 
 def _labels(clusterer, features):
@@ -180,10 +192,19 @@ def _labels(clusterer, features):
 
 
 def shares_of_neighbors(embeddings, labels, n_clusters):
-    """Shares (N, K) of each unit row's nearest neighbours in each cluster."""
+    """Shares (N, K) of each unit row's nearest neighbours in each cluster.
+
+    In a cluster of n, at most the n - 1 nearest count, and at least one: of ten, some
+    are in other clusters however far a small cluster is from these.
+    """
     nearest, _ = nearest_neighbors(embeddings, N_NEIGHBORS)
     found = labels_of_neighbors(labels, nearest)
-    return shares_of_labels(found, len(labels), n_clusters)
+    n_others = np.bincount(labels)[labels] - 1
+    asked = n_others.clip(1, len(found))
+    counts = np.zeros((len(labels), n_clusters), np.float32)
+    for place, theirs in enumerate(found):
+        counts[np.arange(len(labels)), theirs] += place < asked
+    return counts / asked[:, None]
 
 
 def _second(shares, posterior, labels):
@@ -224,7 +245,7 @@ def doubts(reading: Reading, noun: str = "images", codes=None) -> list[Doubt]:
 
 
 def _doubts_of_sizes(reading, noun):
-    sizes = reading.sizes
+    one, sizes = noun.removesuffix("s"), reading.sizes
     even = len(reading.labels) / reading.n_clusters
     small = (sizes > 0) & (sizes < SMALL_SHARE * even)
     large = (sizes > LARGE_SHARE * even) & (reading.n_clusters > 1) & (sizes > 1)
@@ -236,18 +257,19 @@ def _doubts_of_sizes(reading, noun):
     yield Doubt(
         "small",
         f"Small: less than a quarter of an even share of the {noun}.",
-        [Chip(k, _count(sizes[k], noun)) for k in _sorted(small, sizes)],
+        [Chip(k, count(sizes[k], one)) for k in _sorted(small, sizes)],
     )
     yield Doubt(
         "large",
         f"Large: more than three times an even share of the {noun}.",
-        [Chip(k, _count(sizes[k], noun)) for k in _sorted(large, -sizes)],
+        [Chip(k, count(sizes[k], one)) for k in _sorted(large, -sizes)],
     )
 
 
 def _doubts_of_confidence(reading):
     means = reading.means
-    unsure = (reading.sizes > 0) & (means < UNSURE)
+    least = 2 if reading.is_of_neighbors else 1
+    unsure = (reading.sizes >= least) & (means < UNSURE)
     yield Doubt(
         "unsure",
         f"Unsure: the mean {reading.measure} is below {UNSURE:.0%}.",
@@ -283,12 +305,12 @@ def _doubts_of_pairs(reading, noun):
     pairs = sorted(pairs.tolist(), key=lambda pair: -both[tuple(pair)])
     # The cluster with more of the samples first: its gallery is opened.
     pairs = [(a, b) if counts[a, b] >= counts[b, a] else (b, a) for a, b in pairs]
-    unit = UNITS.get(reading.meaning, "nearest neighbours")
+    one, unit = noun.removesuffix("s"), UNITS.get(reading.meaning, "nearest neighbours")
     yield Doubt(
         "pairs",
         f"Shared members: of some {noun}, at least {SHARED:.0%} of the {unit} are in "
         "the other cluster.",
-        [Chip(a, _count(both[a, b], noun), "between", b) for a, b in pairs],
+        [Chip(a, count(both[a, b], one), "between", b) for a, b in pairs],
     )
 
 
@@ -306,7 +328,3 @@ def _sorted(mask, by) -> list[int]:
     """Clusters of a mask, those to doubt most first: the page shows these."""
     order = np.argsort(by, kind="stable")
     return order[mask[order]].tolist()
-
-
-def _count(n, noun) -> str:
-    return f"{n:,} {noun.removesuffix('s') if n == 1 else noun}"

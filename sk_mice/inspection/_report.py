@@ -23,7 +23,7 @@ from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
 from .._pipelines import chosen
 from .._show_versions import versions
-from .._words import duration
+from .._words import count, duration
 from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
@@ -93,7 +93,8 @@ def write_report(
         How sure each sample is of its cluster, from 0 to 1; or the shares of its views
         or neighbours in each cluster, as `MiCEClustering.agreement` returns them. None
         calls `agreement`. For a clusterer without it, the confidence is the share of
-        the ten nearest neighbours, by cosine, that are in the same cluster.
+        the ten nearest neighbours, by cosine, that are in the same cluster, or of as
+        many as there are others in it, if these are fewer.
     title : str, default=None
         The heading of the page.
     random_state : int, RandomState instance or None, default=0
@@ -184,7 +185,8 @@ def draw_page(
         fmt = image_format(None, X.values)
     elif fmt is not None:
         X = rows_of(X)
-    noun = "samples" if fmt is None else "images"
+    one = "sample" if fmt is None else "image"
+    noun = f"{one}s"
     class_names, codes = classes or (None, None)
     data = _samples(reading, names, shown)
     if classes is not None:
@@ -209,12 +211,16 @@ def draw_page(
         **{"small": SMALL_SHARE, "large": LARGE_SHARE, "members": SHARED_MEMBERS},
     }
     data["titled"] = title is not None
+    data["of_neighbors"] = reading.is_of_neighbors
     identity = repr((names, data["order"], data["labels"])).encode(errors="replace")
     data["key"] = hashlib.sha256(identity).hexdigest()[:16]
     page = template.render(
         title=title
-        or f"{len(reading.labels):,} {noun} in {reading.n_clusters} clusters",
+        or f"{count(len(reading.labels), one)} in "
+        f"{count(reading.n_clusters, 'cluster')}",
         noun=noun,
+        one=one,
+        count=count,
         reading=reading,
         measure=reading.measure,
         mean=float(reading.confidence.mean()),

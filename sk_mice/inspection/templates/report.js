@@ -116,10 +116,14 @@ const clusterName = (k) => customName.get(k) ?? `Cluster ${k}`;
 const living = () => parent.flatMap((p, k) => (p === k ? [k] : []));
 function verdict(k) {
   if (!members[k].length) return "empty";
+  if (data.of_neighbors && members[k].length === 1) return "single";
   if (mean[k] >= data.limits.steady) return "steady";
   return mean[k] < data.limits.unsure ? "unsure" : "mixed";
 }
-const SIGN = { steady: "●", mixed: "◐", unsure: "○", empty: "–" };
+const SIGN = { steady: "●", mixed: "◐", unsure: "○", single: "○", empty: "–" };
+const inWords = (kind) => `${SIGN[kind]} ${kind === "single" ? `one ${ONE}` : kind}`;
+const isSingle = (i) => verdict(clusterOf(i)) === "single"; // no neighbours were asked
+const sureness = (k) => (["empty", "single"].includes(verdict(k)) ? "" : ` · ${percent(mean[k])} ${data.measure}`);
 
 function majority(k) {
   if (!data.y || !members[k].length) return null;
@@ -163,7 +167,7 @@ function showEdits() {
   const n = living().length;
   if (!data.titled) document.title = $("title").textContent = `${count(N)} in ${count(n, "cluster")}`;
   $("n-clusters").textContent = n;
-  $("mean").textContent = percent(confidence.reduce((sum, x) => sum + x, 0) / N);
+  if (N > 1) $("mean").textContent = percent(confidence.reduce((sum, x) => sum + x, 0) / N);
   showDoubts();
 }
 
@@ -174,7 +178,7 @@ const DOUBTS = {
   empty: (k) => (size(k) ? null : ""),
   small: (k) => (size(k) && size(k) < data.limits.small * even() ? count(size(k)) : null),
   large: (k) => (size(k) > data.limits.large * even() ? count(size(k)) : null),
-  unsure: (k) => (mean[k] < data.limits.unsure ? percent(mean[k]) : null),
+  unsure: (k) => (verdict(k) !== "single" && mean[k] < data.limits.unsure ? percent(mean[k]) : null),
   classes: (k) => (majority(k)?.share < data.limits.pure ? percent(majority(k).share) : null),
   pairs: (a, b) => {
     const lies = (from, to) => members[from].filter((i) => second[i] === to && secondShare[i] >= data.limits.shared).length;
@@ -218,7 +222,7 @@ function csv(rows) {
   const lines = [[data.names ? "file" : "sample", "cluster", "name", "confidence", "original_cluster"]];
   for (const i of rows) {
     const k = clusterOf(i);
-    lines.push([rawName(i), k, clusterName(k), confidence[i], data.labels[i]]);
+    lines.push([rawName(i), k, clusterName(k), data.of_neighbors && N === 1 ? "" : confidence[i], data.labels[i]]);
   }
   return bytesOf(lines.map((line) => line.map((cell) => quoted(String(cell))).join(",") + "\r\n").join(""));
 }
@@ -264,7 +268,7 @@ function thumb(i, caption, marked) {
   if (sheetOf[i] < 0) caption = fileOf(i); // there is no picture to know it by
   const node = make("button", {
     type: "button", className: marked ? "thumb other" : "thumb", tabIndex: -1, dataset: { i },
-    title: `${nameOf(i)}\n${percent(confidence[i])} in ${clusterName(clusterOf(i))}`,
+    title: `${nameOf(i)}\n${isSingle(i) ? "alone" : percent(confidence[i])} in ${clusterName(clusterOf(i))}`,
   }, inside ?? nameOf(i));
   if (caption && inside) node.append(make("small", {}, caption));
   return node;
@@ -309,9 +313,11 @@ function showClusters() {
     mean: (a, b) => (mean[b] || 0) - (mean[a] || 0) }[$("sort").value];
   const sorted = [...alive].sort((a, b) => order(a, b) || a - b);
   const kinds = Object.keys(SIGN).map((kind) => [kind, alive.filter((k) => verdict(k) === kind).length]).filter(([, n]) => n);
-  const words = kinds.map(([kind, n]) => `${n} ${kind}`);
+  const adjective = (kind) => (kind === "single" ? `of one ${ONE}` : kind);
+  const words = kinds.map(([kind, n]) => `${n} ${adjective(kind)}`);
+  const everyOne = ["", "The cluster is", "Both clusters are"][alive.length] ?? `All ${alive.length} clusters are`;
   const list = words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${words.at(-1)}` : words[0];
-  $("headline").textContent = kinds.length === 1 ? `${alive.length === 1 ? "The cluster is" : `All ${alive.length} clusters are`} ${kinds[0][0]}`
+  $("headline").textContent = kinds.length === 1 ? `${everyOne} ${adjective(kinds[0][0])}`
     : `Of ${alive.length} clusters, ${list.replace(/^(\d+)/, `$1 ${kinds[0][1] === 1 ? "is" : "are"}`)}`;
   $("verdicts").setAttribute("aria-label", list);
   $("verdicts").style.setProperty("--n", alive.length);
@@ -332,8 +338,8 @@ function card(k) {
   return make("li", { className: `card ${kind}`, dataset: { cluster: k } },
     make("div", { className: "row" },
       make("h3", {}, make("a", { href: `#cluster/${k}` }, clusterName(k))),
-      make("span", { className: "verdict push" }, `${SIGN[kind]} ${kind}`)),
-    make("p", {}, count(members[k].length) + (members[k].length ? ` · ${percent(mean[k])} ${data.measure}` : "")),
+      make("span", { className: "verdict push" }, inWords(kind))),
+    make("p", {}, count(members[k].length) + sureness(k)),
     most && make("p", {}, `${percent(most.share)} are ${visible(data.classes[most.y])}`),
     make("div", { className: "meter" }, make("i", { style: { width: percent(mean[k] || 0) } })),
     strip);
@@ -351,8 +357,8 @@ function showCluster(k, filter = "certain", pairedWith = null) {
   const merged = parent.flatMap((p, other) => (p === k && other !== k ? [other] : []));
   $("cluster-title").textContent = clusterName(k);
   $("cluster-lead").replaceChildren(
-    make("span", { className: `verdict ${kind}` }, `${SIGN[kind]} ${kind}`),
-    ` · ${count(members[k].length)}` + (members[k].length ? ` · ${percent(mean[k])} ${data.measure}` : "")
+    make("span", { className: `verdict ${kind}` }, inWords(kind)),
+    ` · ${count(members[k].length)}` + sureness(k)
     + (most ? ` · ${percent(most.share)} are ${visible(data.classes[most.y])}` : "")
     + (merged.length ? ` · with ${merged.map((other) => `cluster ${other}`).join(", ")}` : ""));
   for (const [id, other] of [["previous", alive[place - 1]], ["next", alive[place + 1]]]) {
@@ -404,7 +410,7 @@ function showMembers(k, filter, pairedWith, most) {
   $("seconds").replaceChildren(...chips);
   const marked = most && filter !== "other" ? `; outlined: not ${visible(data.classes[most.y])}` : "";
   $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
-  const caption = { doubtful: (i) => percent(confidence[i]), between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
+  const caption = { doubtful: (i) => (isSingle(i) ? "alone" : percent(confidence[i])), between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
     other: (i) => visible(data.classes[data.y[i]]) }[filter];
   fillGallery($("gallery"), rows, { caption, mark: (i) => filter !== "other" && isOther(i, most) });
 }
@@ -417,7 +423,7 @@ function openDetail(i, rows = []) {
   $("detail-name").textContent = nameOf(i);
   $("detail-picture").replaceChildren(...[picture(i)].filter(Boolean));
   const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
-  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), percent(confidence[i])]];
+  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), isSingle(i) ? "none: alone in its cluster" : percent(confidence[i])]];
   if (second[i] >= 0) facts.push(["Second", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
   if (data.y?.[i] >= 0) facts.push(["Class", visible(data.classes[data.y[i]])]);
   if (data.names) facts.push(["Number", String(i)]);
@@ -520,7 +526,7 @@ function captions(rows, places, labels) {
   });
 }
 function hover(i, event) {
-  $("hover").replaceChildren(...[picture(i), make("b", {}, nameOf(i)), `${clusterName(clusterOf(i))} · ${percent(confidence[i])}`].filter(Boolean));
+  $("hover").replaceChildren(...[picture(i), make("b", {}, nameOf(i)), `${clusterName(clusterOf(i))} · ${isSingle(i) ? "alone" : percent(confidence[i])}`].filter(Boolean));
   $("hover").hidden = false;
   $("hover").style.left = `${Math.min(event.clientX + 14, innerWidth - 150)}px`;
   $("hover").style.top = `${Math.min(event.clientY + 14, innerHeight - $("hover").offsetHeight - 8)}px`;
