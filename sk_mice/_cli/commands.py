@@ -39,10 +39,10 @@ Examples:
   sk-mice fit photos/ --out result/ --resume     (after Ctrl-C or a crash)
 
 The folder of the result gets clusters.csv, model.safetensors, report.html and run.json.
-Confidence is the share of ten random views of an image that fall into its cluster. With
---features, it is the share of its 10 nearest neighbours in its cluster, or of as many as
-there are others in it, if these are fewer. Margin is confidence minus the share of the
-second cluster.
+Confidence is the share of ten random views of an image that fall into its cluster.
+With --features, it is the share of its 10 nearest neighbours in its cluster, or of as
+many as there are others in it, if these are fewer. Margin is the confidence minus the
+share of the second cluster.
 """
 PREDICT = """\b
 Examples:
