@@ -836,9 +836,9 @@ def test_images_without_a_thumbnail_have_an_empty_one(
     mice, X, _, _ = digits
     monkeypatch.setattr(_report, "MOST_SHOWN", 30)
     path = tmp_path / "report.html"
-    names = [f"a folder of the year {i}/{80 * 'x'}{i}.png" for i in range(90)]
+    names = [f"a folder of the year {i}/{80 * 'x'}{i:02}.png" for i in range(90)]
     write_report(mice, X, path, names=names)
-    _, find = open_page("search/folder", path)
+    browser, find = open_page("search/folder", path)
     assert len(find("#found .thumb")) == len(find("#found .pic")) == 90
     for node in find("#found .thumb"):
         assert node.text.startswith("xxx")
@@ -846,6 +846,14 @@ def test_images_without_a_thumbnail_have_an_empty_one(
             node.size["width"] >= node.find_element("tag name", "small").size["width"]
         )
     assert len({node.size["height"] for node in find("#found .thumb")}) == 1
+    # The end of the name is in sight.
+    overhang = """
+        const name = document.querySelector("#found bdi").getBoundingClientRect();
+        const box = document.querySelector("#found small").getBoundingClientRect();
+        return [box.left - name.left, name.right - box.right];
+    """
+    left, right = browser.execute_script(overhang)
+    assert left > 100 > 1 > right
 
 
 @pytest.mark.browser

@@ -270,7 +270,8 @@ function thumb(i, caption, marked) {
     type: "button", className: marked ? "thumb other" : "thumb", tabIndex: -1, dataset: { i },
     title: `${nameOf(i)}\n${isSingle(i) ? "alone" : percent(confidence[i])} in ${clusterName(clusterOf(i))}`,
   }, inside ?? nameOf(i));
-  if (caption && inside) node.append(make("small", {}, caption));
+  const isFile = caption === fileOf(i); // of which the end is shown
+  if (caption && inside) node.append(make("small", { className: isFile ? "file" : "" }, isFile ? make("bdi", {}, caption) : caption));
   return node;
 }
 
@@ -341,7 +342,7 @@ function card(k) {
       make("span", { className: "verdict push" }, inWords(kind))),
     make("p", {}, count(members[k].length) + sureness(k)),
     most && make("p", {}, `${percent(most.share)} are ${visible(data.classes[most.y])}`),
-    make("div", { className: "meter" }, make("i", { style: { width: percent(mean[k] || 0) } })),
+    make("div", { className: "meter" }, make("i", { style: { width: sureness(k) ? percent(mean[k]) : "0" } })),
     strip);
 }
 $("sort").onchange = showClusters;
