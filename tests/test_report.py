@@ -333,7 +333,8 @@ def test_many_samples_are_sampled_evenly(monkeypatch, digits, tmp_path):
     assert len(data["shown"]) == len(data["nearest"]) <= 30
     assert len(data["map"]["rows"]) <= 20
     assert set(data["map"]["rows"]) <= set(data["shown"])  # whose pictures are there
-    assert "30 of the images are shown" in Path(path).read_text(encoding="utf-8")
+    words = " ".join(Path(path).read_text(encoding="utf-8").split())
+    assert "not whether it is right. 30 of the images are shown" in words
 
 
 def test_more_clusters_than_points_of_the_map(monkeypatch, tmp_path):
@@ -472,6 +473,15 @@ def test_clusters_of_several_classes_are_doubted():
     (doubt,) = _reading.doubts(reading(labels, 1.0, 2), codes=codes)
     assert doubt.sentence.startswith("Several classes: fewer than 80%")
     assert doubt.clusters == [(1, "70%", "other", None)]
+
+
+def test_pairs_that_are_left_out_are_counted():
+    pairs = np.array([[0, k] for k in range(1, 121)])
+    (few,) = _reading.doubt_of_duplicates("images", pairs[:100])
+    assert few.sentence == "101 images are nearly the same as another one."
+    (many,) = _reading.doubt_of_duplicates("images", pairs)
+    assert many.sentence.endswith("as another one; the first 100 of 120 pairs.")
+    assert few.pairs == many.pairs == pairs[:100].tolist()
 
 
 def test_the_posterior_tells_second_clusters_with_equal_shares_apart():
@@ -786,6 +796,21 @@ def test_doubts_and_agreement_follow_merges(open_page, between):
     for _ in range(4):
         find("#undo")[0].click()
     assert len(told(find)) == 5
+
+
+@pytest.mark.browser
+def test_one_and_two_clusters_in_words(open_page, tmp_path):
+    path = tmp_path / "report.html"
+    rows = np.repeat(np.eye(2), 6, axis=0)
+    write_report(SphericalKMeans(2, random_state=0).fit(rows), rows, path)
+    _, find = open_page("clusters", path)
+    assert find("#headline")[0].text == "Both clusters are steady"
+    write_report(SphericalKMeans(1).fit(rows), rows[:1], path)
+    _, find = open_page("clusters", path)
+    assert find("#headline")[0].text == "The cluster is of one sample"
+    assert find("#title")[0].text == "1 sample in 1 cluster"
+    card = find(".card")[0].text.splitlines()
+    assert card == ["Cluster 0", "○ one sample", "1 sample", "sample 0"]
 
 
 @pytest.mark.browser

@@ -368,11 +368,16 @@ def _sort(request: Request, files, labels, progress: Progress) -> None:
 
 def _facts(reading, clusterer, run, left_out, start: float) -> dict:
     pairs = zip(reading.sizes.tolist(), reading.means.tolist(), strict=True)
+    is_known = not reading.is_alone
     return {
         "images": len(reading.labels),
         "left_out": left_out,
         "clusters": [
-            {"cluster": k, "images": n, "confidence": round(mean, 3) if n else None}
+            {
+                "cluster": k,
+                "images": n,
+                "confidence": round(mean, 3) if n and is_known else None,
+            }
             for k, (n, mean) in enumerate(pairs)
         ],
         "epochs": run["max_epochs"] and clusterer.n_iter_,

@@ -197,6 +197,7 @@ function showDoubts() {
     chip.parentElement.hidden = text === null;
     if (text !== null) told.add(key);
     detail.textContent = text ?? "";
+    chip.title = chip.textContent; // where it is cut
   }
   for (const more of document.querySelectorAll(".doubt details")) {
     const n = more.querySelectorAll("li:not([hidden])").length;
