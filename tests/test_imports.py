@@ -107,22 +107,22 @@ IMPORTS = {
     "__main__": "cli",
     "cli": "_interruption _words _cli.commands",
     "_cli": "",
-    "_cli.choosing": "_cli.fitting _cli.images _cli.results _cli.terminal "
+    "_cli.choosing": "_words _cli.fitting _cli.images _cli.results _cli.terminal "
     "_engine.files model_selection",
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
     "_cli.fitting": "torch _interruption _pretrained _words _cli.images _cli.results "
     "_cli.sorting _cli.tables _cli.terminal _cli.together _device _engine.files "
     "_engine.warn "
     "inspection._reading inspection._report inspection._thumbnails",
-    "_cli.images": "_cli.terminal _engine.files datasets features",
+    "_cli.images": "_words _cli.terminal _engine.files datasets features",
     "_cli.results": "_engine.files",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables",
     "_cli.tables": "",
     "_cli.terminal": "",
     "_cli.together": "_engine.distributed",
-    "_cli.using": "_cli.fitting _cli.images _cli.results _cli.tables _cli.terminal "
-    "_engine.files inspection._report",
+    "_cli.using": "_words _cli.fitting _cli.images _cli.results _cli.tables "
+    "_cli.terminal _engine.files inspection._report",
     # the engine
     "_engine": "",
     "_engine.distributed": "torch",

@@ -6,11 +6,12 @@ from typer import BadParameter
 
 from .. import ClassificationEM
 from .._engine.files import write_atomically
+from .._words import count
 from ..model_selection import choose_n_clusters
 from . import results
 from .fitting import check_asked, estimator, with_defaults
 from .images import features_of, fitted_network, read_images
-from .terminal import Progress, count, end_after_ctrl_c, put, put_json
+from .terminal import Progress, end_after_ctrl_c, put, put_json
 
 EPOCHS = 50
 WEAK = 0.5  # a stability below which a choice says little

@@ -20,13 +20,13 @@ from .._engine.files import write_atomically
 from .._engine.warn import warn_user
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
-from .._words import duration, shortened
+from .._words import count, duration, shortened
 from ..inspection._reading import read
 from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
 from .images import digest, features_in_file, fitted_network, read_images
-from .terminal import Progress, count, end_after_ctrl_c, put, put_json
+from .terminal import Progress, end_after_ctrl_c, put, put_json
 from .together import fit_together, run_together
 
 # What an option is if it is not given, and there is no run to go on with.

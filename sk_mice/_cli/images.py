@@ -8,9 +8,10 @@ from contextlib import contextmanager, redirect_stdout
 import numpy as np
 
 from .._engine.files import naming
+from .._words import count
 from ..datasets import find_files, load_image_folder
 from ..datasets._decoding import WHITE
-from .terminal import Progress, count
+from .terminal import Progress
 
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
 

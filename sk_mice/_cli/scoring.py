@@ -4,9 +4,9 @@ import numpy as np
 
 from .. import metrics
 from .._engine.warn import warn_user
-from .._words import shortened
+from .._words import count, shortened
 from . import tables
-from .terminal import count, put, put_json, visible
+from .terminal import put, put_json, visible
 
 
 def score(clusters, truth, as_json) -> None:

@@ -61,11 +61,6 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def count(n: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{n:,} {noun if n == 1 else f'{noun}s'}"
-
-
 def end_after_ctrl_c(text: str):
     """Say what is left, also where all else is quiet, and end."""
     print(text, file=sys.stderr, flush=True)

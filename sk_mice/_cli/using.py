@@ -4,11 +4,12 @@ from sklearn.pipeline import Pipeline
 
 from .. import load
 from .._engine.files import check_writable, write_atomically
+from .._words import count
 from ..inspection._report import check_libraries
 from . import results, tables
 from .fitting import judged, write_page
 from .images import features_of, read_images
-from .terminal import Progress, count, put, put_bytes, put_json
+from .terminal import Progress, put, put_bytes, put_json
 
 
 def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
