@@ -201,7 +201,7 @@ ROWS = (
     ),
     em(
         "heads_fashion_mnist_24_random",
-        f"--data fashion-mnist --start random --epochs 24 {THREE} "
+        "--data fashion-mnist --start random --epochs 24 "
         '--variants "own heads" "shared head"',
         110,
     ),

@@ -320,11 +320,8 @@ def other_k():
     return by_set("Digits, 200 epochs, another K", files, text)
 
 
-def side_by_side(name, files, *text, least=1, more=()):
-    """Cells of several files in the columns of one table, and a line on them.
-
-    Methods with fewer than `least` seeds in all files are left out.
-    """
+def side_by_side(name, files, *text, more=()):
+    """Cells of several files in the columns of one table, and a line on them."""
     metrics = ("acc", "nmi", *more)
     head = [f"**{name}**"]
     head += [f"{NAMES[m]}, {label}" for label in files for m in metrics]
@@ -332,8 +329,6 @@ def side_by_side(name, files, *text, least=1, more=()):
     for method in dict.fromkeys(m for kept in files.values() for m in kept["results"]):
         runs = [kept["results"].get(method, []) for kept in files.values()]
         there = [rows_ for rows_ in runs if rows_]
-        if max(map(len, there)) < least:
-            continue
         commits = [
             commit(kept, method) for kept in files.values() if method in kept["results"]
         ]
@@ -907,9 +902,9 @@ def em_page():
             "free\" is the paper's: q is the posterior of one random view. The "
             "others take q once an epoch from the whole model and all plain images, "
             "from four random views, or from the plain images and ten mutual "
-            "neighbours; if they are hard, the largest q becomes 1. The files also "
-            "have one seed of each with kappa 0.2.",
-            {"least": 2},
+            "neighbours; if they are hard, the largest q becomes 1. kappa is 1 where "
+            "no other is named.",
+            {},
         ),
     )
     parts = [
