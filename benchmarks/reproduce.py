@@ -229,7 +229,7 @@ ROWS = (
     ),
     features(
         "cifar10_jpeg_10000",
-        f"--data cifar10-jpeg {CIFAR} {THREE} {CLUSTERERS} temi turtle",
+        f"--data cifar10-jpeg {CIFAR} {CLUSTERERS} temi turtle",
         125,
     ),
     features(
