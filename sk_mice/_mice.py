@@ -20,9 +20,8 @@ from ._engine import objective
 from ._engine.ambient import OwnDraws, own_settings
 from ._engine.model import gating_prototypes
 from ._engine.nearest import (
-    labels_of_neighbors,
     nearest_neighbors,
-    shares_of_labels,
+    shares_of_neighbors,
     warn_of_recall,
 )
 from ._engine.neighbors import comparable_rows
@@ -650,8 +649,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         n_views : int, default=10
             Of an image, random views as in training. Of a vector, and of an image that
             had no augmentation, its nearest neighbours in X by cosine of the centred
-            values, at most N - 1: pass many at a time, as of a few vectors all may be
-            near, and one alone agrees with itself.
+            values, at most as many as there are others in its cluster, and at least
+            one: pass many at a time, as of a few vectors all may be near, and one alone
+            agrees with itself.
         random_state : int, RandomState or None, default=0
             Of the random views, and of the index of more than 50,000 vectors.
 
@@ -676,13 +676,17 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         with own_settings():
             samples = self._checked_samples(X)
             if self._format.is_image and self.augmentation_ is not None:
-                views = self._labels_of_views(samples, n_views, seed)
-            else:
-                views = self._labels_of_neighbors(samples, n_views, seed)
-            return shares_of_labels(views, len(samples), self._model.n_experts)
+                return self._shares_of_views(samples, n_views, seed)
+            (labels,) = self._inference.over(samples, self._make_views(), "label")
+            self._check_inferred(labels)
+            rows = comparable_rows(samples)
+            nearest, recall = nearest_neighbors(rows, n_views, seed)
+            warn_of_recall(recall)
+            return shares_of_neighbors(labels, nearest, self._model.n_experts)
 
-    def _labels_of_views(self, samples, n_views, seed):
-        """Yield the labels (N,) of each random view."""
+    def _shares_of_views(self, samples, n_views, seed):
+        """Shares (N, K) of the clusters that random views fall into."""
+        counts = np.zeros((len(samples), self._model.n_experts), np.float32)
         generator = torch.Generator(self.device_).manual_seed(seed)
         view = OneRandomView(self._make_views(self.augmentation_), generator)
         draws = OwnDraws(seed, generator)
@@ -690,16 +694,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             with draws:
                 (labels,) = self._inference.over(samples, view, "label")
             self._check_inferred(labels)
-            yield labels
-
-    def _labels_of_neighbors(self, samples, n_views, seed):
-        """Labels (N,) of the nearest, the second, ...; of a lone sample its own."""
-        (labels,) = self._inference.over(samples, self._make_views(), "label")
-        self._check_inferred(labels)
-        rows = comparable_rows(samples)
-        nearest, recall = nearest_neighbors(rows, n_views, seed)
-        warn_of_recall(recall)
-        return labels_of_neighbors(labels, nearest)
+            counts[np.arange(len(labels)), labels] += 1
+        return counts / n_views
 
     def transform(self, X, out=None):
         """Gating embeddings g (equation 4).

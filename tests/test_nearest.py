@@ -16,9 +16,8 @@ from threadpoolctl import threadpool_limits
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine import nearest
 from sk_mice._engine.nearest import (
-    labels_of_neighbors,
     nearest_neighbors,
-    shares_of_labels,
+    shares_of_neighbors,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -157,8 +156,30 @@ def test_a_few_samples_have_the_neighbors_that_there_are(n_samples):
     found, recall = nearest_neighbors(np.eye(n_samples), 10)
     assert found.shape == (n_samples, n_samples - 1)
     assert recall == 1
-    labels = np.arange(n_samples) % 2
-    shares = shares_of_labels(labels_of_neighbors(labels, found), n_samples, 3)
-    assert shares.shape == (n_samples, 3)
-    expected = {1: [1, 0, 0], 3: [1 / 2, 1 / 2, 0], 4: [1 / 3, 2 / 3, 0]}[n_samples]
-    np.testing.assert_allclose(shares[0], expected, rtol=1e-6)
+    shares = shares_of_neighbors(np.zeros(n_samples, int), found, 3)
+    np.testing.assert_array_equal(shares, np.eye(3)[np.zeros(n_samples, int)])
+
+
+def test_small_clusters_ask_no_more_than_their_own():
+    rows = np.repeat(np.eye(5), 6, axis=0)
+    rows += 0.01 * np.random.RandomState(0).rand(30, 5)
+    labels = np.repeat(np.arange(5), 6)
+    nearest, _ = nearest_neighbors(rows, 10)
+    shares = shares_of_neighbors(labels, nearest, 5)
+    np.testing.assert_array_equal(shares, np.eye(5)[labels])
+    labels[0] = 5  # alone: the nearest one is in another cluster
+    shares = shares_of_neighbors(labels, nearest, 6)
+    assert shares[0].tolist() == [1, 0, 0, 0, 0, 0]
+    assert set(shares[1:6, 0].tolist()) <= {0.75, 1}  # four are asked
+    assert set(shares[1:6].sum(axis=1).tolist()) == {1}
+
+
+def test_shares_of_neighbours_are_shares():
+    labels = np.arange(40) % 2
+    rows = np.random.RandomState(0).rand(40, 3)
+    nearest, _ = nearest_neighbors(rows, 10)
+    shares = shares_of_neighbors(np.zeros(40, int), nearest, 2)
+    np.testing.assert_array_equal(shares, np.tile([1, 0], (40, 1)))
+    shares = shares_of_neighbors(labels, nearest, 2)
+    np.testing.assert_allclose(10 * shares, (10 * shares).round(), atol=1e-5)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)

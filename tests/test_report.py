@@ -346,29 +346,6 @@ def test_more_clusters_than_points_of_the_map(monkeypatch, tmp_path):
     assert len(data["map"]["rows"]) == 3
 
 
-def test_small_clusters_that_are_found_exactly_are_steady():
-    rows = np.repeat(np.eye(5), 6, axis=0)
-    rows += 0.01 * np.random.RandomState(0).rand(30, 5)
-    labels = np.repeat(np.arange(5), 6)
-    shares = _reading.shares_of_neighbors(rows, labels, 5)
-    np.testing.assert_array_equal(shares, np.eye(5)[labels])
-    labels[0] = 5  # alone: the nearest one is in another cluster
-    shares = _reading.shares_of_neighbors(rows, labels, 6)
-    assert shares[0].tolist() == [1, 0, 0, 0, 0, 0]
-    assert set(shares[1:6, 0].tolist()) <= {0.75, 1}  # four are asked
-    assert set(shares[1:6].sum(axis=1).tolist()) == {1}
-
-
-def test_shares_of_neighbours_are_shares():
-    labels = np.arange(40) % 2
-    rows = np.random.RandomState(0).rand(40, 3)
-    shares = _reading.shares_of_neighbors(rows, np.zeros(40, int), 2)
-    np.testing.assert_array_equal(shares, np.tile([1, 0], (40, 1)))
-    shares = _reading.shares_of_neighbors(rows, labels, 2)
-    np.testing.assert_allclose(10 * shares, (10 * shares).round(), atol=1e-5)
-    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
-
-
 def test_sheets_keep_to_their_budget(monkeypatch):
     rng = np.random.RandomState(0)
     X = rng.randint(0, 256, (60, 80, 40, 3), dtype=np.uint8)

@@ -17,9 +17,8 @@ from sklearn.neighbors import NearestNeighbors
 from .warn import warn_user
 
 __all__ = [
-    "labels_of_neighbors",
     "nearest_neighbors",
-    "shares_of_labels",
+    "shares_of_neighbors",
     "warn_of_recall",
 ]
 
@@ -77,17 +76,19 @@ def warn_of_recall(recall: float) -> None:
         )
 
 
-def labels_of_neighbors(labels, nearest):
-    """Labels (M, N) of each sample's neighbours (N, M); its own where it has none."""
-    return labels[nearest].T if nearest.shape[1] else labels[None]
+def shares_of_neighbors(labels, nearest, n_clusters: int):
+    """Shares (N, K) of the clusters among neighbours (N, M) of samples, float32.
 
-
-def shares_of_labels(found, n_samples: int, n_clusters: int):
-    """Shares (N, K) of the clusters in what is found: labels (N,), again and again."""
-    counts = np.zeros((n_samples, n_clusters), np.float32)
-    for labels in found:
-        counts[np.arange(n_samples), labels] += 1
-    return counts / counts[0].sum()
+    In a cluster of n, the n - 1 nearest are asked, and at least one: of more, some are
+    in other clusters however far a small cluster is from these. The only sample asks
+    itself.
+    """
+    found = labels[nearest].T if nearest.shape[1] else labels[None]
+    asked = (np.bincount(labels)[labels] - 1).clip(1, len(found))
+    counts = np.zeros((len(labels), n_clusters), np.float32)
+    for place, theirs in enumerate(found):
+        counts[np.arange(len(labels)), theirs] += place < asked
+    return counts / asked.astype(np.float32)[:, None]
 
 
 # --------------------------------------------------------------------------- exact

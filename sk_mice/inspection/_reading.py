@@ -9,10 +9,7 @@ from sklearn.base import is_clusterer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
-from .._engine.nearest import (
-    labels_of_neighbors,
-    nearest_neighbors,
-)
+from .._engine.nearest import nearest_neighbors, shares_of_neighbors
 from .._pipelines import first_step, given_to_last, last_step
 from .._words import count
 
@@ -26,8 +23,10 @@ SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
 
 # What the confidence of a sample is.
 OF_VIEWS = "the share of its random views that stay in its cluster"
-OF_TEN = f"the share of its {N_NEIGHBORS} nearest neighbours in its cluster"
-OF_NEIGHBORS = f"{OF_TEN}, or of as many as there are others in it, if these are fewer"
+OF_NEIGHBORS = (
+    f"the share of its {N_NEIGHBORS} nearest neighbours in its cluster, or of as many "
+    "as there are others in it, if these are fewer"
+)
 GIVEN = "the confidence that was passed to the report"
 GIVEN_SHARES = "the share of its views or neighbours, as passed to the report"
 UNITS = {OF_VIEWS: "views", GIVEN_SHARES: "views or neighbours"}
@@ -60,7 +59,7 @@ class Reading:
     @property
     def is_of_neighbors(self) -> bool:
         """Whether samples that are alone in their cluster have no confidence."""
-        return self.meaning in (OF_NEIGHBORS, OF_TEN)
+        return self.meaning == OF_NEIGHBORS
 
     @property
     def measure(self) -> str:
@@ -133,7 +132,8 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
 
     meaning = _meaning(last, confidence)
     if shares is None:
-        shares = shares_of_neighbors(embeddings, labels, n_clusters)
+        nearest, _ = nearest_neighbors(embeddings, N_NEIGHBORS)
+        shares = shares_of_neighbors(labels, nearest, n_clusters)
     if shares.shape[1] != n_clusters:
         raise ValueError(
             f"`confidence` must have one column for each of {n_clusters} clusters; got "
@@ -170,9 +170,7 @@ def _meaning(clusterer, confidence) -> str:
     has_views = getattr(clusterer, "augmentation_", OF_VIEWS) is not None
     if is_mixture(clusterer) and clusterer._format.is_image and has_views:
         return OF_VIEWS
-    if confidence is not None:
-        return GIVEN_SHARES
-    return OF_TEN if is_mixture(clusterer) else OF_NEIGHBORS
+    return OF_NEIGHBORS if confidence is None else GIVEN_SHARES
 
 
 def _labels(clusterer, features):
@@ -189,22 +187,6 @@ def _labels(clusterer, features):
         raise ValueError("`model` must give every sample a cluster; it has label -1.")
     labels = labels.astype(np.int64)
     return labels, max(getattr(clusterer, "n_clusters", 0), int(labels.max()) + 1)
-
-
-def shares_of_neighbors(embeddings, labels, n_clusters):
-    """Shares (N, K) of each unit row's nearest neighbours in each cluster.
-
-    In a cluster of n, at most the n - 1 nearest count, and at least one: of ten, some
-    are in other clusters however far a small cluster is from these.
-    """
-    nearest, _ = nearest_neighbors(embeddings, N_NEIGHBORS)
-    found = labels_of_neighbors(labels, nearest)
-    n_others = np.bincount(labels)[labels] - 1
-    asked = n_others.clip(1, len(found))
-    counts = np.zeros((len(labels), n_clusters), np.float32)
-    for place, theirs in enumerate(found):
-        counts[np.arange(len(labels)), theirs] += place < asked
-    return counts / asked[:, None]
 
 
 def _second(shares, posterior, labels):
