@@ -213,8 +213,8 @@ ROWS = (
     ),
     Row(
         "small_maps_fashion_mnist_24.json",
-        "benchmarks/small_maps.py --data fashion-mnist --epochs 24 --seeds 0 1",
-        25,
+        f"benchmarks/small_maps.py --data fashion-mnist --epochs 24 {THREE}",
+        40,
     ),
     Row(
         "small_maps_cifar10_jpeg_24.json",
@@ -254,7 +254,7 @@ ROWS = (
         f"--data cifar10-jpeg {CIFAR} --unbalanced {THREE} {OF_UNEQUAL}",
         5,
     ),
-    features("fashion_mnist_10000", f"--data fashion-mnist {CLUSTERERS}", 25),
+    features("fashion_mnist_10000", f"--data fashion-mnist {CLUSTERERS} turtle", 50),
     features(
         "fashion_mnist_3850_unbalanced",
         f"--data fashion-mnist --unbalanced {OF_UNEQUAL}",
