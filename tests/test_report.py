@@ -813,8 +813,9 @@ def test_going_back_closes_the_picture_and_fills_the_search(open_page, between):
     find("#detail-facts a")[0].click()
     wait(lambda: find("#cluster-title")[0].is_displayed())
     wait(lambda: not find("#detail")[0].is_displayed())
+    wait(lambda: find("#gallery .thumb"))
     browser.execute_script("document.querySelector('#gallery .thumb').click()")
-    assert find("#detail")[0].is_displayed()
+    wait(lambda: find("#detail")[0].is_displayed())
     browser.back()
     wait(lambda: "#search/" in browser.current_url)
     wait(lambda: not find("#detail")[0].is_displayed())
@@ -841,7 +842,7 @@ def test_images_without_a_thumbnail_have_an_empty_one(
     names = [f"a folder of the year {i}/{80 * 'x'}{i:02}.png" for i in range(90)]
     write_report(mice, X, path, names=names)
     browser, find = open_page("search/folder", path)
-    assert len(find("#found .thumb")) == len(find("#found .pic")) == 90
+    wait(lambda: len(find("#found .thumb")) == len(find("#found .pic")) == 90)
     for node in find("#found .thumb"):
         assert node.text.startswith("xxx")
         assert (
