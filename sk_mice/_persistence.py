@@ -293,9 +293,8 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     if callable(attributes.get("augmentation_")):  # as the parameter, which is said
         del attributes["augmentation_"]
     network = attributes.pop("_model")
+    backbones.check_state(network)
     for name, value in network.state_dict().items():
-        if not isinstance(value, torch.Tensor):
-            raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
         tensors[f"model.{name}"] = value.cpu().contiguous().clone()
     parts["format"] = asdict(attributes.pop("_format"))
     parts["network"] = {name: getattr(network, name) for name in _FIGURES}

@@ -1,4 +1,4 @@
-"""The last step of a Pipeline, also of one within another, or within a search."""
+"""The first and the last step of a Pipeline, also within another, or a search."""
 
 from sklearn.pipeline import Pipeline
 
@@ -12,8 +12,9 @@ def chosen(estimator):
 
 def first_step(estimator):
     """The first step, or the estimator itself."""
+    estimator = chosen(estimator)
     while isinstance(estimator, Pipeline):
-        estimator = estimator[0]
+        estimator = chosen(estimator[0])
     return estimator
 
 

@@ -424,9 +424,12 @@ def check_training(backbone: nn.Module, shape) -> None:
         )
 
 
-def check_state(backbone: nn.Module) -> None:
-    """Raise ValueError unless the state of a user's own backbone is tensors only."""
-    for name, value in backbone.state_dict().items():
+def check_state(module: nn.Module) -> None:
+    """Raise ValueError unless the state of a user's backbone is tensors only.
+
+    The module is the backbone, or a model that has it.
+    """
+    for name, value in module.state_dict().items():
         if not isinstance(value, Tensor):
             raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
 

@@ -405,7 +405,8 @@ def _cosine_silhouettes(X, codes):
     """Silhouette of each row by cosine distance, for codes from 0 on of two or more."""
     X = check_array(plain_array(X, "X"), accept_sparse="csr", dtype=np.float64)
     X = stored_once(X)
-    X = normalize(rescaled(X, np.ones(X.shape[0], dtype=bool)))  # of any length
+    X = rescaled(X, np.ones(X.shape[0], dtype=bool))  # a copy, unless all are zero
+    X = normalize(X, copy=False)
     rows = np.arange(X.shape[0])
     members = csr_array((np.ones(len(rows)), (codes, rows)))  # (K, N)
     sizes = np.bincount(codes)

@@ -1,6 +1,7 @@
 """A fit that was cut off goes on as if it never had been."""
 
 import copy
+import errno
 import math
 import multiprocessing
 import os
@@ -545,12 +546,21 @@ class Vanish(Callback):
             self.folder.rmdir()
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="takes no files, even of root")
-def test_a_folder_that_takes_no_files_is_refused_before_the_work(tmp_path):
-    fresh = mice(checkpoint="/proc")
-    with pytest.raises(OSError, match=r"`checkpoint` must be a folder for .*'/proc'"):
+def test_a_folder_that_takes_no_files_is_refused_before_the_work(tmp_path, monkeypatch):
+    def refuse(dir):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(dir / "x"))
+
+    whole = mice(checkpoint=tmp_path).fit(IMAGES)
+    monkeypatch.setattr(_checkpoint.tempfile, "TemporaryFile", refuse)
+    words = "`checkpoint` must be a folder for new files: Permission"
+    fresh = mice(checkpoint=tmp_path, random_state=7)
+    with pytest.raises(PermissionError, match=words) as caught:
         fresh.fit(IMAGES)
+    assert caught.value.filename == str(tmp_path)
     assert not hasattr(fresh, "n_iter_")
+    # A complete fit is only read.
+    again = mice(checkpoint=tmp_path).fit(IMAGES)
+    np.testing.assert_array_equal(again.labels_, whole.labels_)
 
 
 def test_a_network_whose_state_no_file_can_hold_is_refused_before_the_work(tmp_path):

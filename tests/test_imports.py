@@ -98,7 +98,7 @@ IMPORTS = {
     "_interruption _pipelines metrics",
     "recipes": "augmentation",
     "inspection._reading": "_engine.nearest _pipelines _words",
-    "inspection._report": "_engine.arrays _engine.dataset _engine.files _pipelines "
+    "inspection._report": "_engine.arrays _engine.dataset _engine.files "
     "_engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
     "inspection._thumbnails _show_versions",
@@ -114,7 +114,8 @@ IMPORTS = {
     "_cli.sorting _cli.tables _cli.terminal _cli.together _device _engine.files "
     "_engine.warn "
     "inspection._reading inspection._report inspection._thumbnails",
-    "_cli.images": "_words _cli.terminal _engine.files datasets features",
+    "_cli.images": "_words _cli.terminal _engine.files datasets datasets._paths "
+    "features",
     "_cli.results": "_engine.files",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables",

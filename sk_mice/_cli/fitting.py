@@ -283,12 +283,12 @@ def _train(run: dict, samples, result, start: float, progress: Progress, group):
         n_epochs = epochs_within(mice, samples, left, group)
         run["max_epochs"] = max(1, n_epochs)
         result.write_started(run)
-        fit_into = "fits" if n_epochs <= 1 else "fit"
-        progress.say(
-            f"{count(n_epochs, 'epoch')} {fit_into} into {parameters['minutes']:g} min"
-            if n_epochs
-            else f"An epoch takes more than {parameters['minutes']:g} min: training one"
-        )
+        minutes = f"{parameters['minutes']:g} min"
+        if n_epochs:
+            fit_into = "fits" if n_epochs == 1 else "fit"
+            progress.say(f"{count(n_epochs, 'epoch')} {fit_into} into {minutes}")
+        else:
+            progress.say(f"An epoch takes more than {minutes}: training one")
     progress.say("Learning features, then clustering (Ctrl-C stops)")
     mice.set_params(max_epochs=run["max_epochs"])
     return fit_together(group, mice, samples)

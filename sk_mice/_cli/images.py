@@ -11,6 +11,7 @@ from .._engine.files import naming
 from .._words import count
 from ..datasets import find_files, load_image_folder
 from ..datasets._decoding import WHITE
+from ..datasets._paths import NotImagesError
 from .terminal import Progress
 
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
@@ -122,7 +123,7 @@ def _as_they_were(folder, what_to_do):
     """Say of images that could be read at first, and not again, that they changed."""
     try:
         yield
-    except ValueError as error:
+    except NotImagesError as error:
         what = f"The images in {str(folder)!r} have changed since they were read."
         raise ValueError(f"{what} {what_to_do} {error}") from error
 

@@ -8,7 +8,11 @@ from joblib import effective_n_jobs
 from .._words import shortened
 from ._decoding import WHITE, Decoder, size_of
 
-__all__ = ["as_paths", "named", "pictures", "refuse", "sizes"]
+__all__ = ["NotImagesError", "as_paths", "named", "pictures", "refuse", "sizes"]
+
+
+class NotImagesError(ValueError):
+    """For files that cannot be read as images."""
 
 
 def as_paths(X):
@@ -84,6 +88,6 @@ def refuse(problems) -> None:
     if problems:
         lines = shortened([f"{path!r}: {reason}" for path, reason in problems])
         listing = "\n  ".join(["", *lines])
-        raise ValueError(
+        raise NotImagesError(
             f"{len(problems)} of the files in X cannot be read as an image.{listing}"
         )

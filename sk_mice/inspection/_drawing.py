@@ -120,7 +120,7 @@ def history_of(estimator):
 
     Raises TypeError if it has none.
     """
-    last, _ = last_step(chosen(estimator))
+    last, _ = last_step(estimator)
     history = getattr(last, "history_", None)
     rows = history if isinstance(history, list) else [None]  # other libraries' differ
     if not all(

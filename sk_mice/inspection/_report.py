@@ -21,7 +21,6 @@ from .._engine.arrays import plain_array
 from .._engine.dataset import rows_of
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
-from .._pipelines import chosen
 from .._show_versions import versions
 from .._words import count, duration
 from ..metrics import _as_array, _encode_classes, _scores_in_words
@@ -148,7 +147,7 @@ def write_report(
     """
     _template()
     path = check_writable(path)
-    first, _ = check_model(chosen(model))
+    first, _ = check_model(model)
     model, X = estimator_and_samples(model, X)
     of_files = isinstance(X, list)
     if of_files and names is None:
