@@ -238,7 +238,7 @@ def parser() -> argparse.ArgumentParser:
     of.add_argument("--gpus-of-a-machine", type=int, default=8)
     of.add_argument("--json", type=Path, help="where to write the results")
     of.add_argument("--measured", type=Path, help=argparse.SUPPRESS)
-    of.set_defaults(device="cpu", compile=False)
+    of.set_defaults(device="cpu")
     return of
 
 

@@ -48,7 +48,6 @@ STEPS = {  # options of train_step.py
     FIRST_STEP: (*CIFAR, "--backbone", "resnet18"),
     "resnet18_own_heads": (*CIFAR, "--backbone", "resnet18", "--heads", "own"),
     "resnet34_maxpool": (*CIFAR, "--backbone", "resnet34", "--max-pool"),
-    "resnet18_compiled": (*CIFAR, "--backbone", "resnet18", "--compile"),
 }
 # Epochs of hours.py, which take over three hours of a core, and those between scores.
 HOURS = {"moco": (72, 12), "mice": (66, 11), "mice-random": (36, 6)}
@@ -111,9 +110,7 @@ def tests(options, path):
 
 
 def step(name, options, path):
-    words = STEPS[name]
-    if options.tiny:  # the compiler alone would take a minute
-        words = [word for word in words if word != "--compile"] + [*TINY]
+    words = [*STEPS[name], *(TINY if options.tiny else ())]
     common = ("--device", options.device, "--threads", str(options.threads))
     train_step.main([*words, *common, "--no-paper", "--json", str(path)])
 

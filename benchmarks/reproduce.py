@@ -158,11 +158,6 @@ ROWS = (
     step("resnet-small_10", "", 1),
     step("resnet-small_10_float32", "--precision float32 --repeats 5", 1),
     step(
-        "resnet-small_10_float32_compiled",
-        "--compile --precision float32 --repeats 5",
-        4,
-    ),
-    step(
         "resnet-small-maxpool_10_float32",
         "--backbone resnet-small --max-pool --precision float32 --repeats 5",
         1,

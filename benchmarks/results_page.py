@@ -19,10 +19,6 @@ import literature
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = RESULTS / "README.md"
-FEATURES_PAGE = RESULTS / "features.md"
-EM_PAGE = RESULTS / "em.md"
-PAPER_PAGE = RESULTS / "paper.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- benchmarks/results_page.py -->", "<!-- end -->")
 
@@ -68,7 +64,6 @@ SMALL_MAPS = {
 STEPS = {
     "train_step_cpu_resnet-small_10": "`resnet-small`, 28 x 28 grey, B = 256",
     "train_step_cpu_resnet-small_10_float32": "`resnet-small`, 28 x 28 grey, B = 256",
-    "train_step_cpu_resnet-small_10_float32_compiled": "the same, `compile=True`",
     "train_step_cpu_resnet-small-maxpool_10_float32": (
         "`SmallResNet(max_pool=True)`, 28 x 28 grey, B = 256"
     ),
@@ -82,12 +77,8 @@ GPU_STEPS = {
     "gpu_step_resnet18": "`resnet18`",
     "gpu_step_resnet18_own_heads": '`resnet18`, `expert_heads="own"`',
     "gpu_step_resnet34_maxpool": "`ResNet(34, max_pool=True)`",
-    "gpu_step_resnet18_compiled": "`resnet18`, `compile=True`",
 }
-OTHER_STEPS = {
-    "whole step, plain": "the plain step",
-    "whole step, without graphs": "the step without graphs",
-}
+WITHOUT_GRAPHS = "whole step, without graphs"
 GPU_HOURS = {
     "gpu_hours_moco": "MoCo, spherical k-means",
     "gpu_hours_mice_random": "MiCE from random weights, as in the paper",
@@ -170,8 +161,6 @@ FINE_TUNED = {  # rows of benchmarks/fine_tuning.py
     "its first stage": "the partition that its EM starts from",
 }
 NOT_MEASURED = (
-    "On a GPU: CIFAR-10 (JPEG) clustered by MiCE and by MoCo in the same time, and "
-    "`compile=True` (`python benchmarks/gpu.py`).",
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
     "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
     "learning rate of EM.",
@@ -397,7 +386,7 @@ def hours_on_a_gpu():
         for label, kept in files.items()
     ]
     head = ("**Another seed of the hours of a core**", "ACC, NMI and ARI", "commit")
-    text = "As many epochs of all 60,000 images, in bfloat16."
+    text = "As many epochs of all 60,000 images, also by `resnet-small`, in bfloat16."
     commands = ", ".join(map(command, files.values()))
     return table(head, *rows), line(text, notes(files), commands)
 
@@ -420,10 +409,9 @@ def steps(files, text):
         result = kept["results"]
         paper = result["throughput_to_paper"]
         moco = result.get("ratio_to_moco")
-        for part, said in OTHER_STEPS.items():
-            if part in result["seconds"]:
-                share = result["seconds"]["whole step"] / result["seconds"][part]
-                label += f", {share:.2f} times {said} in the same run"
+        if WITHOUT_GRAPHS in result["seconds"]:
+            share = result["seconds"]["whole step"] / result["seconds"][WITHOUT_GRAPHS]
+            label += f", {share:.2f} times the step without graphs in the same run"
         rows.append(
             (
                 f"{label}, {result['precision']}",
@@ -527,7 +515,7 @@ def on_a_gpu():
         outcomes = [f"{counts[o]} {o}" for o in ("passed", "failed") if counts[o]]
         said.append(f"tests in {counts['seconds']:.0f} s: {', '.join(outcomes)}")
         about = notes({"": of_tests})
-    parts = ["## On a GPU", line(f"{'; '.join(said)}.", about, command(kept))]
+    parts = [line(f"{'; '.join(said)}.", about, command(kept))]
     files = {name: label for name, label in GPU_STEPS.items() if is_there(name)}
     if files:
         text = (
@@ -803,8 +791,9 @@ def page():
     parts = [
         "# Results",
         "Accuracy and time of MiCE, MoCo and other clusterings. [The features of "
-        "pretrained networks](features.md), [experiments with EM and its start](em.md) "
-        "and [the paper's tables and figures](paper.md) have pages of their own.",
+        "pretrained networks](features.md), [experiments with EM and its start](em.md)"
+        ", [a GPU](gpu.md) and [the paper's tables and figures](paper.md) have pages "
+        "of their own.",
         "A cell is the mean ± standard deviation (worst) over the seeds. ACC is the "
         "accuracy under the best matching of clusters with classes, NMI the normalised "
         "mutual information, ARI the adjusted Rand index; labels are used for scores "
@@ -834,7 +823,6 @@ def page():
     parts += hours()
     parts += ["## Speed", *on_cpu(), *predictions(), *in_a_file()]
     parts += [*several_processes(), *spherical_kmeans()]
-    parts += on_a_gpu()
     parts += ["## Not measured", "\n".join(f"- {said}" for said in NOT_MEASURED)]
     return "\n\n".join(parts) + "\n"
 
@@ -916,6 +904,17 @@ def em_page():
     for layout, name, names, text, options in tables:
         files = {label: read(file) for file, label in names.items()}
         parts += layout(name, files, text, **options)
+    return "\n\n".join(parts) + "\n"
+
+
+def gpu_page():
+    parts = [
+        "# On a GPU",
+        "Written by `python benchmarks/results_page.py`, as [the other results]"
+        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
+        "over the seeds. The defaults train a ResNet-18.",
+        *on_a_gpu(),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -1012,18 +1011,21 @@ def readme():
     return f"{before}{MARKS[0]}\n{readme_table()}\n{MARKS[1]}{after}"
 
 
+PAGES = {
+    "README.md": page,
+    "features.md": features_page,
+    "em.md": em_page,
+    "gpu.md": gpu_page,
+    "paper.md": paper_page,
+}
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(argv).check
-    pages = (
-        (PAGE, page()),
-        (FEATURES_PAGE, features_page()),
-        (EM_PAGE, em_page()),
-        (PAPER_PAGE, paper_page()),
-        (README, readme()),
-    )
-    for path, text in pages:
+    texts = {RESULTS / name: write() for name, write in PAGES.items()}
+    for path, text in (texts | {README: readme()}).items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if check:

@@ -11,7 +11,6 @@ networks.
     python benchmarks/train_step.py --device cuda --backbone resnet34 --max-pool
                                     --image-size 32 --channels 3 --queue-size 16384
     python benchmarks/train_step.py --n-clusters 1000
-    python benchmarks/train_step.py --compile
     python benchmarks/train_step.py --heads own
 """
 
@@ -69,7 +68,6 @@ class Step:
             "batch_size": options.batch_size,
             "device": options.device,
             "precision": options.precision,
-            "compile": options.compile,
         }
         estimator = MoCo(**shared)
         if not moco:
@@ -228,7 +226,7 @@ def measure(options):
     step = Step(options)
     keep = nullcontext if options.give_back else kept_memory  # as in `fit`
     with keep(step.device):
-        first = seconds(step.whole, step.device)  # compiles, if it is asked for
+        first = seconds(step.whole, step.device)
         for _ in range(2):
             step.whole()
         memory = peak_memory(step.device)  # before anything else has its own
@@ -246,9 +244,6 @@ def measure(options):
         plain = Step(options)
         plain.trainer.replayed_ = None
         parts["whole step, without graphs"] = plain.whole
-    if options.compile:
-        plain = argparse.Namespace(**vars(options) | {"compile": False})
-        parts["whole step, plain"] = Step(plain).whole
     if options.paper:
         parts["paper's pseudocode"] = Paper(step, options).whole
     counter = FlopCounterMode(display=False)
@@ -313,9 +308,6 @@ def main(argv=None):
         help="of the networks: auto is bfloat16 where the hardware has it",
     )
     parser.add_argument(
-        "--compile", action="store_true", help="the step, beside a plain one"
-    )
-    parser.add_argument(
         "--no-paper",
         dest="paper",
         action="store_false",
@@ -342,7 +334,6 @@ def main(argv=None):
     case = f"{options.device}_{network}_{options.n_clusters}"
     case += "_own_heads" if options.heads == "own" else ""
     case += "_student_view" if options.gate_view == "student" else ""
-    case += "_compiled" if options.compile else ""
     path = options.json or RESULTS / f"train_step_{case}.json"
     write_json(path, __file__, argv, result)
     ratio = result["ratio_to_networks"]

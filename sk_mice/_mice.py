@@ -128,10 +128,6 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         the queue, also in predictions. The rest of the objective and of predictions is
         computed in float32. "auto" is bfloat16 where the hardware has it; for vectors,
         only on a GPU.
-    compile : bool, default=False
-        Whether `torch.compile` compiles the networks and the objective for training,
-        which takes a minute or more for each stage of the fit. For long fits: see the
-        user guide. If it fails, a warning says why, and the fit goes on without.
     callbacks : list of skorch callbacks, default=None
         They see the first stage, and each round of EM, as a training run of its own.
         "train_loss" in its history is the negative ELBO. No samples are held out, and
@@ -290,7 +286,6 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         image_shape=None,
         device="auto",
         precision="auto",
-        compile=False,
         callbacks=None,
         checkpoint=None,
         distributed=True,
@@ -317,7 +312,6 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.image_shape = image_shape
         self.device = device
         self.precision = precision
-        self.compile = compile
         self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.distributed = distributed

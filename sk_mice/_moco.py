@@ -33,7 +33,6 @@ class MoCo(ContrastiveEstimator):
     image_shape : tuple, default=None
     device : str or torch.device, default="auto"
     precision : {"auto", "float32", "bfloat16"}, default="auto"
-    compile : bool, default=False
     callbacks : list of skorch callbacks, default=None
     checkpoint : str or path-like, default=None
     distributed : bool, default=True
@@ -100,7 +99,6 @@ class MoCo(ContrastiveEstimator):
         image_shape=None,
         device="auto",
         precision="auto",
-        compile=False,
         callbacks=None,
         checkpoint=None,
         distributed=True,
@@ -122,7 +120,6 @@ class MoCo(ContrastiveEstimator):
         self.image_shape = image_shape
         self.device = device
         self.precision = precision
-        self.compile = compile
         self.callbacks = callbacks
         self.checkpoint = checkpoint
         self.distributed = distributed

@@ -97,26 +97,6 @@ def test_warm_start_and_repeatability():
         second.set_params(embedding_dim=8).fit(IMAGES)
 
 
-@pytest.mark.parametrize("draws", [False, True])
-def test_own_networks_are_compiled_if_they_do_not_draw(draws, monkeypatch):
-    X = np.random.default_rng(0).standard_normal((128, 6))
-    layers = torch.nn.Linear(6, 8), torch.nn.Dropout(0.5 if draws else 0.0)
-    options = {"backbone": torch.nn.Sequential(*layers), "compile": True}
-    n_calls = []
-
-    def recorded(run):
-        return lambda views: n_calls.append(None) or run(views)
-
-    monkeypatch.setattr(torch, "compile", recorded)
-    if draws:
-        with pytest.warns(match="`compile` has no effect .* draw from torch's"):
-            tiny(**options).fit(X)
-        assert not n_calls
-    else:
-        tiny(**options).fit(X)
-        assert len(n_calls) == 3 * 2 - 1  # the first step finds out
-
-
 class Late(torch.nn.Linear):
     """Draws in its later steps alone, or in evaluation mode."""
 

@@ -268,7 +268,7 @@ def test_a_callback_may_end_a_run_between_epochs(samples):
     assert len(trainer.history) == 1
 
 
-# ---------------------------------------------------------------------- compiled
+# ------------------------------------------------------------------- CUDA graphs
 
 
 def trained_weights(samples, **options):
@@ -366,40 +366,3 @@ def test_a_fit_goes_on_where_capturing_fails(samples, captured, monkeypatch):
     monkeypatch.setattr(Trainer, "_can_replay", lambda self: False)
     for name, value in trained_weights(samples).items():
         assert torch.equal(slow[name], value)
-
-
-def test_compiled_networks_learn_the_same(samples):
-    plain = trained_weights(samples, batch_size=20)
-    compiled = trained_weights(samples, batch_size=20, compiles=True)
-    assert compiled.keys() == plain.keys()  # as in files of a model
-    for name, value in plain.items():
-        torch.testing.assert_close(compiled[name], value, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("when", ["forward", "backward"])
-def test_a_fit_goes_on_where_compiling_fails(samples, when, monkeypatch):
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, joint):
-            return joint.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            raise RuntimeError("no compiler\n  a stack trace")
-
-    def fake(run):
-        def failing(views):
-            if when == "forward":
-                raise RuntimeError("no compiler\n  a stack trace")
-            joint, v = run(views)
-            return Fails.apply(joint), v
-
-        return failing
-
-    plain = trained_weights(samples)
-    monkeypatch.setattr(torch, "compile", fake)
-    with pytest.warns(match="RuntimeError: no compiler$") as caught:
-        found = trained_weights(samples, compiles=True)
-    assert len(caught) == 1
-    for name, value in plain.items():
-        assert torch.equal(found[name], value) or "running" in name or "num" in name

@@ -79,11 +79,6 @@ class OwnDraws(TorchDispatchMode):
         Of a generator for each device that draws.
     *generators : torch.Generator
         Each serves its own device in place of one that is made from the seed.
-
-    Attributes
-    ----------
-    used : bool
-        Whether anything was drawn that named no generator itself.
     """
 
     @classmethod
@@ -92,7 +87,6 @@ class OwnDraws(TorchDispatchMode):
 
     def __init__(self, seed: int, *generators: torch.Generator):
         super().__init__()
-        self.used = False
         self._seed = seed
         self._generators = {generator.device: generator for generator in generators}
 
@@ -105,7 +99,6 @@ class OwnDraws(TorchDispatchMode):
         if _draws(func, args, kwargs):
             func = _with_generator(func)
             if kwargs.get("generator") is None:
-                self.used = True
                 fill = _LIKE.get(func.overloadpacket)
                 if "generator" in _names(func):
                     kwargs["generator"] = self._generator(args, kwargs.get("device"))

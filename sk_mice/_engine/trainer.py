@@ -79,9 +79,6 @@ class Trainer(NeuralNet):
         Whether to begin with a queue of the untrained teacher's embeddings.
     autocast_dtype : torch.dtype or None
         Reduced precision of the networks.
-    compiles : bool
-        Whether `torch.compile` compiles the model's forward and backward pass. (skorch
-        has a parameter `compile`, which would compile the module itself.)
     callbacks : list
         skorch callbacks.
     stop_requested : callable, optional
@@ -114,7 +111,6 @@ class Trainer(NeuralNet):
         held_epochs=0,
         fill_queue=False,
         autocast_dtype=None,
-        compiles=False,
         callbacks=(),
         stop_requested=bool,
         group=ALONE,
@@ -131,7 +127,6 @@ class Trainer(NeuralNet):
         self.held_epochs = held_epochs
         self.fill_queue = fill_queue
         self.autocast_dtype = autocast_dtype
-        self.compiles = compiles
         self.stop_requested = stop_requested
         super().__init__(
             module,
@@ -201,7 +196,7 @@ class Trainer(NeuralNet):
                 raise
         finally:
             # The hooks of torch's wrapper for processes would run in later stages, too.
-            self.networks_ = self.plain_networks_ = self.replayed_ = None
+            self.networks_ = self.replayed_ = None
             whole = self.history
             self.notify("on_train_end", X=self.samples_, y=None)
             self.history = whole  # callbacks that load the best weights change it
@@ -246,21 +241,9 @@ class Trainer(NeuralNet):
         """Loss, log-joint and teacher's embeddings; the weights get their gradients."""
         if self.replayed_ is not None:
             return self._replay(batch)
-        if not self._is_compiled:
-            return self._backward(batch, self.plain_networks_)
-        if self.may_draw_:  # within `OwnDraws`, which torch.compile leaves out
-            found = self._backward(batch, self.plain_networks_)
-            self.may_draw_ = self.drew_
-            if self.drew_:
-                self._uncompile("the networks or views draw from torch's generator.")
-            return found
-        drawn = self.generator.get_state()
-        try:
-            return self._backward(batch, self.networks_)
-        except Exception as error:
-            self._uncompile(f"{type(error).__name__}: {first_line(error)}")
-        self.generator.set_state(drawn)  # the same views again
-        return self._backward(batch, self.plain_networks_)
+        joint, v = self.embed(batch, self.networks_)
+        q = self.responsibilities(batch.indices)
+        return self._set_gradients(joint, v, q, self._weight(batch))
 
     def _replay(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         views = self._make_views(batch.x)
@@ -278,13 +261,8 @@ class Trainer(NeuralNet):
     def _learn(self, views: Tensor, q) -> tuple[Tensor, Tensor, Tensor]:
         """What CUDA graphs replay."""
         with self._autocast(views.device):
-            joint, v = self.plain_networks_(views)
+            joint, v = self.networks_(views)
         return self._set_gradients(joint, v, q)
-
-    def _backward(self, batch: Batch, networks) -> tuple[Tensor, Tensor, Tensor]:
-        joint, v = self.embed(batch, networks)
-        q = self.responsibilities(batch.indices)
-        return self._set_gradients(joint, v, q, self._weight(batch))
 
     def _set_gradients(self, joint, v, q, weight=1.0):
         loss = self.criterion_(joint, q)
@@ -292,22 +270,12 @@ class Trainer(NeuralNet):
         (weight * loss).backward()
         return loss.detach(), joint.detach(), v
 
-    @property
-    def _is_compiled(self) -> bool:
-        return self.networks_ is not self.plain_networks_
-
-    def _uncompile(self, reason: str) -> None:
-        self.networks_ = self.plain_networks_
-        warn_user(f"`compile` has no effect in this stage of the fit: {reason}")
-
     def embed(self, batch: Batch, network) -> tuple:
         """Outputs of the model, or of a part of it, for random views of a batch."""
-        with self._own_draws() as draws:
+        with self._own_draws():
             views = self._make_views(batch.x, batch.part)
-            with self._autocast(views.device), self._draws_of_rank() as own:
-                found = network(views)
-        self.drew_ = any(mode.used for mode in (draws, own) if mode is not None)
-        return found
+            with self._autocast(views.device), self._draws_of_rank():
+                return network(views)
 
     def _weight(self, batch: Batch) -> float:
         """What the mean of this process's rows counts in the mean over processes."""
@@ -380,9 +348,7 @@ class Trainer(NeuralNet):
     def on_train_begin(self, net, X=None, y=None, **kwargs):
         super().on_train_begin(net, X, y, **kwargs)
         module = self.module_
-        self.networks_ = self.plain_networks_ = self.group.parallel(module)
-        if self.compiles:
-            self.networks_ = torch.compile(self.plain_networks_)
+        self.networks_ = self.group.parallel(module)
         size = (len(X), module.n_experts, module.embedding_dim)
         self.statistics_ = EpochStatistics(*size, module.queue.device)
         if self.held_labels is not None:  # the first epoch may change these
@@ -397,7 +363,7 @@ class Trainer(NeuralNet):
 
     def _can_replay(self) -> bool:
         # What may draw may also wait for the device.
-        steady = not (self.may_draw_ or self.compiles)
+        steady = not self.may_draw_
         return steady and self.module_.queue.is_cuda and self.group.size == 1
 
     def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
