@@ -43,7 +43,6 @@ from ._device import (
     resolve_precision,
 )
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
-from ._engine.arrays import fill
 from ._engine.distributed import Group, open_group
 from ._engine.format import SampleFormat, infer_format
 from ._engine.inference import Inference
@@ -58,7 +57,7 @@ from ._engine.warn import warn_user
 from ._fitting import fitting
 from ._freeze import trained_blocks
 from ._identity import facts, identity
-from ._output import check_output, opened
+from ._output import check_output, filled
 from ._progress_bar import WORDS, FitBar, tqdm
 from ._short_names import with_objects
 from ._task import Task
@@ -534,9 +533,7 @@ class ContrastiveEstimator(
                     self._check_inferred(value.numpy())
                     yield value.numpy() if then is None else then(value).numpy()
 
-            with opened(out, shape, dtype) as array:
-                fill(array, values())
-        return array
+            return filled(out, shape, dtype, values())
 
     def _check_inferred(self, *found) -> None:
         # A label is -1 where the values that decide are not finite.

@@ -1,13 +1,13 @@
 """Where predictions are written: memory, an array of the user's, or a new file."""
 
 import os
-from contextlib import contextmanager
 
 import numpy as np
 
-from ._engine.maps import check_path, new_map
+from ._engine.arrays import fill
+from ._engine.maps import check_path, write_rows
 
-__all__ = ["check_output", "opened"]
+__all__ = ["check_output", "filled"]
 
 
 def check_output(out, shape, dtype) -> None:
@@ -31,13 +31,11 @@ def check_output(out, shape, dtype) -> None:
         raise ValueError("`out` must be writeable; got an array that is read-only.")
 
 
-@contextmanager
-def opened(out, shape, dtype):
-    """The array that predictions are written to; a file appears once it is whole."""
-    if out is None:
-        yield np.empty(shape, dtype)
-    elif isinstance(out, np.ndarray):
-        yield out
-    else:
-        with new_map(out, shape, dtype) as array:
-            yield array
+def filled(out, shape, dtype, parts) -> np.ndarray:
+    """The array with the rows of parts; a file appears once it is whole."""
+    if isinstance(out, str | os.PathLike):
+        write_rows(out, shape, dtype, parts)
+        return np.load(out, mmap_mode="r+")
+    array = np.empty(shape, dtype) if out is None else out
+    fill(array, parts)
+    return array

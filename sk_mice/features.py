@@ -22,12 +22,11 @@ from ._check_input import check_samples, check_samples_like
 from ._constraints import Count
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
-from ._engine.arrays import fill
 from ._engine.format import SampleFormat, infer_format
 from ._engine.maps import check_path
 from ._engine.samples import Samples
 from ._fitting import fitting
-from ._output import opened
+from ._output import filled
 from ._pretrained import Network, at_a_size, check_channels, checksum, find_network
 from ._progress_bar import tqdm
 from .datasets._decoding import LONGEST_SIDE, WHITE, Decoder
@@ -418,8 +417,7 @@ class PretrainedFeatures(
 
     def _gathered(self, rows, n):
         """All rows as one array, or as one file."""
-        with opened(self.out, (n, self.n_features_out_), np.float32) as features:
-            fill(features, rows)
+        features = filled(self.out, (n, self.n_features_out_), np.float32, rows)
         return features if self.out is None else np.load(self.out, mmap_mode="r")
 
     def _check_out(self) -> None:

@@ -2,10 +2,12 @@
 
 import os
 import threading
+import warnings
 
 import numpy as np
 import pytest
 from PIL import Image
+from windows import needs_proc, refuse_files_in_use
 
 from sk_mice._engine import maps
 from sk_mice.datasets import _decoding, _file, load_image_folder
@@ -171,6 +173,20 @@ def test_bad_file_is_left_out_and_stays_so(folder, decoded):
     assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
 
 
+@needs_proc
+@pytest.mark.parametrize("n_bad", [0, 1])
+def test_windows_renames_the_file_too(folder, monkeypatch, n_bad):
+    if n_bad:
+        (folder / "a/2.png").write_bytes(b"no image")
+    refuse_files_in_use(monkeypatch)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        X, *_ = load(folder, on_error="warn")
+    assert len(X) == N - n_bad
+    assert len(caught) == n_bad
+    assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
+
+
 def test_mended_file_is_the_only_one_decoded_again(folder, decoded):
     (folder / "a/2.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"a/2\.png"):
@@ -197,7 +213,7 @@ def test_full_disk_is_found_before_the_work(folder, decoded, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(maps.os, "posix_fallocate", full)
+    monkeypatch.setattr(maps.os, "posix_fallocate", full, raising=False)
     with pytest.raises(OSError, match=r"No space.*images\.npy\.part"):
         load(folder)
     assert not decoded

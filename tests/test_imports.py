@@ -63,7 +63,7 @@ IMPORTS = {
     "_freeze": "torch",
     "_identity": "torch _engine.arrays _engine.dataset _show_versions",
     "_pretrained": "torch torchvision safetensors _engine.warn",
-    "_output": "_engine.maps",
+    "_output": "_engine.arrays _engine.maps",
     "_fitted_state": "torch _classification_em _engine _mice _moco _neighbor_mixture "
     "ablations _spherical_kmeans augmentation backbones datasets._decoding features",
     "_persistence": "torch _base _classification_em _device _engine _fitted_state "
@@ -80,7 +80,7 @@ IMPORTS = {
     "datasets._paths": "_words datasets._decoding",
     "datasets._file": "_engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
-    "_engine.ambient _engine.arrays _engine.format _engine.maps _engine.samples "
+    "_engine.ambient _engine.format _engine.maps _engine.samples "
     "_output _pretrained _progress_bar datasets._decoding datasets._paths",
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "

@@ -1,11 +1,14 @@
 """`out` of predictions: same values as without it, and errors before the work."""
 
 import os
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from joblib import Parallel, delayed, parallel_config
 from sklearn.datasets import load_digits
+from windows import needs_proc, refuse_files_in_use
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine import inference, maps
@@ -45,6 +48,14 @@ def test_path_becomes_a_file(mice, X, name, tmp_path, small_batches):
     assert np.array_equal(found, getattr(mice, name)(X))
     assert np.array_equal(np.load(path), found)
     assert os.listdir(tmp_path) == ["out.npy"]
+
+
+@needs_proc
+@pytest.mark.parametrize("name", METHODS)
+def test_windows_renames_the_file_too(mice, X, name, tmp_path, monkeypatch):
+    refuse_files_in_use(monkeypatch)
+    found = getattr(mice, name)(X, out=tmp_path / "out.npy")
+    assert np.array_equal(found, getattr(mice, name)(X))
 
 
 def test_workers_of_joblib_find_the_file(mice, X, tmp_path):
@@ -93,25 +104,46 @@ def test_what_cannot_be_written_to_is_refused(
         mice.predict(X, out=out)
 
 
-def test_failure_leaves_no_file(mice, X, tmp_path, monkeypatch):
+@pytest.mark.parametrize("on_windows", [False, pytest.param(True, marks=needs_proc)])
+def test_failure_leaves_no_file(mice, X, tmp_path, monkeypatch, on_windows):
+    batches = mice._inference.batches
+
     def fails(*args):
-        yield from ()
+        yield next(batches(*args))
         raise MemoryError
 
     monkeypatch.setattr(mice._inference, "batches", fails, raising=True)
+    if on_windows:
+        refuse_files_in_use(monkeypatch)
     with pytest.raises(MemoryError):
         mice.predict(X, out=tmp_path / "out.npy")
     assert not os.listdir(tmp_path)
 
 
-def test_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
-    def full(*args):
-        raise OSError(28, "No space left on device")
+def no_space(*args):
+    raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(maps.os, "posix_fallocate", full)
-    with (
-        pytest.raises(OSError, match=r"No space.*out\.npy"),
-        maps.new_map(tmp_path / "out.npy", (3,), "float32"),
-    ):
-        raise AssertionError
-    assert not os.listdir(tmp_path)
+
+@pytest.mark.parametrize("reserves", [True, False])
+def test_full_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch, reserves):
+    if reserves:
+        monkeypatch.setattr(maps.os, "posix_fallocate", no_space, raising=False)
+    else:  # as on macOS
+        monkeypatch.delattr(maps.os, "posix_fallocate", raising=False)
+        monkeypatch.setattr(
+            maps.shutil, "disk_usage", lambda path: SimpleNamespace(free=100)
+        )
+    for make in (maps.create, partial(maps.write_rows, parts=map(no_space, "a"))):
+        with pytest.raises(OSError, match=r"No space.*out\.npy"):
+            make(tmp_path / "out.npy", (3,), "float32")
+        assert not os.listdir(tmp_path)
+
+
+def test_a_file_is_made_where_no_place_can_be_reserved(tmp_path, monkeypatch):
+    monkeypatch.delattr(maps.os, "posix_fallocate", raising=False)
+    made = maps.create(tmp_path / "a.npy", (3, 2), np.float32)
+    made[:] = rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    made.flush()
+    maps.write_rows(tmp_path / "b.npy", (3, 2), np.float32, [rows[:1], rows[1:]])
+    for name in ("a.npy", "b.npy"):
+        assert np.array_equal(np.load(tmp_path / name), rows)

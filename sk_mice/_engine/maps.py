@@ -1,16 +1,18 @@
 """Arrays in files: memory maps of .npy files, read and made."""
 
+import errno
+import math
 import mmap
 import os
-from contextlib import contextmanager
+import shutil
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.format import open_memmap
+from numpy.lib.format import dtype_to_descr, open_memmap, write_array_header_1_0
 
 from .files import check_writable, naming, replacement
 
-__all__ = ["check_path", "create", "mapped_file", "new_map", "reopened", "will_need"]
+__all__ = ["check_path", "create", "mapped_file", "reopened", "will_need", "write_rows"]
 
 
 def mapped_file(X) -> mmap.mmap | None:
@@ -45,15 +47,29 @@ def create(path, shape, dtype) -> np.memmap:
 
     A map that finds the disk full ends the process.
     """
-    X = open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    with naming(path):
+        file = open(path, "wb")  # noqa: SIM115  closed before it may be removed
+        try:
+            with file:
+                _begin(file, shape, dtype)
+        except OSError:
+            os.unlink(path)
+            raise
+    return open_memmap(path, mode="r+")
+
+
+def _begin(file, shape, dtype) -> None:
+    """Write the header of an array, and take the place of its values on the disk."""
+    dtype = np.dtype(dtype)
+    header = {"descr": dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    write_array_header_1_0(file, header)
+    size = file.tell() + math.prod(shape) * dtype.itemsize
     if hasattr(os, "posix_fallocate"):
-        with open(path, "r+b") as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
-            except OSError as error:
-                os.unlink(path)
-                raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-    return X
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    if shutil.disk_usage(file.name).free < size:  # macOS would not take it
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    file.truncate(size)
 
 
 def reopened(path, shape, dtype) -> np.memmap | None:
@@ -66,12 +82,15 @@ def reopened(path, shape, dtype) -> np.memmap | None:
         return None
 
 
-@contextmanager
-def new_map(path, shape, dtype):
-    """A memory map to be filled; the file has its name once that is done."""
+def write_rows(path, shape, dtype, parts) -> None:
+    """Write the rows of parts to a .npy file, which has its name once it is whole.
+
+    It is not mapped, because Windows neither renames nor removes a file that is.
+    """
     with replacement(path) as file:
         with naming(path):
-            X = create(file.name, shape, dtype)
-        yield X
-        X.flush()
-    X.filename = Path(path).resolve()  # where joblib's workers look for it
+            _begin(file, shape, dtype)
+        for part in parts:
+            rows = np.ascontiguousarray(part, dtype)
+            with naming(path):
+                file.write(rows.data)

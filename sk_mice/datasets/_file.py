@@ -13,7 +13,7 @@ from errno import EEXIST
 
 import numpy as np
 
-from .._engine.maps import check_path, create, new_map, reopened
+from .._engine.maps import check_path, create, reopened, write_rows
 
 __all__ = ["decode_to_file", "files_of"]
 
@@ -161,7 +161,6 @@ def _finish(part, out, good, n):
         os.replace(part, out)
         return
     X = np.load(part, mmap_mode="r")
-    with new_map(out, (len(good), *X.shape[1:]), X.dtype) as whole:
-        for row, kept in zip(whole, good, strict=True):
-            row[...] = X[kept]
+    write_rows(out, (len(good), *X.shape[1:]), X.dtype, (X[[row]] for row in good))
+    del X  # Windows removes no file that is mapped
     part.unlink()
