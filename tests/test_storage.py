@@ -17,6 +17,7 @@ import torch
 from forks import child, forks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from windows import needs_proc, refuse_files_in_use
 
 import sk_mice
 from sk_mice import SphericalKMeans
@@ -108,6 +109,19 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(path, monke
     tensors, document = read(path, **KIND)
     assert document == {"which": "first"}
     assert tensors["a"].eq(1).all()
+
+
+@needs_proc
+def test_a_damaged_file_is_not_in_use_while_its_error_is_kept(path, monkeypatch):
+    write(path, {"a": torch.ones(3)}, {}, **KIND)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"!")
+    with pytest.raises(ValueError, match="damaged") as caught:
+        read(path, **KIND)
+    refuse_files_in_use(monkeypatch)
+    write(path, {"a": torch.ones(3)}, {}, **KIND)
+    assert path.read_bytes() == content
+    assert caught.tb is not None
 
 
 LISTS = [

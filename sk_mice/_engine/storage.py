@@ -139,8 +139,8 @@ def _read_tensors(file, path, kind, version) -> dict:
             for name in sorted(entries, key=lambda n: entries[n]["data_offsets"]):
                 # A copy of the mapped tensor would take its memory twice.
                 # Older versions of safetensors read onto the caller's default device.
-                like = content.get_tensor(name)
-                tensor = torch.empty_like(like, device="cpu")
+                # No name refers to it: the frames of an error would keep it mapped.
+                tensor = torch.empty_like(content.get_tensor(name), device="cpu")
                 raw = tensor.flatten().view(torch.uint8)
                 file.readinto(raw.numpy())  # the tensors fill the rest of the file
                 sha.update(raw.numpy())
