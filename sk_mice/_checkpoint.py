@@ -15,6 +15,7 @@ import numpy as np
 from skorch.callbacks import Callback
 
 from ._engine.distributed import Group
+from ._engine.files import replace
 from ._engine.model import ContrastiveMixture
 from ._engine.storage import UNREADABLE, pack, read, reason, unpack, write
 from ._engine.warn import warn_user
@@ -178,7 +179,7 @@ class Checkpoint:
         tensors: dict = {}
         document = {"fit": self.fit, "progress": pack(progress, "progress", tensors)}
         with suppress(FileNotFoundError):  # there is none, or another fit was quicker
-            os.replace(self.path, self.previous)
+            replace(self.path, self.previous)
         try:
             write(self.path, tensors, document, **_KIND)
         except ValueError as error:  # after an OSError the fit keeps its model

@@ -107,6 +107,32 @@ def test_content_is_on_the_disk_before_the_name_and_the_name_after(path, monkeyp
     assert steps == ["file", "name", "folder"]
 
 
+def test_windows_is_asked_again_while_another_program_has_the_file(path, monkeypatch):
+    replace, refusals, pauses = os.replace, [], []
+
+    def refuse(*paths):
+        if refusals:
+            raise refusals.pop()
+        replace(*paths)
+
+    monkeypatch.setattr(files.os, "replace", refuse)
+    monkeypatch.setattr(files.time, "sleep", pauses.append)
+    refusals += [PermissionError(errno.EACCES, "Access is denied")]
+    with pytest.raises(PermissionError):
+        write_atomically(path, [b"new"])
+    assert not pauses
+    monkeypatch.setattr(files, "fcntl", None)
+    refusals += 3 * [PermissionError(errno.EACCES, "Access is denied")]
+    write_atomically(path, [b"new"])
+    assert path.read_bytes() == b"new"
+    assert len(pauses) == 3
+    refusals += 99 * [PermissionError(errno.EACCES, "Access is denied")]
+    with pytest.raises(PermissionError, match=f"denied.*{path.name}"):
+        write_atomically(path, [b"newer"])
+    assert sum(pauses) < 3
+    assert os.listdir(path.parent) == ["file"]
+
+
 def test_a_link_stays_one(tmp_path):
     (tmp_path / "target").write_bytes(b"earlier")
     (tmp_path / "link").symlink_to("target")

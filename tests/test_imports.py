@@ -50,8 +50,8 @@ IMPORTS = {
     "_fitting": "",
     "_callbacks": "skorch _progress_bar",
     "_check_input": "_engine.arrays _engine.dataset _engine.format _engine.warn",
-    "_checkpoint": "skorch _engine.distributed _engine.model _engine.storage "
-    "_engine.warn",
+    "_checkpoint": "skorch _engine.distributed _engine.files _engine.model "
+    "_engine.storage _engine.warn",
     "_constraints": "",
     "_assignment": "",
     "_check_rows": "_engine.arrays _engine.dataset",
@@ -78,7 +78,7 @@ IMPORTS = {
     "datasets._decoding datasets._file",
     "datasets._decoding": "_constraints _engine.warn _memory",
     "datasets._paths": "_words datasets._decoding",
-    "datasets._file": "_engine.maps",
+    "datasets._file": "_engine.files _engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
     "_engine.ambient _engine.format _engine.maps _engine.samples "
     "_output _pretrained _progress_bar datasets._decoding datasets._paths",

@@ -20,11 +20,13 @@ __all__ = [
     "lock",
     "locked_folder",
     "naming",
+    "replace",
     "replacement",
     "write_atomically",
 ]
 
 ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between tries to replace a file
 
 
 def as_path(path, name: str = "`path`") -> str:
@@ -95,7 +97,7 @@ def replacement(path):
             os.fsync(file.fileno())
             if fcntl is None:  # no open file can be renamed there
                 file.close()
-            os.replace(file.name, target)  # while the lock is held
+            replace(file.name, target)  # while the lock is held
     except BaseException:  # an interruption, too
         with suppress(OSError):  # what was not written is tried again
             file.close()
@@ -105,6 +107,19 @@ def replacement(path):
     file.close()
     with naming(path):
         _sync_folder(folder)
+
+
+def replace(source, target) -> None:
+    """Give a file the name of another.
+
+    Windows refuses that while either is open, and scanners for viruses open new files
+    for moments.
+    """
+    for pause in PAUSES if fcntl is None else ():
+        with suppress(PermissionError):
+            return os.replace(source, target)
+        time.sleep(pause)
+    os.replace(source, target)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from errno import EEXIST
 
 import numpy as np
 
+from .._engine.files import replace
 from .._engine.maps import check_path, create, reopened, write_rows
 
 __all__ = ["decode_to_file", "files_of"]
@@ -158,7 +159,7 @@ def _note(file, stamps, known):
 def _finish(part, out, good, n):
     """Name the result, without the rows that could not be filled."""
     if len(good) == n:
-        os.replace(part, out)
+        replace(part, out)
         return
     X = np.load(part, mmap_mode="r")
     write_rows(out, (len(good), *X.shape[1:]), X.dtype, (X[[row]] for row in good))
