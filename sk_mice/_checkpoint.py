@@ -203,9 +203,9 @@ class SaveProgress(Callback):
         self.group.from_first(lambda: self._save(net))
 
     def _save(self, net):
-        start = time.monotonic()
+        start = time.perf_counter()  # other clocks of Windows go in steps of 16 ms
         last = len(net.history) == net.max_epochs or net.stop_requested()
         if last or start >= self.next_:
             self.restarts.save(self.run, net)
-            end = time.monotonic()
+            end = time.perf_counter()
             self.next_ = end + LEAST_PAUSE * (end - start)

@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ from sklearn.model_selection import GridSearchCV
 from skorch.callbacks import Callback, EarlyStopping
 
 from sk_mice import MiCEClustering, MoCo, _checkpoint
-from sk_mice._checkpoint import Checkpoint
+from sk_mice._checkpoint import Checkpoint, SaveProgress
+from sk_mice._engine.distributed import ALONE
 from sk_mice._engine.storage import write
 from sk_mice._identity import identity
 from sk_mice.ablations import PaperMiCE
@@ -203,6 +205,25 @@ def test_clones_in_a_search_share_a_folder(tmp_path):
         search.fit(IMAGES)
     assert len(list(tmp_path.glob("*[!s].safetensors"))) == 5  # 2 x 2 folds and all
     assert search.best_estimator_.n_iter_ == 2
+
+
+def test_files_take_a_small_part_of_the_time_also_by_a_coarse_clock(monkeypatch):
+    monkeypatch.setattr(_checkpoint, "LEAST_PAUSE", 20)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)  # as in 16 ms of Windows
+    saved = []
+
+    def save(run, trainer):
+        time.sleep(0.01)
+        saved.append(trainer)
+
+    progress = SaveProgress(SimpleNamespace(save=save), None, ALONE)
+    net = SimpleNamespace(history=[{}], max_epochs=9, stop_requested=bool)
+    for _ in range(5):
+        progress.on_epoch_end(net)
+    assert len(saved) == 1
+    net.max_epochs = 1  # it was the last one
+    progress.on_epoch_end(net)
+    assert len(saved) == 2
 
 
 # ---------------------------------------------------------------- whose progress it is
