@@ -5,12 +5,14 @@ import dataclasses
 import errno
 import io
 import json
+import ntpath
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import PureWindowsPath
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +23,7 @@ from safetensors.torch import load_file
 from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, cli, load
-from sk_mice._cli import choosing, fitting, images, sorting, tables
+from sk_mice._cli import choosing, fitting, images, results, sorting, tables
 from sk_mice._cli.terminal import Progress
 from sk_mice._engine.distributed import Group
 from sk_mice._engine.inference import Inference
@@ -790,6 +792,16 @@ def test_a_table_that_was_changed_is_not_sorted(photos, fitted, tmp_path, capsys
     assert not (tmp_path / "sorted").exists()
 
 
+def test_a_table_does_not_leave_the_folder_on_windows(tmp_path, monkeypatch):
+    monkeypatch.setattr(sorting, "PurePath", PureWindowsPath)
+    for name in (r"..\x", r"a\..\..\x", "C:x", r"C:\x", r"\x", "/x", r"\\host\a\x"):
+        path = write_table(tmp_path / "table.csv", ["file", "cluster"], [[name, 0]])
+        with pytest.raises(ValueError, match="a file below the folder of images"):
+            sorting.read_clusters(path, 2)
+    path = write_table(tmp_path / "table.csv", ["file", "cluster"], [["a/b..c", 0]])
+    assert sorting.read_clusters(path, 2) == (["a/b..c"], [0])
+
+
 def assert_sorted(into, out, photos):
     rows = table(out / "clusters.csv")
     for row in rows:
@@ -821,6 +833,35 @@ def test_a_sort_that_goes_on_overwrites_no_other_file(photos, fitted, tmp_path, 
     assert_sorted(into, out, photos)
     command[-2] = "--link-to"
     assert run(*command) == 1
+
+
+def test_a_link_to_the_image_by_another_path_is_as_good(photos, fitted, tmp_path):
+    out, into = shutil.copytree(fitted, tmp_path / "result"), tmp_path / "sorted"
+    command = ["fit", photos, "--out", out, "--resume", "-q", "--link-to", into]
+    assert run(*command) == 0
+    row = table(out / "clusters.csv")[0]
+    made = into / f"cluster-{row['cluster']}" / row["file"]
+    made.unlink()
+    made.symlink_to(os.path.relpath(photos / row["file"], made.parent))
+    assert run(*command) == 0
+    assert_sorted(into, out, photos)
+    made.unlink()
+    made.symlink_to(photos / "notes.txt")
+    assert run(*command) == 1
+
+
+def test_links_that_cannot_be_made_are_refused_before_the_fit(
+    photos, tmp_path, monkeypatch, capsys
+):
+    def forbid(source, target):
+        raise OSError(errno.EPERM, "A required privilege is not held", source)
+
+    monkeypatch.setattr(os, "symlink", forbid)
+    links = ["--link-to", tmp_path / "new" / "links"]
+    line = refused(capsys, 2, "fit", photos, *FIT, "--out", tmp_path / "out", *links)
+    assert "--link-to: no links can be made in " in line
+    assert "A required privilege is not held; --copy-to makes copies" in line
+    assert not os.listdir(tmp_path)
 
 
 def test_photos_that_are_gone_are_named_and_the_rest_is_sorted(
@@ -903,6 +944,30 @@ def test_folders_that_lie_in_each_other_are_refused_before_the_fit(
     line = refused(capsys, 2, "fit", photos, *FIT, "--out", out, *sort)
     assert f"{option}: " in line
     assert [path.name for path in tmp_path.iterdir()] == ["link-to-a"]
+
+
+def test_folders_of_windows_are_told_apart(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "path", ntpath)
+        patch.setattr(results, "Path", PureWindowsPath)
+        assert not results.lies_in(r"D:\photos\result", r"C:\photos")
+        assert not results.lies_in(r"C:\photos-result", r"C:\photos")
+        assert results.lies_in(r"C:\Photos\result", r"C:\photos")
+        assert results.lies_in(r"C:\photos", r"C:\photos")
+
+
+def test_a_drive_that_is_not_there_is_refused(monkeypatch):
+    asked = []
+
+    def lexists(path):
+        asked.append(path)
+        assert len(asked) < 9
+        return False
+
+    monkeypatch.setattr(os.path, "lexists", lexists)
+    monkeypatch.setattr(os.path, "isdir", lexists)
+    with pytest.raises(results.BadParameter, match="'/' is not a folder"):
+        results.check_folder("/a/b", "--out")
 
 
 def test_images_may_be_sorted_into_the_folder_of_the_result(photos, tmp_path):

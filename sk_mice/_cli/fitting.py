@@ -152,6 +152,7 @@ def _check(request: Request, result) -> dict | None:
             results.check_outside(folder, request.photos, option)
             results.check_folder(folder, option)
     sorting.check_apart(result, request.copy_to, request.link_to)
+    sorting.check_links(request.link_to)
     run = result.read_started() if request.resume else None
     check_asked(asked, run["parameters"] if run else asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:

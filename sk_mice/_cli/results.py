@@ -159,8 +159,8 @@ def require_result(path) -> tuple[ResultFolder, dict]:
 
 def lies_in(inner, outer) -> bool:
     """Whether a path is a folder, or lies in it, links followed."""
-    inner, outer = (os.path.realpath(path) for path in (inner, outer))
-    return os.path.commonpath([inner, outer]) == outer
+    inner, outer = (Path(os.path.realpath(path)) for path in (inner, outer))
+    return inner.is_relative_to(outer)
 
 
 def check_outside(path, photos, option: str) -> None:
@@ -190,9 +190,7 @@ def check_new(path, overwrite: bool) -> None:
 
 def check_folder(folder, option: str) -> None:
     """Refuse a folder that cannot be made, or in which nothing can be written."""
-    nearest = os.path.abspath(folder)
-    while not os.path.lexists(nearest):
-        nearest = os.path.dirname(nearest)
+    nearest = nearest_there(folder)
     if not os.path.isdir(nearest):
         why = "is not a folder"
     elif not os.access(nearest, os.W_OK | os.X_OK):
@@ -200,3 +198,11 @@ def check_folder(folder, option: str) -> None:
     else:
         return
     raise BadParameter(f"{nearest!r} {why}", param_hint=option)
+
+
+def nearest_there(folder) -> str:
+    """A folder, or else the nearest above it that exists; the root if none does."""
+    nearest = os.path.abspath(folder)
+    while not os.path.lexists(nearest) and nearest != os.path.dirname(nearest):
+        nearest = os.path.dirname(nearest)
+    return nearest

@@ -3,11 +3,13 @@
 import errno
 import os
 import shutil
+import tempfile
+from pathlib import PurePath
 
 from typer import BadParameter
 
 from . import tables
-from .results import ResultFolder, lies_in
+from .results import ResultFolder, lies_in, nearest_there
 
 BLOCK = 2**20  # bytes
 
@@ -42,6 +44,21 @@ def check_empty(folder, option: str) -> None:
         _refuse(folder, option)
 
 
+def check_links(folder) -> None:
+    """Refuse a folder in which no link can be made: Windows allows that to few."""
+    if folder is None:
+        return
+    try:
+        with tempfile.TemporaryDirectory(dir=nearest_there(folder)) as place:
+            os.symlink("nothing", os.path.join(place, "link"))
+    except OSError as error:
+        raise BadParameter(
+            f"no links can be made in {str(folder)!r}: {error.strerror}; --copy-to "
+            "makes copies",
+            param_hint="--link-to",
+        ) from error
+
+
 def _refuse(folder, option: str, but: str = ""):
     raise BadParameter(
         f"{str(folder)!r} must be new or empty, so that no file is overwritten{but}",
@@ -56,7 +73,8 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
     if not found:
         raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
     for name, label in found.items():
-        inside = not os.path.isabs(name) and ".." not in name.split("/")
+        path = PurePath(name)
+        inside = not path.anchor and ".." not in path.parts  # nor of another drive
         if label not in labels or not inside:
             raise ValueError(
                 f"{str(table)!r} must be as the fit has written it, with a file below "
@@ -112,8 +130,13 @@ def _check_made(folder, sources, option: str) -> None:
 def _link(source, target) -> None:
     if not os.path.lexists(target):
         os.symlink(source, target)
-    elif not (os.path.islink(target) and os.readlink(target) == source):
+    elif not (os.path.islink(target) and _same(target, source)):
         _refuse_other(target)
+
+
+def _same(path, other) -> bool:
+    """Whether paths lead to one file; Windows spells out in a link where it leads."""
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def _copy(source, target) -> None:
