@@ -1,5 +1,6 @@
 """`load_image_folder(..., out=...)`: images in a file, decoded once."""
 
+import ntpath
 import os
 import threading
 import warnings
@@ -241,6 +242,15 @@ def test_file_may_be_in_the_folder(folder, decoded):
         assert np.array_equal(found[0], expected[0])
         assert found[3].tolist() == expected[3].tolist()
     assert len(decoded) == N
+
+
+def test_file_may_be_on_another_drive():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "path", ntpath)
+        patch.setattr(os, "sep", ntpath.sep)
+        assert _file.files_of(r"D:\images.npy", r"C:\photos") == set()
+        below = _file.files_of(r"C:\photos\a\images.npy", r"C:\photos")
+        assert ("a", "images.npy.part") in below
 
 
 @pytest.mark.parametrize("name", ["images.npy", "images.npy.files", "images.npy.part"])

@@ -24,7 +24,10 @@ JOURNAL = b'{"files": '  # how it begins
 
 def files_of(out, root) -> set[tuple[str, ...]]:
     """The files that are written, as parts of their paths below a folder."""
-    path = os.path.relpath(os.path.realpath(out), os.path.realpath(root))
+    try:
+        path = os.path.relpath(os.path.realpath(out), os.path.realpath(root))
+    except ValueError:  # on another drive
+        return set()
     return {tuple(f"{path}{end}".split(os.sep)) for end in ("", ".part", ".files")}
 
 
