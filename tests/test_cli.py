@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import errno
+import functools
 import io
 import json
 import ntpath
@@ -24,7 +25,7 @@ from skorch.callbacks import Callback
 
 from sk_mice import MiCEClustering, cli, load
 from sk_mice._cli import choosing, fitting, images, results, sorting, tables
-from sk_mice._cli.terminal import Progress
+from sk_mice._cli.terminal import Progress, put
 from sk_mice._engine.distributed import Group
 from sk_mice._engine.inference import Inference
 from sk_mice._task import _check_finite
@@ -1125,6 +1126,14 @@ def test_score_takes_what_spreadsheets_write(tmp_path, capsys, end):
     assert tables.read_column(path, ["class"]) == {"a": "x", "b;c": "y"}
 
 
+def test_score_takes_what_is_not_utf_8_on_windows_too(tmp_path, monkeypatch):
+    path = tmp_path / "truth.csv"
+    path.write_bytes("file;class\na;Käfer\n".encode("cp1252"))
+    strict = functools.partial(bytes.decode, errors="surrogatepass")
+    monkeypatch.setattr(os, "fsdecode", strict)
+    assert tables.read_column(path, ["class"]) == {"a": "K\udce4fer"}
+
+
 def test_score_leaves_out_rows_without_a_class(tmp_path, capsys):
     rows = [[name, k // 2] for k, name in enumerate("abcdef")]
     header = ["file", "cluster"]
@@ -1346,6 +1355,19 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     )
     assert done.stdout.strip() in {"0", "141"}
     assert done.stderr == ""
+
+
+def test_a_reader_that_goes_away_on_windows(monkeypatch):
+    def invalid():
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys.stdout, "flush", invalid)
+    with pytest.raises(OSError, match="cannot be written: Invalid argument"):
+        put("text")
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(BrokenPipeError):
+        put("text")
 
 
 def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys):

@@ -34,6 +34,13 @@ def as_csv(rows, header=HEADER) -> bytes:
     return os.fsencode(text.getvalue())
 
 
+def _decoded(content: bytes) -> str:
+    try:
+        return os.fsdecode(content)
+    except UnicodeDecodeError:  # Windows takes no bytes for a name but UTF-8
+        return content.decode(errors="surrogateescape")
+
+
 def read_column(path, names) -> dict[str, str]:
     """The column of a table that has one of these names, by file.
 
@@ -41,7 +48,7 @@ def read_column(path, names) -> dict[str, str]:
     columns, as they do where a comma is the decimal point.
     """
     with open(path, "rb") as file:
-        text = os.fsdecode(file.read()).removeprefix("\ufeff")
+        text = _decoded(file.read()).removeprefix("\ufeff")
     first = text.partition("\n")[0]
     between = ";" if ";" in first and "," not in first else ","
     lines = io.StringIO(text, newline="")

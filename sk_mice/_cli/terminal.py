@@ -1,5 +1,6 @@
 """What a user sees on the terminal: progress, results, Ctrl-C."""
 
+import errno
 import json
 import sys
 from contextlib import contextmanager
@@ -33,6 +34,9 @@ def _stdout():
     except BrokenPipeError:  # nobody reads any more, which is no error
         raise
     except OSError as error:
+        # What Windows may say of a pipe that nobody reads.
+        if sys.platform == "win32" and error.errno == errno.EINVAL:
+            raise BrokenPipeError from error
         raise OSError(f"The output cannot be written: {error.strerror}.") from error
 
 
