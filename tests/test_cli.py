@@ -34,8 +34,12 @@ from sk_mice.inspection._reading import OF_NEIGHBORS, OF_VIEWS, Reading
 
 draw_page = fitting.draw_page
 NAMES = [f"{k:02}.png" for k in range(17)]
-# A line break, quotes and a comma, and a byte that is no UTF-8.
-HARD = ["two\nlines.png", 'a "quoted", b.png', os.fsdecode(b"caf\xe9.png")]
+# A line break, quotes and a comma, and a byte that is no UTF-8, as far as names may.
+HARD = ["two\nlines.png", 'a "quoted", b.png', "caf\udce9.png"]
+if sys.platform == "darwin":
+    HARD[2] = "café.png"
+if sys.platform == "win32":
+    HARD = ["two  lines.png", "a 'quoted', b.png", "café.png"]
 FIT = ("--clusters", "2", "--epochs", "2", "--image-size", "8")
 
 
@@ -967,7 +971,7 @@ def test_a_drive_that_is_not_there_is_refused(monkeypatch):
 
     monkeypatch.setattr(os.path, "lexists", lexists)
     monkeypatch.setattr(os.path, "isdir", lexists)
-    with pytest.raises(results.BadParameter, match="'/' is not a folder"):
+    with pytest.raises(results.BadParameter, match="is not a folder"):
         results.check_folder("/a/b", "--out")
 
 
@@ -1083,7 +1087,7 @@ def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
     assert last == {"cluster": "2", "class": "dog", "files": 2, "of_the_class": 2}
     assert sum(row["class"] is None for row in facts["matching"]) == 1
     assert "'a'" in stderr
-    assert r"'caf\udce9.png'" in stderr
+    assert repr(HARD[2]) in stderr
     assert run("score", clusters, truth) == 0
     assert "ACC  0.667" in capsys.readouterr().out
 

@@ -97,7 +97,7 @@ def test_a_system_that_does_not_tell_its_memory(monkeypatch, answer, bytes_):
         raise answer
 
     monkeypatch.setattr(Path, "read_text", lambda self, **options: "")
-    monkeypatch.setattr(os, "sysconf", sysconf)
+    monkeypatch.setattr(os, "sysconf", sysconf, raising=False)
     assert _memory.available_memory() == bytes_
 
 

@@ -1,6 +1,5 @@
 """A fit in several processes: the same as in one, whatever happens."""
 
-import fcntl
 import os
 import pickle
 import signal
@@ -17,6 +16,8 @@ import torch
 from PIL import Image
 
 from sk_mice._engine.distributed import Group, open_group
+
+fcntl = pytest.importorskip("fcntl", reason="needs the locks and signals of POSIX")
 
 # The fits here are too short to keep every cluster in use.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

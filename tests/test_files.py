@@ -117,10 +117,11 @@ def test_windows_is_asked_again_while_another_program_has_the_file(path, monkeyp
 
     monkeypatch.setattr(files.os, "replace", refuse)
     monkeypatch.setattr(files.time, "sleep", pauses.append)
-    refusals += [PermissionError(errno.EACCES, "Access is denied")]
-    with pytest.raises(PermissionError):
-        write_atomically(path, [b"new"])
-    assert not pauses
+    if files.fcntl is not None:  # other systems mean it
+        refusals += [PermissionError(errno.EACCES, "Access is denied")]
+        with pytest.raises(PermissionError):
+            write_atomically(path, [b"new"])
+        assert not pauses
     monkeypatch.setattr(files, "fcntl", None)
     refusals += 3 * [PermissionError(errno.EACCES, "Access is denied")]
     write_atomically(path, [b"new"])

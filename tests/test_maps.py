@@ -22,6 +22,7 @@ def test_a_map_is_told_from_memory(X):
     assert maps.mapped_file([1]) is None
 
 
+@pytest.mark.skipif(not hasattr(mmap, "MADV_WILLNEED"), reason="takes no hints")
 def test_the_pages_of_rows_are_asked_for(X, monkeypatch):
     asked = []
 
