@@ -13,9 +13,10 @@ import distributed_job as job
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from PIL import Image
 
-from sk_mice._engine.distributed import Group, open_group
+from sk_mice._engine.distributed import Group, Processes, open_group
 
 fcntl = pytest.importorskip("fcntl", reason="needs the locks and signals of POSIX")
 
@@ -227,6 +228,18 @@ def test_a_job_of_one_process_needs_no_group(monkeypatch):
     for name in "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT":
         monkeypatch.setenv(name, "1")
     assert type(open_group(True)) is Group
+
+
+@pytest.mark.parametrize("has_nccl", [True, False])
+def test_messages_of_gpus_have_a_carrier_where_nccl_is_missing(monkeypatch, has_nccl):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: has_nccl)
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist, "new_group", lambda backend, **_: asked.append(backend))
+    Processes(own=False)
+    assert asked == ["cpu:gloo,cuda:nccl" if has_nccl else "gloo", "gloo"]
 
 
 def test_a_single_process_has_all_rows():

@@ -162,8 +162,7 @@ class Processes(Group):
         self._own = own  # the default group is ours
         self._agreed = False
         self._asked: tuple | None = None
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        self._steps = dist.new_group(backend=backend, timeout=STEP_TIMEOUT)
+        self._steps = dist.new_group(backend=_backend(), timeout=STEP_TIMEOUT)
         self._between = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     # ------------------------------------------------------------------- agreement
@@ -332,7 +331,7 @@ def open_group(wanted: bool) -> Group:
         return ALONE
     hook = sys.excepthook  # torch wraps it once more for each group
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        _backend(),
         store=dist.PrefixStore(_prefix(), _store()),
         rank=int(os.environ["RANK"]),
         world_size=size,
@@ -340,6 +339,12 @@ def open_group(wanted: bool) -> Group:
     )
     sys.excepthook = hook
     return Processes(own=True)
+
+
+def _backend() -> str:
+    """What carries the messages; torch for Windows lacks that of GPUs."""
+    has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
+    return "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
 
 
 def _prefix() -> str:
