@@ -91,7 +91,8 @@ class PretrainedFeatures(
     out : str or path-like, default=None
         A ``.npy`` file for features that are larger than the memory. `transform` writes
         them to it and returns it as a read-only memory map. Each call replaces the
-        file; arrays that earlier calls returned keep their values.
+        file; arrays that earlier calls returned keep their values. Windows replaces no
+        file that is in use: delete these arrays first.
     n_jobs : int, default=-1
         Threads that decode files, while the network runs; -1 uses all cores.
     verbose : int, default=0
