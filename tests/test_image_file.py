@@ -188,6 +188,14 @@ def test_windows_renames_the_file_too(folder, monkeypatch, n_bad):
     assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
 
 
+def test_dark_images_are_warned_of(folder):
+    for path in folder.glob("*/*.png"):
+        Image.fromarray(np.full((9, 9), 1000, np.uint16)).save(path)
+    with pytest.warns(UserWarning, match="nearly black"):
+        load(folder, grey=True)
+    load(folder, grey=True)
+
+
 def test_mended_file_is_the_only_one_decoded_again(folder, decoded):
     (folder / "a/2.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"a/2\.png"):

@@ -152,6 +152,7 @@ def _decode_rest(file, header, part, decoder, stamps, known, decode):
             X.flush()
             _note(file, stamps, found)
         known |= found
+    next(reasons, None)  # may warn at its end
 
 
 def _note(file, stamps, known):
