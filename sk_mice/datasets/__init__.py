@@ -27,6 +27,7 @@ from ._file import decode_to_file, files_of
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
 MOST_ENTRIES = 10_000_000  # of a folder
+HIDDEN = {"thumbs.db", "desktop.ini"}  # what Windows keeps in folders of images
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 FASHION_MNIST_FILES = (
@@ -82,7 +83,8 @@ def load_image_folder(
     Parameters
     ----------
     path : str or path-like
-        The folder. Files and folders in it whose names begin with a dot are ignored.
+        The folder. Files and folders in it whose names begin with a dot are ignored,
+        and so are `Thumbs.db` and `desktop.ini`, which Windows hides in its folders.
         More than 10,000,000 files and folders are an error. Links are followed, and a
         file to which several paths lead is read once: by the path without links, or by
         the first if all have links. Hard links count as separate files.
@@ -237,7 +239,7 @@ def find_files(root):
                             f"`path` must hold at most {MOST_ENTRIES:,} files and "
                             f"folders, links followed; {root!r} holds more."
                         )
-                    if entry.name.startswith("."):
+                    if entry.name.startswith(".") or entry.name.lower() in HIDDEN:
                         continue
                     by_link = linked or entry.is_symlink()
                     found = by_link, (*parts, entry.name)
