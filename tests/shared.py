@@ -1,4 +1,4 @@
-"""What several test files use: callbacks, global settings, files of images."""
+"""What several test files use: plain formulas, callbacks, files of images."""
 
 from contextlib import contextmanager
 
@@ -34,6 +34,19 @@ def default_dtype(dtype):
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def info_nce(f, v, queue, tau):
+    """Log-probability of the positive, (B,), for f and v (B, D) and a queue (V, D)."""
+    logits = torch.cat([(f * v).sum(1, keepdim=True), f @ queue.T], dim=1) / tau
+    return logits.log_softmax(dim=1)[:, 0]
+
+
+def plain_log_partition(x, positive, queue):
+    """`log_partition` as the paper writes it, which holds B x K x V."""
+    queue = queue.to(x.dtype).expand(-1, x.shape[1], -1)
+    negative = torch.einsum("bkd,vkd->bkv", x, queue)
+    return torch.cat([positive.unsqueeze(-1), negative], dim=-1).logsumexp(dim=-1)
 
 
 class Averages(torch.nn.Module):

@@ -6,13 +6,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from shared import plain_log_partition
 from sklearn.datasets import load_digits
 from skorch.callbacks import Callback
 from torch.nn import functional as F
 
 from sk_mice import MiCEClustering, MoCo, load, save
 from sk_mice._engine.graphs import Replayed
-from sk_mice._engine.objective import expert_log_prob, plain_log_partition
+from sk_mice._engine.objective import expert_log_prob
 from sk_mice._engine.storage import read
 from sk_mice._engine.trainer import Trainer
 from sk_mice._persistence import _KIND

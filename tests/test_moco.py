@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from shared import info_nce
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sk_mice import MoCo
-from sk_mice._engine import objective
 from sk_mice._engine.trainer import Trainer
 from sk_mice.backbones import MLP, SmallResNet
 
@@ -59,7 +59,7 @@ def test_its_loss_is_info_nce(monkeypatch):
         with torch.no_grad():
             v = model.teacher.expert_embeddings(model.teacher.backbone(views[0]))
             f = model.student.expert_embeddings(model.student.backbone(views[1]))
-            value = objective.info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
+            value = info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers[name])
         joint, v = embed(net, batch, network)
@@ -78,7 +78,7 @@ def test_score_is_the_log_probability_of_the_positive():
     with torch.no_grad():
         f = moco._model.student.expert_embeddings(torch.tensor(features))[:, 0]
         v = torch.tensor(moco.transform(IMAGES))
-        expected = objective.info_nce(f, v, moco._model.queue[:, 0].float(), moco.tau)
+        expected = info_nce(f, v, moco._model.queue[:, 0].float(), moco.tau)
     assert moco.score(IMAGES) == pytest.approx(expected.mean().item(), rel=1e-3)
 
 

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from shared import info_nce
 
 from sk_mice._engine import objective
 from sk_mice._engine.inference import Inference
@@ -206,7 +207,7 @@ def test_under_a3_to_a5_every_expert_is_moco():
     assert model.prototypes() is None
     f, v, g = model.embed(torch.randn(2, 6, N_FEATURES))
     assert g is None
-    expected = objective.info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
+    expected = info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
     joint = model.log_joint(f, v, g)
     torch.testing.assert_close(joint + math.log(K), expected[:, None].expand(-1, K))
 

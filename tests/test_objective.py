@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from shared import info_nce, plain_log_partition
 from torch.nn import functional as F
 
 from sk_mice._engine import attention, objective
@@ -25,11 +26,9 @@ from sk_mice._engine.objective import (
     elbo,
     expert_log_prob,
     gating_log_prob,
-    info_nce,
     log_evidence,
     log_joint,
     log_partition,
-    plain_log_partition,
     posterior,
     prototype_update,
     simplex_centres,
@@ -468,13 +467,11 @@ def test_lemma_1_and_theorems_2_and_3(parts):
     torch.testing.assert_close(elbo(joint), one)  # Theorem 3
 
 
-def test_info_nce_is_the_cross_entropy_of_the_positive(parts):
-    f, v, queue = parts["f"][:, 0], parts["v"][:, 0], parts["queue"][:, 0]
-    logits = torch.cat([(f * v).sum(1, keepdim=True), f @ queue.T], dim=1) / 0.07
-    expected = -F.cross_entropy(
-        logits, torch.zeros(B, dtype=torch.long), reduction="none"
-    )
-    torch.testing.assert_close(info_nce(f, v, queue, 0.07), expected)
+def test_an_expert_without_a_prototype_is_mocos_classifier(parts):
+    f, v, queue = (parts[name][:, :1] for name in ("f", "v", "queue"))
+    expected = info_nce(f[:, 0], v[:, 0], queue[:, 0], 0.07)
+    (actual,) = expert_log_prob(f, v, None, queue, 0.07).T
+    torch.testing.assert_close(actual, expected)
 
 
 def test_theorem_4_analytical_update_is_a_step_of_spherical_k_means(parts):

@@ -18,11 +18,9 @@ __all__ = [
     "elbo",
     "expert_log_prob",
     "gating_log_prob",
-    "info_nce",
     "log_evidence",
     "log_joint",
     "log_partition",
-    "plain_log_partition",
     "posterior",
     "prototype_update",
     "shared_expert_log_prob",
@@ -95,7 +93,7 @@ def gating_log_prob(g: Tensor, omega: Tensor, kappa: float) -> Tensor:
 
 
 def log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
-    """Log of the estimated normalisation constant (equation 9), fused.
+    """Log of the estimated normalisation constant (equation 9).
 
     Parameters
     ----------
@@ -115,14 +113,6 @@ def log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
     rows = x.reshape(-1, queue.shape[1], x.shape[-1])  # B x K of them for one head
     negative = log_sum_exp_over(_cast(queue, x), rows).view_as(positive)
     return torch.logaddexp(positive, negative)
-
-
-def plain_log_partition(x: Tensor, positive: Tensor, queue: Tensor) -> Tensor:
-    """Like :func:`log_partition`, written as in the paper (holds B x K x V)."""
-    queue = queue.to(x.dtype).expand(-1, x.shape[1], -1)
-    negative = torch.einsum("bkd,vkd->bkv", x, queue)  # (B, K, V)
-    logits = torch.cat([positive.unsqueeze(-1), negative], dim=-1)
-    return torch.logsumexp(logits, dim=-1)
 
 
 def expert_log_prob(
@@ -198,26 +188,6 @@ def shared_expert_log_prob(
 
 def _cast(queue, x):
     return queue if queue.dtype == torch.bfloat16 else queue.to(x.dtype)
-
-
-def info_nce(f: Tensor, v: Tensor, queue: Tensor, tau: float) -> Tensor:
-    """Log-probabilities of MoCo's classifier (equation 2 without the slip in sign).
-
-    Parameters
-    ----------
-    f, v : Tensor of shape (B, D)
-        Student and teacher embeddings, unit norm.
-    queue : Tensor of shape (V, D)
-    tau : float
-
-    Returns
-    -------
-    Tensor of shape (B,)
-        log p(y | x); the InfoNCE loss is its negative.
-    """
-    return expert_log_prob(
-        f.unsqueeze(1), v.unsqueeze(1), None, queue.unsqueeze(1), tau
-    ).squeeze(1)
 
 
 # --------------------------------------------------------------- inference and ELBO
