@@ -31,7 +31,7 @@ __all__ = [
 # ---------------------------------------------------------------- gating prototypes
 
 
-def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
+def simplex_centres(n_clusters: int, dim: int) -> Tensor:
     """Centres of the Max-Mahalanobis distribution (Algorithm 2).
 
     Parameters
@@ -40,8 +40,6 @@ def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
         Number of centres K, at most ``dim + 1``.
     dim : int
         Dimension D of the embedding space.
-    dtype : torch.dtype, default=torch.float32
-        Type of the result; computed in float64.
 
     Returns
     -------
@@ -66,7 +64,7 @@ def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
     omega[n, :n] = -factor.sum(dim=0)  # the centres sum to zero
     if n == 0:
         omega[0, 0] = 1.0
-    return omega.to(dtype)
+    return omega.float()
 
 
 def gating_log_prob(g: Tensor, omega: Tensor, kappa: float) -> Tensor:
