@@ -41,9 +41,5 @@ def windows(n: int, block: int, window: int, generator: torch.Generator):
 def blocks_of(rows: Tensor) -> list[tuple[int, int]]:
     """Where the runs of adjacent rows begin and end, in ascending order."""
     rows = rows.sort().values
-    ends = (rows.diff() > 1).nonzero().flatten().tolist()
-    firsts, lasts = [0, *(end + 1 for end in ends)], [*ends, len(rows) - 1]
-    return [
-        (int(rows[first]), int(rows[last]) + 1)
-        for first, last in zip(firsts, lasts, strict=True)
-    ]
+    runs = rows.tensor_split((rows.diff() > 1).nonzero().flatten() + 1)
+    return [(int(run[0]), int(run[-1]) + 1) for run in runs]
