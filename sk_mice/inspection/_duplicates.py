@@ -6,7 +6,7 @@ from ._thumbnails import shrunk
 
 SIDE = 16  # pixels of the images that are compared
 SAME = 5.0  # largest root mean square of the differences, of 255
-AT_ONCE = 1024
+AT_ONCE = 1024  # pairs that are compared
 
 
 def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
@@ -15,13 +15,7 @@ def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
     `nearest` has the samples with the nearest embeddings, for each of `rows`: the same
     image twice, or in another size or quality, has nearly the same embedding.
     """
-    small = np.concatenate(
-        [
-            shrunk(X[rows[start : start + AT_ONCE]], fmt, (SIDE, SIDE))
-            for start in range(0, len(rows), AT_ONCE)
-        ]
-    )
-    small = small.reshape(len(rows), -1)
+    small = shrunk(X, rows, fmt, (SIDE, SIDE)).reshape(len(rows), -1)
     place = np.zeros(len(X), np.intp)
     place[rows] = np.arange(len(rows))
     pairs: set = set()

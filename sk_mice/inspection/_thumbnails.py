@@ -21,7 +21,7 @@ LARGE, SMALL, FEW = 96, 64, 2500
 LOSSLESS_SIDE = 16  # up to here, pixels can be seen one by one
 QUALITIES = (85, 70, 50, 30, 10, 1)
 BUDGET = 18e6  # bytes of all sheets; as text they are a third longer
-RESIZED_AT_ONCE = 64
+AT_ONCE = 64  # samples that are read and resized
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def draw_sheets(X, fmt: SampleFormat, groups, rng) -> Sheets:
     ]
     kind = "webp" if features.check("webp") else "jpeg"
     options = {"format": kind, **_options(X, fmt, groups, size, kind, rng)}
-    pictures = [_encoded(_sheet(X[rows], fmt, size), options) for rows in members]
+    pictures = [_encoded(_sheet(X, rows, fmt, size), options) for rows in members]
     texts = [base64.b64encode(picture).decode() for picture in pictures]
     return Sheets(size[1], size[0], members, texts, kind)
 
@@ -92,7 +92,7 @@ def _options(X, fmt, groups, size, kind, rng) -> dict:
         return {"lossless": True}
     rows = np.concatenate(groups)
     tried = np.sort(rng.permutation(rows)[:PER_SHEET])
-    sheet = _sheet(X[tried], fmt, size)
+    sheet = _sheet(X, tried, fmt, size)
     for quality in QUALITIES:
         n_bytes = len(_encoded(sheet, {"format": kind, "quality": quality}))
         if n_bytes / len(tried) * len(rows) <= BUDGET:
@@ -100,13 +100,8 @@ def _options(X, fmt, groups, size, kind, rng) -> dict:
     return {"quality": quality}
 
 
-def _sheet(samples, fmt, size) -> Image.Image:
-    pixels = np.concatenate(
-        [
-            shrunk(samples[start : start + RESIZED_AT_ONCE], fmt, size)
-            for start in range(0, len(samples), RESIZED_AT_ONCE)
-        ]
-    )
+def _sheet(X, rows, fmt, size) -> Image.Image:
+    pixels = shrunk(X, rows, fmt, size)
     n_rows, (height, width) = -(-len(pixels) // COLUMNS), size
     n_channels = pixels.shape[-1]
     cells = np.zeros((n_rows * COLUMNS, height, width, n_channels), np.uint8)
@@ -116,8 +111,13 @@ def _sheet(samples, fmt, size) -> Image.Image:
     return Image.fromarray(sheet[..., 0] if n_channels == 1 else sheet)
 
 
-def shrunk(samples, fmt, size) -> np.ndarray:
-    """Samples as thumbnails (B, H, W, 1 or 3)."""
+def shrunk(X, rows, fmt, size) -> np.ndarray:
+    """Samples of X as thumbnails (n, H, W, 1 or 3)."""
+    parts = np.split(rows, range(AT_ONCE, len(rows), AT_ONCE))
+    return np.concatenate([_shrunk(X[part], fmt, size) for part in parts])
+
+
+def _shrunk(samples, fmt, size) -> np.ndarray:
     batch = as_drawn(fmt.as_batch(as_tensor(np.asarray(samples))).clip(0, 1))
     if batch.shape[2:] != size:
         batch = interpolate(batch, size, mode="bilinear", antialias=True)
