@@ -67,6 +67,10 @@ LARGEST_RATE = 1e6
 # Errors after which the model of the last complete epoch is kept. Checkpoints raise
 # OSError.
 STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
+STOPPING = (
+    "Stopping. First, a model is made of the whole epochs, which can take some seconds."
+    " Press Ctrl-C again to stop without a model."
+)
 
 
 class ContrastiveEstimator(
@@ -238,7 +242,7 @@ class ContrastiveEstimator(
             queue_size=queue_size,
             queue_dtype=queue_dtype,
             bar=FitBar(n_epochs, shown=bool(self.verbose) and group.first),
-            interrupt=Interrupt(self._say_stopping if group.first else None),
+            interrupt=Interrupt(STOPPING if group.first else None),
             restarts=Restarts(seeds, checkpoint),
         )
         if saved:
@@ -247,12 +251,6 @@ class ContrastiveEstimator(
 
     def _draw_seeds(self, n: int) -> list[int]:
         return check_random_state(self.random_state).randint(2**31 - 1, size=n).tolist()
-
-    def _say_stopping(self) -> str:
-        return (
-            "Stopping. First, a model is made of the whole epochs, which can take some "
-            "seconds. Press Ctrl-C again to stop without a model."
-        )
 
     def _check_size(self, backbone, shape, queue_size, queue_dtype, device) -> None:
         n_heads, n_gates = self._n_heads()

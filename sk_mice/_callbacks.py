@@ -66,13 +66,13 @@ class Interrupt:
     the only one that gets signals. A handler that the user has set is still called.
 
     `waits` says whether the first Ctrl-C only sets `came`: not before the first epoch
-    is whole, when it raises KeyboardInterrupt, as a second one always does. `announce`
-    is called if it waits, and returns a message for the user; None says nothing.
+    is whole, when it raises KeyboardInterrupt, as a second one always does. `message`
+    is for the user, if it waits; None says nothing.
     """
 
-    def __init__(self, announce):
+    def __init__(self, message: str | None):
         self.waits = False
-        self._announce = announce
+        self._message = message
         self._count = 0
         self._handler = None  # the replaced handler, if any
 
@@ -104,7 +104,7 @@ class Interrupt:
         if not (is_python and self.waits and self._count == 1):
             self._handler(number, frame)
             return
-        if self._announce is None:
+        if self._message is None:
             return
         with suppress(RuntimeError):  # the signal came during another print
-            print(f"\n{self._announce()}", file=sys.stderr, flush=True)
+            print(f"\n{self._message}", file=sys.stderr, flush=True)
