@@ -310,9 +310,18 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
         }
 
     def _gating_prototypes(self, seed):
-        seed = spawn_seed(seed, "gating prototypes")
-        kind, size = self.gating_prototypes, (self.n_clusters, self.embedding_dim)
-        return _gating_prototypes(kind, *size, seed)
+        size = self.n_clusters, self.embedding_dim
+        if self.gating_prototypes == "uniform":
+            seed = spawn_seed(seed, "gating prototypes")
+            generator = torch.Generator().manual_seed(seed)
+            draws = torch.rand(*size, generator=generator, dtype=torch.float32)
+            return F.normalize(2 * draws - 1, dim=1)  # a cube, projected onto a sphere
+        make = {
+            "auto": gating_prototypes,
+            "simplex": objective.simplex_centres,
+            "repelled": repelled_directions,
+        }
+        return make[self.gating_prototypes](*size)
 
     @property
     def _n_rounds(self):
@@ -325,19 +334,6 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
                 "train_gating_prototypes": self.train_gating_prototypes,
             }
         super()._run_stage(run, model, task, n_epochs, stage, **options)
-
-
-def _gating_prototypes(kind, n_clusters, dim, seed):
-    """Gating prototypes omega, (K, D), for a value of `gating_prototypes`."""
-    if kind == "uniform":
-        generator = torch.Generator().manual_seed(seed)
-        draws = torch.rand(n_clusters, dim, generator=generator, dtype=torch.float32)
-        return F.normalize(2 * draws - 1, dim=1)  # a cube, projected onto the sphere
-    if kind == "simplex":
-        return objective.simplex_centres(n_clusters, dim)
-    if kind == "repelled":
-        return repelled_directions(n_clusters, dim)
-    return gating_prototypes(n_clusters, dim)
 
 
 # ---------------------------------------------------------------- learning rates
