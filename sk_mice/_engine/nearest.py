@@ -100,16 +100,12 @@ def _exact(rows, n_neighbors, announced=False):
     size = math.ceil(_BLOCK_OPERATIONS / (2 * rows.size))
     nearest = np.empty((len(rows), n_neighbors), np.int64)
     start = time.perf_counter()
-    for own in _blocks(len(rows), size):
+    for own in np.split(np.arange(len(rows)), range(size, len(rows), size)):
         nearest[own] = _others(search, rows, own, n_neighbors)
         if announced:
             announced = False
             _announce((time.perf_counter() - start) * len(rows) / len(own))
     return nearest
-
-
-def _blocks(n: int, size: int):
-    return np.split(np.arange(n), range(size, n, size))
 
 
 def _others(search, rows, own, n_neighbors):
