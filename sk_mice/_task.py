@@ -57,9 +57,7 @@ class Task:
 
     def infer_batches(self, inference: Inference, *what: str, rows=slice(None)):
         """The same of some samples, batch by batch, as tensors on the device."""
-        n = inference.batch_size(self.samples, self.views)
-        for batch in self.samples.in_order(n, rows):
-            values = inference(self.views.plain(batch), *what)
+        for values in inference.batches(self.samples, self.views, *what, rows=rows):
             _check_finite(*values)
             yield values
 
