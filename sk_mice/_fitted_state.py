@@ -251,6 +251,10 @@ def _check_format(fmt: SampleFormat, n_features: int | None) -> None:
     right = right and 0 < min(fmt.std) <= max(fmt.std) <= largest
     right = right and 0 < fmt.high - fmt.low < math.inf
     expect(right, "format", "have the statistics of each channel or feature")
+    seen, n_seen = (*fmt.seen_low, *fmt.seen_high), 1 if fmt.is_image else shape[0]
+    right = len(fmt.seen_low) == len(fmt.seen_high) == n_seen
+    right = right and all(type(v) is float and math.isfinite(v) for v in seen)
+    expect(right or not seen, "format", "have the extremes of X, if any")
 
 
 def _are_numbers(figures) -> bool:

@@ -789,6 +789,7 @@ WRONG = [
     ("format/std", {"tuple": [1e-42]}, "infer finite values"),
     *(("format/low", v, STATISTICS) for v in (False, {"float": "-inf"})),
     *(("format/high", v, STATISTICS) for v in (-1.0, {"float": "inf"})),
+    *(("format/seen_low", {"tuple": v}, "extremes of X") for v in ([0], [0.0, 1.0])),
     *(
         (f"network/{name}", v, f"'{name}' parameter")
         for name in ("tau", "kappa")

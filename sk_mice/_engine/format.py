@@ -37,16 +37,6 @@ class SampleFormat:
     seen_low: tuple[float, ...] = field(default=(), repr=False)
     seen_high: tuple[float, ...] = field(default=(), repr=False)
 
-    def __post_init__(self):
-        """Check the extremes, which may come from a file."""
-        n_seen = 1 if self.is_image else self.shape[0]
-        figures = (*self.seen_low, *self.seen_high)
-        if figures and not (
-            len(self.seen_low) == len(self.seen_high) == n_seen
-            and all(type(v) is float and math.isfinite(v) for v in figures)
-        ):
-            raise ValueError("its format must have the extremes of X, if any.")
-
     @property
     def is_image(self) -> bool:
         return len(self.shape) == 3
