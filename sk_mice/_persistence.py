@@ -348,6 +348,7 @@ def _restore(document, tensors, backbone, weights):
 
 
 def _asks_for_backbone(document) -> bool:
+    """Whether the user has to give a backbone, since the file cannot name it."""
     network = document["network"]
     if not network:
         return False
@@ -375,7 +376,16 @@ def _restore_one(document, tensors, backbone, weights):
     expect_only(attributes, set().union(*names_of_attributes(cls)), "attributes")
     expect_only(fitted_with, getattr(cls, "_of_the_model", ()), "`_fitted_with`")
     fitted = fitted_with.get("backbone", parameters.get("backbone"))
-    _check_given(backbone, network, parameters, fitted)
+    asks = _asks_for_backbone(document)
+    if asks and backbone is None:
+        raise ValueError(
+            "its `backbone` was a module or a callable, which the file does not hold: "
+            "pass it to `load` as `backbone`."
+        )
+    if backbone is not None and not asks:
+        raise ValueError("it needs no `backbone`; give none to `load`.")
+    if asks and parameters["backbone"] is None:
+        parameters["backbone"] = backbone
     if fitted_with.get("backbone", "") is None:
         fitted_with["backbone"] = backbone
     parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
@@ -420,24 +430,6 @@ def _check_parts(network, parameters) -> None:
         expect(known, f"`{name}`", f"be one of {names}; it is {given!r}")
     known = isinstance(network.get("backbone"), (*_BACKBONES, type(None)))
     expect(known, "network", "have a backbone that is known")
-
-
-def _check_given(backbone, network, parameters, fitted) -> None:
-    """The user gives a backbone if, and only if, the file cannot name it.
-
-    `fitted` is that of the fit, as far as the file has it.
-    """
-    named = isinstance(fitted, backbones.Pretrained) or network.get("backbone")
-    own = bool(network) and (not named or parameters["backbone"] is None)
-    if own and backbone is None:
-        raise ValueError(
-            "its `backbone` was a module or a callable, which the file does not hold: "
-            "pass it to `load` as `backbone`."
-        )
-    if backbone is not None and not own:
-        raise ValueError("it needs no `backbone`; give none to `load`.")
-    if own and parameters["backbone"] is None:
-        parameters["backbone"] = backbone
 
 
 def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
