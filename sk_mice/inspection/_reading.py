@@ -14,12 +14,17 @@ from .._pipelines import first_step, given_to_last, last_step
 from .._words import count
 
 N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
-STEADY, UNSURE = 0.9, 0.7  # mean agreement of clusters
-PURE = 0.8  # share of the most frequent class, where classes are known
-SMALL_SHARE, LARGE_SHARE = 0.25, 3.0  # times an even share of the samples
-SHARED = 0.2  # least share of the views in a second cluster
 MOST_PAIRS = 100  # of images that are nearly the same, with their names
-SHARED_MEMBERS = 0.1  # of the smaller of two clusters, at least
+# Where doubts begin, here and in the script of the page.
+LIMITS = {
+    "steady": 0.9,  # mean agreement of clusters
+    "unsure": 0.7,
+    "pure": 0.8,  # share of the most frequent class, where classes are known
+    "shared": 0.2,  # least share of the views in a second cluster
+    "small": 0.25,  # times an even share of the samples
+    "large": 3.0,
+    "members": 0.1,  # of the smaller of two clusters, at least
+}
 
 # What the confidence of a sample is.
 OF_VIEWS = "the share of its random views that stay in its cluster"
@@ -229,8 +234,8 @@ def doubts(reading: Reading, noun: str = "images", codes=None) -> list[Doubt]:
 def _doubts_of_sizes(reading, noun):
     one, sizes = noun.removesuffix("s"), reading.sizes
     even = len(reading.labels) / reading.n_clusters
-    small = (sizes > 0) & (sizes < SMALL_SHARE * even)
-    large = (sizes > LARGE_SHARE * even) & (reading.n_clusters > 1) & (sizes > 1)
+    small = (sizes > 0) & (sizes < LIMITS["small"] * even)
+    large = (sizes > LIMITS["large"] * even) & (reading.n_clusters > 1) & (sizes > 1)
     yield Doubt(
         "empty",
         f"Empty: no {noun} were assigned.",
@@ -251,10 +256,10 @@ def _doubts_of_sizes(reading, noun):
 def _doubts_of_confidence(reading):
     means = reading.means
     least = 2 if reading.is_of_neighbors else 1
-    unsure = (reading.sizes >= least) & (means < UNSURE)
+    unsure = (reading.sizes >= least) & (means < LIMITS["unsure"])
     yield Doubt(
         "unsure",
-        f"Unsure: the mean {reading.measure} is below {UNSURE:.0%}.",
+        f"Unsure: the mean {reading.measure} is below {LIMITS['unsure']:.0%}.",
         [Chip(k, f"{means[k]:.0%}") for k in _sorted(unsure, means)],
     )
 
@@ -266,23 +271,24 @@ def _doubts_of_classes(reading, noun, codes):
     np.add.at(counts, (reading.labels[known], codes[known]), 1)
     sizes = counts.sum(axis=1)
     most = counts.max(axis=1) / np.maximum(sizes, 1)
-    several = (sizes > 0) & (most < PURE)
+    several = (sizes > 0) & (most < LIMITS["pure"])
     yield Doubt(
         "classes",
-        f"Several classes: fewer than {PURE:.0%} of the {noun} are of one class.",
+        f"Several classes: fewer than {LIMITS['pure']:.0%} of the {noun} are of one "
+        "class.",
         [Chip(k, f"{most[k]:.0%}", "other") for k in _sorted(several, most)],
     )
 
 
 def _doubts_of_pairs(reading, noun):
     """Pairs of clusters, each with how many samples lie between them."""
-    shared = (reading.second >= 0) & (reading.second_share >= SHARED)
+    shared = (reading.second >= 0) & (reading.second_share >= LIMITS["shared"])
     counts = np.zeros((reading.n_clusters,) * 2, np.int64)
     np.add.at(counts, (reading.labels[shared], reading.second[shared]), 1)
     both, sizes = counts + counts.T, reading.sizes
     smaller = np.minimum.outer(sizes, sizes)
     pairs = np.argwhere(
-        np.triu(both >= np.maximum(2, SHARED_MEMBERS * smaller), 1) & (smaller > 0)
+        np.triu(both >= np.maximum(2, LIMITS["members"] * smaller), 1) & (smaller > 0)
     )
     pairs = sorted(pairs.tolist(), key=lambda pair: -both[tuple(pair)])
     # The cluster with more of the samples first: its gallery is opened.
@@ -290,8 +296,8 @@ def _doubts_of_pairs(reading, noun):
     one, unit = noun.removesuffix("s"), UNITS.get(reading.meaning, "nearest neighbours")
     yield Doubt(
         "pairs",
-        f"Shared members: of some {noun}, at least {SHARED:.0%} of the {unit} are in "
-        "the other cluster.",
+        f"Shared members: of some {noun}, at least {LIMITS['shared']:.0%} of the "
+        f"{unit} are in the other cluster.",
         [Chip(a, count(both[a, b], one), "between", b) for a, b in pairs],
     )
 

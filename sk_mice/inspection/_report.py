@@ -27,13 +27,7 @@ from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
 from ._reading import (
-    LARGE_SHARE,
-    PURE,
-    SHARED,
-    SHARED_MEMBERS,
-    SMALL_SHARE,
-    STEADY,
-    UNSURE,
+    LIMITS,
     check_model,
     doubt_of_duplicates,
     doubts,
@@ -145,7 +139,7 @@ def write_report(
     >>> text[:15]
     '<!doctype html>'
     """
-    _template()
+    check_libraries()
     path = check_writable(path)
     first, _ = check_model(model)
     model, X = estimator_and_samples(model, X)
@@ -205,10 +199,7 @@ def draw_page(
         pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
         doubted += doubt_of_duplicates(noun, pairs)
     data["history"] = _history(check_model(model)[1])
-    data["limits"] = {
-        **{"steady": STEADY, "unsure": UNSURE, "pure": PURE, "shared": SHARED},
-        **{"small": SMALL_SHARE, "large": LARGE_SHARE, "members": SHARED_MEMBERS},
-    }
+    data["limits"] = LIMITS
     data["titled"] = title is not None
     data["of_neighbors"] = reading.is_of_neighbors
     identity = repr((names, data["order"], data["labels"])).encode(errors="replace")
@@ -228,7 +219,6 @@ def draw_page(
         duration=duration(sum(row["seconds"] for row in data["history"])),
         n_epochs=len(data["history"]),
         n_shown=len(shown),
-        limits=data["limits"],
         steps=_parameters(model),
         versions=versions("sk_mice", "Python", *LIBRARIES).items(),
         data=data,
