@@ -143,20 +143,6 @@ def test_uniform_gate_leaves_the_experts_alone():
     torch.testing.assert_close(model.log_joint(f, v, g), alone - math.log(K))
 
 
-def test_inference_changes_nothing_and_ignores_batching():
-    model = make_model()
-    model(torch.randn(3, 6, N_FEATURES))  # moves the batch-norm statistics
-    model.eval()
-    before = state_of(model)
-    x = torch.randn(9, N_FEATURES)
-    (whole,) = Inference(model)(x, "joint")
-    parts = torch.cat([Inference(model)(part, "joint")[0] for part in x.split(4)])
-    torch.testing.assert_close(whole, parts)
-    order = torch.randperm(9)
-    torch.testing.assert_close(Inference(model)(x[order], "joint")[0], whole[order])
-    assert_same_state(model, before)
-
-
 def test_start_from_a_single_expert_is_that_expert_many_times():
     single = make_model(n_experts=1, gated=False)
     single(torch.randn(2, 6, N_FEATURES))

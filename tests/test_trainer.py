@@ -1,6 +1,5 @@
 """EM, step by step and epoch by epoch."""
 
-import copy
 import math
 import types
 
@@ -15,7 +14,6 @@ from sk_mice._engine.format import infer_format
 from sk_mice._engine.graphs import MOST, Replayed
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
 from sk_mice._engine.samples import Samples
-from sk_mice._engine.schedule import cosine
 from sk_mice._engine.trainer import Trainer
 from sk_mice._engine.views import VectorViews
 from sk_mice.augmentation import VectorAugmentation
@@ -141,21 +139,6 @@ def test_learning_rate_follows_progress(samples):
     np.testing.assert_allclose(rates, [1e-3 * (1 + step / 6) for step in range(6)])
 
 
-def test_training_is_a_function_of_the_generators(samples):
-    global_state = torch.get_rng_state()
-
-    def trained():
-        trainer = make_trainer(samples)
-        torch.manual_seed(99)  # whatever the global generator does
-        trainer.begin(samples).train()
-        return trainer.module_.state_dict()
-
-    first, second = trained(), trained()
-    for name, value in first.items():
-        assert torch.equal(value, second[name]), name
-    torch.set_rng_state(global_state)
-
-
 @pytest.mark.parametrize("sick", ["rate", "weight"])
 def test_a_model_that_diverges_goes_back_to_the_last_whole_epoch(samples, sick):
     # Whether the loss shows it, or only the weights after the last step do.
@@ -216,56 +199,6 @@ def test_queue_begins_with_embeddings_of_the_samples(samples):
 
 def same(first, second):
     return all(torch.equal(first[name], second[name]) for name in first)
-
-
-@pytest.mark.parametrize("epoch", [1, 2])
-def test_a_run_goes_on_from_its_state_as_if_never_left(samples, epoch):
-    class Keep(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            if len(net.history) == epoch:
-                self.state = copy.deepcopy(net.state())
-
-    keep = Keep()
-    options = {"n_epochs": 3, "fill_queue": True, "schedule": cosine}
-    whole = make_trainer(samples, callbacks=[keep], **options).begin(samples).train()
-    rest = make_trainer(samples, **options).begin(samples, keep.state).train()
-    assert same(whole.module_.state_dict(), rest.module_.state_dict())
-    for one, other in zip(whole.history_rows(), rest.history_rows(), strict=True):
-        assert one | {"seconds": 0} == other | {"seconds": 0}
-
-
-class StopAt(Callback):
-    """Raises in the second batch of an epoch, as Ctrl-C would."""
-
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_epoch_begin(self, net, **kwargs):
-        self.module = {k: v.clone() for k, v in net.module_.state_dict().items()}
-
-    def on_batch_end(self, net, **kwargs):
-        if len(net.history) == self.epoch and net.step_ == 2:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("epoch", [1, 3])
-def test_an_interrupted_run_goes_back_to_its_last_whole_epoch(samples, epoch):
-    stop = StopAt(epoch)
-    trainer = make_trainer(samples, n_epochs=4, callbacks=[stop])
-    with pytest.raises(KeyboardInterrupt):
-        trainer.begin(samples).train()
-    trainer.rewind()
-    assert len(trainer.history) == epoch - 1
-    assert same(trainer.module_.state_dict(), stop.module)
-
-
-def test_a_callback_may_end_a_run_between_epochs(samples):
-    class Enough(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            raise KeyboardInterrupt
-
-    trainer = make_trainer(samples, callbacks=[Enough()]).begin(samples).train()
-    assert len(trainer.history) == 1
 
 
 # ------------------------------------------------------------------- CUDA graphs
