@@ -8,13 +8,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from shared import RaiseAt
 from sklearn.base import clone
 from skorch.callbacks import Callback
 
 import sk_mice
 from sk_mice import MiCEClustering, ablations
-from sk_mice._engine import objective
-from sk_mice.ablations import AblationTrainer, PaperMiCE, PaperMoCo, make_schedule
+from sk_mice.ablations import PaperMiCE, PaperMoCo, make_schedule
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -104,21 +104,13 @@ def test_files_and_pickles_hold_it(tmp_path, options):
         np.testing.assert_array_equal(again.labels_, again.predict(X))
 
 
-class Cut(Callback):
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_batch_begin(self, net, **kwargs):
-        if len(net.history) == self.epoch:
-            raise MemoryError  # as if the machine had gone
-
-
 @pytest.mark.parametrize("options", ALONE)
 def test_a_fit_that_was_cut_off_goes_on(tmp_path, options):
     options = {"init": "random", "max_epochs": 3, **options}
     whole = tiny(**options).fit(X)
+    cut = RaiseAt(3, MemoryError)  # as if the machine had gone
     with pytest.raises(MemoryError):
-        tiny(checkpoint=tmp_path, callbacks=[Cut(3)], **options).fit(X)
+        tiny(checkpoint=tmp_path, callbacks=[cut], **options).fit(X)
     rest = tiny(checkpoint=tmp_path, **options).fit(X)
     np.testing.assert_array_equal(rest.predict_proba(X), whole.predict_proba(X))
     assert rest.elbo_ == whole.elbo_
@@ -278,22 +270,6 @@ def test_gating_prototypes_are_fixed_unless_they_are_to_be_trained():
         assert torch.equal(steps.omega[0], steps.omega[-1]) != trained
         for omega in steps.omega:
             torch.testing.assert_close(omega.norm(dim=1), torch.ones(3))
-
-
-def test_simplex_prototypes_need_room():
-    with pytest.raises(ValueError, match=r"at least n_clusters - 1 = 8.*got 4"):
-        tiny(n_clusters=9, embedding_dim=4, gating_prototypes="simplex").fit(X)
-
-
-def test_the_update_of_the_prototypes_is_equation_13():
-    class Watch(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            assert isinstance(net, AblationTrainer)
-            mu = net.module_.expert_prototypes.detach()
-            expected = objective.prototype_update(net.statistics_.class_sums, mu)
-            torch.testing.assert_close(mu, expected)
-
-    tiny(callbacks=[Watch()], expert_prototypes="analytical", init="random").fit(X)
 
 
 # --------------------------------------------------------------------- learning rates

@@ -515,12 +515,6 @@ OF_MICE = [
     out_of_range("device", 0, "an instance of 'str'"),
     out_of_range("precision", "float16", "a str among"),
     wrong(
-        "`callbacks` that are none",
-        "`callbacks` must be skorch callbacks; got 'lr'.",
-        TypeError,
-        callbacks=["lr"],
-    ),
-    wrong(
         "`callbacks` without effect",
         "`callbacks` must not hold an LRScheduler: every step sets the rate by `lr` "
         "and the schedule of the fit.",
@@ -743,11 +737,6 @@ def bad_kmeans(given, message, X=VECTORS, weight=None, error=ValueError, **param
 
 
 KMEANS_ROWS = [
-    bad_kmeans(
-        "k-means: fewer rows than clusters",
-        "`n_clusters` must be at most the number of rows of X; got n_clusters=13",
-        n_clusters=13,
-    ),
     bad_kmeans("k-means: NaN", "Input X contains NaN.", X=VECTORS * math.nan),
     bad_kmeans(
         "k-means: dates", "not dates; got datetime64[D].", DATES, error=TypeError

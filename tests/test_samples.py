@@ -44,18 +44,6 @@ def test_no_batch_holds_one_sample():
         assert max(sizes) <= max(batch_size, 3), (n_samples, batch_size)
 
 
-def test_order_follows_the_generator():
-    X = np.zeros((100, 4))
-    samples = Samples(X, infer_format(X), CPU)
-
-    def order(seed):
-        generator = torch.Generator().manual_seed(seed)
-        return torch.cat(tuple(samples.shuffled_indices(32, generator)))
-
-    assert torch.equal(order(0), order(0))
-    assert not torch.equal(order(0), order(1))
-
-
 def test_read_only_memory_map_stays_where_it_is(tmp_path):
     images = RNG.integers(0, 256, (20, 6, 5), dtype=np.uint8)
     np.save(tmp_path / "X.npy", images)

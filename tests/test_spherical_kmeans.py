@@ -717,9 +717,3 @@ def test_partial_fit_keeps_the_number_of_clusters():
     with pytest.raises(ValueError, match=r"`n_clusters` must be 3, as before.* got 5"):
         model.partial_fit(X)
     assert model.set_params(n_clusters=3).partial_fit(X).n_steps_ == 1
-
-
-def test_weights_are_numbers():
-    X = np.random.default_rng(0).standard_normal((20, 4))
-    with pytest.raises(ValueError, match="`sample_weight` must hold numbers; got <U1"):
-        SphericalKMeans(3).fit(X, sample_weight=["a"] * 20)
