@@ -9,7 +9,6 @@ import pickle
 import re
 import shutil
 import struct
-from contextlib import contextmanager
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -21,7 +20,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors import safe_open
-from shared import default_dtype
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -1099,68 +1097,6 @@ def test_many_features_and_their_names_come_back(path):
     loaded = sk_mice.load(path)
     assert list(loaded.feature_names_in_) == names
     np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
-
-
-# ---------------------------------------------------------------- settings around them
-
-
-def doubles():
-    return default_dtype(torch.float64)
-
-
-@contextmanager
-def default_device():
-    torch.set_default_device("meta")
-    try:
-        yield
-    finally:
-        torch.set_default_device(None)
-
-
-AMBIENT = [
-    doubles,
-    lambda: torch.autocast("cpu", torch.bfloat16),
-    lambda: torch.autocast("cpu", torch.float16),
-    torch.inference_mode,
-    torch.no_grad,
-    lambda: torch.device("meta"),
-    default_device,
-]
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("restarts", "few features", "own backbone"),
-        pytest.param("resnet18", marks=pytest.mark.slow),
-    ],
-)
-def test_settings_around_load_and_save_change_nothing(path, kind):
-    model = fitted(kind) if kind in FITS else tiny(backbone=kind).fit(IMAGES[:20])
-    X = fitting(model)
-    sk_mice.save(model, path)
-    again = path.with_name("again")
-    given = Encoder if kind == "own backbone" else None
-    expected = model.predict_proba(X)
-    trained = copy.deepcopy(model).set_params(warm_start=True, n_init=1).fit(X)
-    for around in AMBIENT:
-        with around():
-            before = torch.empty(0)
-            sk_mice.save(model, again)
-            loaded = sk_mice.load(path, given)
-            after = torch.empty(0)
-            assert (after.dtype, after.device) == (before.dtype, before.device)
-        assert again.read_bytes() == path.read_bytes()
-        np.testing.assert_array_equal(loaded.predict_proba(X), expected)
-        for name, parameter in loaded._model.named_parameters():
-            assert parameter.is_leaf, name
-            assert not parameter.is_inference(), name
-            assert parameter.device.type == "cpu", name
-            assert parameter.dtype == torch.float32, name
-        if around not in (doubles, torch.inference_mode):
-            continue
-        goes_on = loaded.set_params(warm_start=True, n_init=1).fit(X)
-        np.testing.assert_array_equal(goes_on.transform(X), trained.transform(X))
 
 
 # ------------------------------------------------------- files that were written before

@@ -177,6 +177,15 @@ def deterministic():
         torch.use_deterministic_algorithms(False)
 
 
+@contextmanager
+def default_device():
+    torch.set_default_device("meta")
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
 SETTINGS = {
     "float64": lambda: default_dtype(torch.float64),
     "bfloat16": lambda: default_dtype(torch.bfloat16),
@@ -184,6 +193,7 @@ SETTINGS = {
     "inference mode": torch.inference_mode,
     "no grad": torch.no_grad,
     "device": lambda: torch.device("meta"),
+    "default device": default_device,
     "numpy errors": lambda: np.errstate(all="raise"),
     "deterministic": deterministic,
 }
@@ -225,27 +235,31 @@ def test_settings_of_the_process_change_nothing(kind, settings, plain):
 MORE = {"warm_start": True, "max_epochs": 1}
 
 
-@pytest.fixture(scope="module")
-def model_and_more():
-    """A model, and the digest of a fit that goes on from it."""
-    model = tiny(precision="float32").fit(IMAGES)
-    return model, digest(copy.deepcopy(model).set_params(**MORE), IMAGES)
+@pytest.fixture(scope="module", params=[None, Restless])
+def model_and_more(request):
+    """A model, its network if it is the user's, and the digest of a longer fit."""
+    own = {"backbone": request.param} if request.param else {}
+    model = tiny(precision="float32", **own).fit(IMAGES)
+    more = copy.deepcopy(model).set_params(**MORE)
+    return model, request.param, digest(more, IMAGES)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_settings_of_the_process_change_no_copy(settings, model_and_more, tmp_path):
-    model, expected = model_and_more
+    model, own, expected = model_and_more
     with SETTINGS[settings]():
         sk_mice.save(model, tmp_path / "model")
         copies = [
             *(copy.deepcopy(model), pickle.loads(pickle.dumps(model))),
-            sk_mice.load(tmp_path / "model"),
+            sk_mice.load(tmp_path / "model", own),
         ]
         for read in copies:
             np.testing.assert_array_equal(
                 read.predict_proba(IMAGES), model.predict_proba(IMAGES)
             )
+    of_the_file = copies[-1]._model.parameters()
+    assert not any(weight.is_inference() for weight in of_the_file)
     for read in copies:
         assert digest(read.set_params(**MORE), IMAGES) == expected
 
