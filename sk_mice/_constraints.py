@@ -6,8 +6,6 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-__all__ = ["Count", "Number", "check_call", "floats"]
-
 LARGEST_COUNT = 2**31 - 1
 SMALLEST_TEMPERATURE = 1e-3  # below it, gradients leave the range of float32
 

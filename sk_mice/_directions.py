@@ -5,8 +5,6 @@ from sklearn.decomposition import PCA
 
 from ._cosine_kmeans import blocks
 
-__all__ = ["BLOCK", "Centered", "directions", "principal"]
-
 AXES = 64  # at least so many hold what distinguishes the features of a network
 EXACT_FEATURES = 2048  # up to which the components are exact
 BLOCK = 4096  # rows that are computed at a time

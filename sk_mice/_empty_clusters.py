@@ -5,8 +5,6 @@ import torch
 
 from ._engine.inference import Inference, gathered
 
-__all__ = ["fill_empty_clusters"]
-
 
 @torch.no_grad()
 def fill_empty_clusters(model, task) -> tuple[np.ndarray, int]:

@@ -19,15 +19,6 @@ from .ablations import PaperMiCE, PaperMoCo
 from .datasets._decoding import LONGEST_SIDE
 from .features import PretrainedFeatures
 
-__all__ = [
-    "ATTRIBUTES",
-    "check_attributes",
-    "check_trained",
-    "expect",
-    "expect_only",
-    "names_of_attributes",
-]
-
 _AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
 _LARGEST_PROBE = 64  # pixels a side
 # By how much a unit vector's norm may be off: a queue may be in bfloat16.

@@ -5,8 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 
-__all__ = ["fitting", "plain_numbers"]
-
 
 @contextmanager
 def fitting(estimator):

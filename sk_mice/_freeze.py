@@ -6,8 +6,6 @@ from itertools import chain
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-__all__ = ["blocks_of", "trained_blocks"]
-
 NORMS = _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm
 LISTS = nn.Sequential, nn.ModuleList
 

@@ -28,8 +28,6 @@ from ._engine.arrays import chunks
 from ._engine.dataset import DatasetRows
 from ._show_versions import versions
 
-__all__ = ["facts", "identity"]
-
 # What can be changed without changing what a fit arrives at. Callbacks have states of
 # their own, which nobody but they can tell apart or restore.
 _INDIFFERENT = {"callbacks", "checkpoint", "distributed", "verbose"}

@@ -4,8 +4,6 @@ import importlib
 import os
 import sys
 
-__all__ = ["attach"]
-
 
 def attach(package: str, objects: dict[str, str], modules=()):
     """Make the `__getattr__` and the `__dir__` of a package.

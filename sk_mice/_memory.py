@@ -4,8 +4,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["available_memory"]
-
 # Limits of a container, in both versions of Linux's control groups.
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
 

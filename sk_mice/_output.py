@@ -7,8 +7,6 @@ import numpy as np
 from ._engine.arrays import fill
 from ._engine.maps import check_path, write_rows
 
-__all__ = ["check_output", "filled"]
-
 
 def check_output(out, shape, dtype) -> None:
     """Raise TypeError, ValueError or OSError unless predictions can go there."""

@@ -2,8 +2,6 @@
 
 from sklearn.pipeline import Pipeline
 
-__all__ = ["chosen", "first_step", "given_to_last", "last_step", "names_of_seeds"]
-
 
 def chosen(estimator):
     """What a search has chosen and fitted to all samples; of others, the estimator."""

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from ._engine.warn import first_line
 
-__all__ = ["EndToEnd", "Network", "at_a_size", "checksum", "find_network"]
-
 LITE = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}
 ENLARGED = 160  # pixels a side, to which images much smaller than a network's are
 DECODED = 256  # pixels a side, if the transforms of a module do not say

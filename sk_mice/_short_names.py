@@ -4,8 +4,6 @@ import copy
 
 from sklearn.base import clone
 
-__all__ = ["with_objects"]
-
 
 def with_objects(estimator, params: dict, named: dict) -> dict:
     """Parameters to set, with an object for each short name whose parts they set.

@@ -11,14 +11,6 @@ from ._engine.arrays import plain_array
 from ._engine.inference import Inference, gathered
 from ._pipelines import last_step, names_of_seeds
 
-__all__ = [
-    "checked_labels",
-    "clusterer_of_features",
-    "start_at_labels",
-    "start_at_partition",
-    "try_clusterer",
-]
-
 SETTLING_STEPS = 30  # batch norm averages with a weight of a tenth per batch
 LARGEST_PART = 2**24  # features that are clustered of an X larger than memory
 

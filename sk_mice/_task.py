@@ -16,8 +16,6 @@ from ._engine.samples import Samples
 from ._engine.views import ImageViews, VectorViews
 from ._progress_bar import FitBar
 
-__all__ = ["Task"]
-
 
 @dataclass(frozen=True)
 class Task:

@@ -1,7 +1,5 @@
 """Numbers, durations and long lists in words."""
 
-__all__ = ["count", "duration", "shortened"]
-
 LISTED = 20
 
 

@@ -1,6 +1,5 @@
 """The paper's identities, equation by equation."""
 
-import inspect
 import math
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from shared import info_nce, plain_log_partition
 from torch.nn import functional as F
 
-from sk_mice._engine import attention, objective
+from sk_mice._engine import attention
 from sk_mice._engine.attention import (
     _aligned_attention,
     _aligned_parts,
@@ -505,14 +504,3 @@ def test_prototype_update_keeps_the_prototype_of_an_empty_cluster(parts):
     sums = torch.stack([3 * parts["mu"][0], torch.zeros(D).double()])
     updated = prototype_update(sums, parts["mu"][:2])
     torch.testing.assert_close(updated, parts["mu"][:2])
-
-
-def test_every_function_of_the_module_is_public_on_purpose():
-    public = {
-        name
-        for name, value in vars(objective).items()
-        if inspect.isfunction(value)
-        and value.__module__ == objective.__name__
-        and not name.startswith("_")
-    }
-    assert public == set(objective.__all__)

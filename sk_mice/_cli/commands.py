@@ -12,8 +12,6 @@ import typer
 
 from .. import __version__
 
-__all__ = ["app"]
-
 LARGEST_SIDE = 4096
 # "\b" keeps the lines of an example.
 EXAMPLES = """\b

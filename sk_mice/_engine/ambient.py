@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["OwnDraws", "kept_memory", "own_settings", "spawn_seed"]
-
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 # The child of a fork does not have the parent's threads, and OpenMP would wait for them

@@ -9,8 +9,6 @@ from scipy.sparse import issparse
 
 from .warn import first_line
 
-__all__ = ["as_array", "chunks", "extremes", "fill", "plain_array", "stored_once"]
-
 # Values read at a time, as X may be a memory map: few enough for a CPU's caches.
 _CHUNK_VALUES = 2**20
 PIXELS = ("1", "L", "I", "I;16", "F", "RGB", "RGBA")  # modes whose values are colours

@@ -14,15 +14,6 @@ from torch.nn import functional as F
 # Logit whose exponential, with its inverse, float32 holds, thousands of them added up.
 LARGEST_LOGIT = 60.0
 
-__all__ = [
-    "LARGEST_LOGIT",
-    "attention_in_pieces",
-    "log_sum_exp_in_pieces",
-    "log_sum_exp_of_sums",
-    "log_sum_exp_over",
-    "split_attention",
-]
-
 
 def log_sum_exp_over(queue: Tensor, x: Tensor) -> Tensor:
     """Log of the sum over i of exp(q_i . x), differentiable in x.

@@ -9,8 +9,6 @@ from torch import Tensor
 from .distributed import Part
 from .samples import to_device
 
-__all__ = ["Batch", "Batches"]
-
 
 class Batch(NamedTuple):
     """Samples of a step: x (of all rows, if the views mix them) and their numbers.

@@ -8,8 +8,6 @@ import numpy as np
 
 from .arrays import as_array, plain_array
 
-__all__ = ["DatasetRows", "from_dataset", "rows_of", "samples_of"]
-
 
 def from_dataset(X):
     """A `torch.utils.data.Dataset` as `DatasetRows`; anything else as it is."""

@@ -27,8 +27,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-__all__ = ["ALONE", "Group", "Part", "open_group"]
-
 STEP_TIMEOUT = timedelta(seconds=40)
 JOIN_TIMEOUT = timedelta(minutes=30)  # until all have called `fit`
 PATIENCE = timedelta(days=1)

@@ -13,18 +13,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = [
-    "as_path",
-    "check_regular",
-    "check_writable",
-    "lock",
-    "locked_folder",
-    "naming",
-    "replace",
-    "replacement",
-    "write_atomically",
-]
-
 ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between tries to replace a file
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from .arrays import chunks, extremes
 from .maps import mapped_file
 
-__all__ = ["SampleFormat", "as_tensor", "infer_format", "is_large", "known_layout"]
-
 CHANNELS = (1, 3, 4)  # that are known as such; for others, `image_shape` is needed
 LARGEST = 1e140
 LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time

@@ -9,8 +9,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Replayed"]
-
 MOST = 8  # graphs of a stage; beyond, steps are run as they are written
 N_WARM_UPS = 2  # in which libraries choose their kernels
 

@@ -15,14 +15,6 @@ from .attention import LARGEST_LOGIT
 from .distributed import ALONE
 from .model import ContrastiveMixture
 
-__all__ = [
-    "Inference",
-    "gathered",
-    "in_pieces",
-    "log_partition_bounds",
-    "queue_moments",
-]
-
 # Samples at a time, for the sum over the queue, which is read once per batch, and for
 # the networks, whose activations should stay in a CPU's caches or fit into a GPU.
 LARGEST_BATCH, BATCH_VALUES = 2048, 2**25

@@ -16,8 +16,6 @@ from torch.nn import functional as F
 from .geometry import sampling_grid
 from .samples import Samples
 
-__all__ = ["images_lean", "mirror_images_look_alike"]
-
 N_COMPARED = 1000  # images at most, a random choice
 SIDE = 32  # to which larger images are averaged
 LARGEST_SHARE = 0.6  # nearer as they are, where one half is expected

@@ -12,8 +12,6 @@ from numpy.lib.format import dtype_to_descr, open_memmap, write_array_header_1_0
 
 from .files import check_writable, naming, replacement
 
-__all__ = ["check_path", "create", "mapped_file", "reopened", "will_need", "write_rows"]
-
 
 def mapped_file(X) -> mmap.mmap | None:
     """The file whose values X shows, or None if X is in memory."""

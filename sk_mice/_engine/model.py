@@ -16,8 +16,6 @@ from torch.nn import functional as F
 
 from . import objective
 
-__all__ = ["ContrastiveMixture", "gating_prototypes", "repelled_directions"]
-
 
 class _Encoder(nn.Module):
     """A backbone with linear heads of the experts and perhaps one of the gate."""

@@ -16,12 +16,6 @@ from sklearn.neighbors import NearestNeighbors
 
 from .warn import warn_user
 
-__all__ = [
-    "nearest_neighbors",
-    "shares_of_neighbors",
-    "warn_of_recall",
-]
-
 MOST_EXACT = 50_000  # rows; of more, the neighbours are found by the index
 GOOD_RECALL = 0.95  # at which the index looks into no more lists
 POOR_RECALL = 0.9

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["NeighborGate", "evidence", "train"]
-
 WIDTH, EMBEDDING_DIM = 512, 128
 LABEL_EPOCHS = 10  # in which the gate learns the labels that EM starts from
 LABEL_LR, LR, WEIGHT_DECAY = 1e-3, 1e-4, 1e-4  # of AdamW

@@ -20,8 +20,6 @@ from .distributed import ALONE, Group
 from .nearest import nearest_neighbors
 from .samples import Samples, to_device
 
-__all__ = ["Neighbors", "comparable_rows", "find_neighbors", "mutual_neighbors"]
-
 _BATCH = 1024  # samples read at a time
 # Of X that may be larger than memory, and the samples from which they are computed.
 N_COMPONENTS, N_OF_COMPONENTS = 64, 2000

@@ -13,21 +13,6 @@ from torch import Tensor
 
 from .attention import LARGEST_LOGIT, log_sum_exp_of_sums, log_sum_exp_over
 
-__all__ = [
-    "class_sums",
-    "elbo",
-    "expert_log_prob",
-    "gating_log_prob",
-    "log_evidence",
-    "log_joint",
-    "log_partition",
-    "posterior",
-    "prototype_update",
-    "shared_expert_log_prob",
-    "simplex_centres",
-]
-
-
 # ---------------------------------------------------------------- gating prototypes
 
 

@@ -8,8 +8,6 @@ and each of them once.
 import torch
 from torch import Tensor
 
-__all__ = ["blocks_of", "windows"]
-
 
 def windows(n: int, block: int, window: int, generator: torch.Generator):
     """The windows of one epoch, as the indices of their rows in the order of training.

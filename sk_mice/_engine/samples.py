@@ -14,8 +14,6 @@ from .format import SampleFormat, as_tensor, is_large
 from .maps import mapped_file, will_need
 from .order import blocks_of, windows
 
-__all__ = ["Samples", "batches_per_epoch", "to_device"]
-
 RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
 # Bytes that are read from a file in one go, and among which its rows are shuffled.
 BLOCK, WINDOW = 2**20, 2**30

@@ -6,8 +6,6 @@ state. What they return is a factor of the peak learning rate.
 
 import math
 
-__all__ = ["cosine", "half_cosine", "rise", "teacher_momentum"]
-
 
 def cosine(progress: float) -> float:
     """The default schedule: a rise over 5% of the steps, and half a cosine."""

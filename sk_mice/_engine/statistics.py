@@ -6,8 +6,6 @@ from torch import Tensor
 from . import objective
 from .distributed import Group
 
-__all__ = ["EpochStatistics"]
-
 N_BINS = 10  # of the posterior's histogram
 
 

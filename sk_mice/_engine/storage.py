@@ -18,8 +18,6 @@ from safetensors import SafetensorError, safe_open
 from .files import as_path, check_regular, write_atomically
 from .warn import first_line
 
-__all__ = ["UNREADABLE", "NotDataError", "is_data", "pack", "read", "unpack", "write"]
-
 KEY = "sk_mice"
 DOCUMENT = "document"  # the tensor with the JSON
 # Bytes. Python's objects for JSON take up to 25 times as much memory. 10,000 tensors

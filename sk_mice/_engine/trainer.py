@@ -22,8 +22,6 @@ from .statistics import EpochStatistics
 from .storage import is_data
 from .warn import first_line, warn_user
 
-__all__ = ["Trainer"]
-
 LARGEST_KEPT_QUEUE = 2**28  # bytes; above, a second one would take too much memory
 # Callbacks may monitor either name. No sample is held out.
 LOSSES = ("train_loss", "valid_loss")

@@ -26,8 +26,6 @@ from torch.nn.functional import grid_sample, interpolate
 from .colours import blur, colour_basis, colour_map, lift, luma_weights, map_colours
 from .geometry import crop_boxes, sampling_grid
 
-__all__ = ["ImageViews", "OneRandomView", "VectorViews"]
-
 MIN_SIDE = 16  # of views of images, in pixels
 
 

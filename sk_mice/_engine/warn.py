@@ -3,8 +3,6 @@
 import sys
 import warnings
 
-__all__ = ["first_line", "warn_user"]
-
 # Their lines between the user's and the warning are passed over.
 BETWEEN = {"sk_mice", "sklearn", "skorch", "joblib"}
 

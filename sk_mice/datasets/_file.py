@@ -16,8 +16,6 @@ import numpy as np
 from .._engine.files import replace
 from .._engine.maps import check_path, create, reopened, write_rows
 
-__all__ = ["decode_to_file", "files_of"]
-
 ROWS_OF_ENTRY = 512  # decoded between two entries of the journal
 JOURNAL = b'{"files": '  # how it begins
 

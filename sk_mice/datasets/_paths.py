@@ -8,8 +8,6 @@ from joblib import effective_n_jobs
 from .._words import shortened
 from ._decoding import WHITE, Decoder, size_of
 
-__all__ = ["NotImagesError", "as_paths", "named", "pictures", "refuse", "sizes"]
-
 
 class NotImagesError(ValueError):
     """For files that cannot be read as images."""
