@@ -35,13 +35,12 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
             param_hint="--to",
         )
     network = fitted_network(asked, photos, files, progress)
-    samples = X
-    if network is not None:
-        samples = features_of(network, photos, files, progress)
     if network is None:
+        samples = X
         clusterer = estimator(asked | {"clusters": 2}, Progress(quiet=True))
         clusterer.set_params(max_epochs=asked["epochs"])
     else:  # the start of what `fit` trains, as there are many fits
+        samples = features_of(network, photos, files, progress)
         center = not asked["unequal"]
         clusterer = ClassificationEM(2, center=center, random_state=asked["seed"])
     n_fits = 2 * n_repeats * len(candidates)

@@ -56,8 +56,7 @@ def put_bytes(content: bytes) -> None:
 
 def put_json(facts: dict) -> None:
     """Print one object, in ASCII."""
-    with _stdout() as stdout:
-        print(json.dumps(facts, allow_nan=False), file=stdout)
+    put(json.dumps(facts, allow_nan=False))
 
 
 def visible(text: str) -> str:
