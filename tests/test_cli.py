@@ -41,6 +41,8 @@ if sys.platform == "darwin":
 if sys.platform == "win32":
     HARD = ["two  lines.png", "a 'quoted', b.png", "café.png"]
 FIT = ("--clusters", "2", "--epochs", "2", "--image-size", "8")
+NETWORK = ("--features", "efficientnet-lite0", "--image-size", 32)
+FIT_FEATURES = (*NETWORK, "--clusters", "2")
 
 
 def write_image(path, rng):
@@ -194,12 +196,11 @@ def test_features_are_computed_once_and_kept_in_the_model(
 
     monkeypatch.setattr(PretrainedFeatures, "_transform", counted)
     out = tmp_path / "result"
-    network = ("--features", "efficientnet-lite0", "--image-size", 32)
     short = ("--clusters", 2, "--out", out, "-q")
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "judged", lambda *args: 1 / 0)
-        assert run("fit", photos, *network, *short) == 1
-    assert run("fit", photos, *network, *short, "--resume") == 0
+        assert run("fit", photos, *NETWORK, *short) == 1
+    assert run("fit", photos, *NETWORK, *short, "--resume") == 0
     (paths,) = calls
     known = json.loads((out / "run.json").read_text())
     assert known["finished"]
@@ -247,12 +248,11 @@ def test_features_go_on_from_the_last_whole_batch(
             yield features
 
     monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 6 * 32**2})
-    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
     whole, out = tmp_path / "whole", tmp_path / "result"
-    assert run("fit", photos, *network, "--out", whole) == 0
+    assert run("fit", photos, *FIT_FEATURES, "--out", whole) == 0
     with monkeypatch.context() as patch:
         patch.setattr(PretrainedFeatures, "_rows", few)
-        assert run("fit", photos, *network, "--out", out) in (1, 130)
+        assert run("fit", photos, *FIT_FEATURES, "--out", out) in (1, 130)
         capsys.readouterr()
         kept = out / "checkpoint" / "features.float32"
         with open(kept, "ab") as file:
@@ -278,9 +278,8 @@ def test_images_that_vanish_during_the_features_are_named(
             os.unlink(paths[3])
         return paths
 
-    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
     out = tmp_path / "result"
-    assert run("fit", moving, *network, "--out", out, "-q") == 1
+    assert run("fit", moving, *FIT_FEATURES, "--out", out, "-q") == 1
     error = capsys.readouterr().err
     assert "have changed since they were read. Begin anew by --overwrite. 1 of" in error
 
@@ -293,19 +292,17 @@ def test_a_full_disk_is_named_by_its_file(photos, tmp_path, monkeypatch, capsys)
     def open_full(path, mode):
         return io.BufferedRandom(Full(path, "a+"))
 
-    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
     monkeypatch.setattr(images, "open", open_full, raising=False)
-    assert run("fit", photos, *network, "--out", tmp_path / "result", "-q") == 1
+    assert run("fit", photos, *FIT_FEATURES, "--out", tmp_path / "result", "-q") == 1
     assert "features.float32': No space left" in capsys.readouterr().err
 
 
 def test_a_file_of_features_has_one_row_an_image(photos, tmp_path, monkeypatch):
-    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--clusters", 2)
     whole, out = tmp_path / "whole", tmp_path / "result"
-    assert run("fit", photos, *network, "--out", whole, "-q") == 0
+    assert run("fit", photos, *FIT_FEATURES, "--out", whole, "-q") == 0
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "judged", lambda *args: 1 / 0)
-        assert run("fit", photos, *network, "--out", out, "-q") == 1
+        assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
     kept = out / "checkpoint" / "features.float32"
     size = kept.stat().st_size
     resume = ("fit", photos, "--out", out, "--resume", "-q")
@@ -322,7 +319,7 @@ def test_features_of_kinds_of_unlike_sizes(photos, tmp_path, monkeypatch, capsys
         asked.append(clusterer)
         raise ValueError("enough")
 
-    network = ("--features", "efficientnet-lite0", "--image-size", 32, "--unequal")
+    network = (*NETWORK, "--unequal")
     out = ("--out", tmp_path / "result", "-q")
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "judged", lambda *args: 1 / 0)
@@ -734,16 +731,13 @@ def test_ctrl_c_before_the_first_epoch_leaves_a_fit_to_begin(
 ):
     out = tmp_path / "result"
 
-    def press(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fitting, "epochs_within", press)
+    monkeypatch.setattr(fitting, "epochs_within", press_ctrl_c)
     command = ["fit", photos, "--clusters", 2, "--minutes", 1, "--out", out]
     assert run(*command) == 130
     assert "--resume" in capsys.readouterr().err.splitlines()[-1]
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1)
     assert run(*command, "--resume") == 0
-    monkeypatch.setattr(fitting, "read_images", press)
+    monkeypatch.setattr(fitting, "read_images", press_ctrl_c)
     assert run("fit", photos, *FIT, "--out", tmp_path / "other") == 130
     assert capsys.readouterr().err.splitlines()[-1] == "sk-mice: stopped"
 
@@ -1180,9 +1174,8 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     assert "--to" in refused_last(capsys, "choose-k", photos, "--from", 5, "--to", 4)
     among = photos / "plot.png"  # where the next command would take it for an image
     assert "lies in" in refused_last(capsys, "choose-k", photos, "--out", among)
-    network = ("--features", "efficientnet-lite0", "--image-size", 32)
     assert (
-        run("choose-k", photos, *numbers, *network, "--out", plot, "--overwrite") == 0
+        run("choose-k", photos, *numbers, *NETWORK, "--out", plot, "--overwrite") == 0
     )
     assert capsys.readouterr().out.splitlines()[-2].startswith("Take ")
 
@@ -1304,8 +1297,7 @@ def test_what_libraries_print_is_not_in_the_table(
         return transform(network, X)
 
     out = tmp_path / "result"
-    network = ("--features", "efficientnet-lite0", "--image-size", 32)
-    assert run("fit", photos, "--clusters", 2, "--out", out, *network, "-q") == 0
+    assert run("fit", photos, "--clusters", 2, "--out", out, *NETWORK, "-q") == 0
     monkeypatch.setattr(PretrainedFeatures, "transform", printing)
     assert run("predict", out, photos, "-q") == 0
     stdout, stderr = capsysbinary.readouterr()
