@@ -133,8 +133,8 @@ def corrupt(batch, n_views, probability, generator):
 
 
 @dataclass(frozen=True)
-class _Recipe:
-    """Strengths and probabilities of one published augmentation of images."""
+class _Colours:
+    """How far, and how often, a value of `colours` changes views of images."""
 
     brightness: float = 0.0
     contrast: float = 0.0
@@ -157,10 +157,10 @@ class _Recipe:
         )
 
 
-RECIPES = {
-    "moco": _Recipe(0.4, 0.4, 0.4, 0.4, grayscale_p=0.2),
-    "simclr": _Recipe(0.8, 0.8, 0.8, 0.2, jitter_p=0.8, grayscale_p=0.2, blur_p=0.5),
-    None: _Recipe(),
+COLOURS = {
+    "moco": _Colours(0.4, 0.4, 0.4, 0.4, grayscale_p=0.2),
+    "simclr": _Colours(0.8, 0.8, 0.8, 0.2, jitter_p=0.8, grayscale_p=0.2, blur_p=0.5),
+    None: _Colours(),
 }
 
 
@@ -234,7 +234,7 @@ class ImageViews(_Views):
 
     def _augmented(self, batch, n_views, generator, part):
         """(B, C, H, W) -> (B * V, C, H', W') in [0, 1], views of a sample together."""
-        recipe = RECIPES[self.augmentation.colours]
+        colours = COLOURS[self.augmentation.colours]
         *_, basis, luma = self._on(batch.device)
 
         def draw(n_rows):
@@ -243,7 +243,7 @@ class ImageViews(_Views):
             return (draws if part is None else draws[:, part.rows]).flatten(1)
 
         draws = draw(13)
-        factors = recipe.factors(draws[5:11])
+        factors = colours.factors(draws[5:11])
         stack = map_colours(batch, colour_map(basis, *factors))
         tilt = None
         if any(self.augmentation.affine):  # else nothing is drawn for it
@@ -253,8 +253,8 @@ class ImageViews(_Views):
         grid = self._grid(draws[:5], tilt)
         images = grid_sample(stack, grid, padding_mode="border", align_corners=False)
         images = lift(images, factors[1], luma).clamp_(0, 1)
-        if recipe.blur_p:
-            images = blur(images, self._blur_sigma(draws[11:], recipe.blur_p))
+        if colours.blur_p:
+            images = blur(images, self._blur_sigma(draws[11:], colours.blur_p))
         return images
 
     def _grid(self, draws, tilt):
