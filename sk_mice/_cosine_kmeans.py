@@ -159,8 +159,6 @@ class UnitRows:
                 factors *= sign[block]
             return sum_rows(_take(self.X, rows), labels[block], n_clusters, factors)
 
-        if not len(labels):
-            return np.zeros((n_clusters, self.shape[1]))
         parts = iter(self._each(add, len(labels), size))
         sums = next(parts).astype(np.float64, copy=False)
         for part in parts:
