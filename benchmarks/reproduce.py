@@ -102,7 +102,7 @@ TABLE = (
 ROWS = (
     compare("digits", "--data digits", 36),
     compare("digits_710_unbalanced", f"--data digits --unbalanced {WITH_UMAP}", 10),
-    compare("digits_1797_vectors", f"--data digits --vectors {THREE} {WITH_UMAP}", 3),
+    compare("digits_1797_vectors", f"--data digits --vectors {WITH_UMAP}", 5),
     compare(
         "fashion_mnist_10000_24_epochs",
         f"--data fashion-mnist --epochs 24 {THREE} {WITH_UMAP}",
@@ -240,9 +240,10 @@ ROWS = (
     ),
     features(
         "cifar10_jpeg_60000",
-        f"--data cifar10-jpeg --n 60000 {CIFAR} --seeds 0 1 --methods k-means "
-        "spherical-k-means partition partition-center neighbor-mixture",
-        45,
+        f"--data cifar10-jpeg --n 60000 {CIFAR} {THREE} --slow-seeds 0 --methods "
+        "k-means spherical-k-means umap-gaussians umap-hdbscan partition "
+        "partition-center neighbor-mixture mice-neighbors",
+        60,
     ),
     features(
         "cifar10_jpeg_3935_unbalanced",
