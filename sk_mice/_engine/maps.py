@@ -1,4 +1,4 @@
-"""Arrays in files: memory maps of .npy files, read and made."""
+"""Arrays in .npy files: mapped, and written row by row."""
 
 import errno
 import math
