@@ -252,8 +252,8 @@ ROWS = (
     ),
     features(
         "fashion_mnist_10000",
-        f"--data fashion-mnist --slow-seeds 0 {CLUSTERERS} turtle",
-        50,
+        f"--data fashion-mnist --slow-seeds 0 {CLUSTERERS} turtle temi",
+        70,
     ),
     features(
         "fashion_mnist_3850_unbalanced",

@@ -964,8 +964,8 @@ def features_page():
         "at most as many as features. TEMI (BMVC 2023) and TURTLE (ICML 2024) are "
         "written anew in `benchmarks/peers.py`, with their authors' settings for "
         "features of CIFAR-10. They take longer than all others, and ran with one seed "
-        "on 10,000 images of CIFAR-10 (JPEG), TURTLE on those of Fashion-MNIST, too. "
-        "They also ran on the digits, whose pixels are not what they were made for. "
+        "on 10,000 images. They also ran on the digits, whose pixels are not what they "
+        "were made for. "
         '"Without a first stage" '
         "starts EM at a partition of an untrained network's features, which is no "
         "option of the estimator.",
