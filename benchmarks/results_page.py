@@ -164,8 +164,8 @@ NOT_MEASURED = (
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
     "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
     "learning rate of EM.",
-    "More than one seed of K = 5 and 15, of the comparison with SCAN, of the passes, "
-    "of the choice of K and of ClustPy's methods.",
+    "More than one seed of K = 5 and 15, of the comparison with SCAN, of the passes "
+    "and of the choice of K.",
 )
 
 
