@@ -400,7 +400,7 @@ def gating_prototypes(n_clusters: int, dim: int) -> Tensor:
     return repelled_directions(n_clusters, dim)
 
 
-def repelled_directions(n_clusters: int, dim: int) -> Tensor:
+def repelled_directions(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
     """Unit vectors spread over the sphere by mutual repulsion.
 
     The stand-in for :func:`objective.simplex_centres` where K > D + 1. A soft maximum
@@ -411,18 +411,19 @@ def repelled_directions(n_clusters: int, dim: int) -> Tensor:
     ----------
     n_clusters, dim : int
         K and D.
+    dtype : torch.dtype, default=torch.float32
 
     Returns
     -------
     Tensor of shape (K, D)
         Unit vectors, the same ones on every call.
     """
-    return _repelled_directions(n_clusters, dim).clone()
+    return _repelled_directions(n_clusters, dim).to(dtype, copy=True)
 
 
 @lru_cache(maxsize=8)
 def _repelled_directions(n_clusters: int, dim: int) -> Tensor:
-    """Not to be written to. Kept, as many of them take long."""
+    """In float64, not to be written to. Kept, as many of them take long."""
     generator = torch.Generator().manual_seed(0)
     omega = torch.randn(n_clusters, dim, generator=generator, dtype=torch.float64)
     omega = F.normalize(omega, dim=1)
@@ -433,4 +434,4 @@ def _repelled_directions(n_clusters: int, dim: int) -> Tensor:
         cosines.fill_diagonal_(-math.inf)
         push = torch.softmax(sharpness * cosines, dim=1) @ omega
         omega = F.normalize(omega - (1 - progress) * push, dim=1)
-    return omega.float()
+    return omega

@@ -16,7 +16,7 @@ from .attention import LARGEST_LOGIT, log_sum_exp_of_sums, log_sum_exp_over
 # ---------------------------------------------------------------- gating prototypes
 
 
-def simplex_centres(n_clusters: int, dim: int) -> Tensor:
+def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
     """Centres of the Max-Mahalanobis distribution (Algorithm 2).
 
     Parameters
@@ -25,6 +25,8 @@ def simplex_centres(n_clusters: int, dim: int) -> Tensor:
         Number of centres K, at most ``dim + 1``.
     dim : int
         Dimension D of the embedding space.
+    dtype : torch.dtype, default=torch.float32
+        Type of the result; computed in float64.
 
     Returns
     -------
@@ -49,7 +51,7 @@ def simplex_centres(n_clusters: int, dim: int) -> Tensor:
     omega[n, :n] = -factor.sum(dim=0)  # the centres sum to zero
     if n == 0:
         omega[0, 0] = 1.0
-    return omega.float()
+    return omega.to(dtype)
 
 
 def gating_log_prob(g: Tensor, omega: Tensor, kappa: float) -> Tensor:
