@@ -228,7 +228,6 @@ VALUES = {
     ),
     "device": (["auto", "cpu", torch.device("cpu")], ["cuda:7", "meta", "mps"]),
     "precision": (["auto", "float32", "bfloat16"], []),
-    # True takes minutes; tests of the trainer have it.
     "callbacks": ([None, [], (), [Callback], [("mine", Callback())]], [[1], [None]]),
     "checkpoint": ([None, "folder"], [3]),
     "distributed": ([True, False], []),

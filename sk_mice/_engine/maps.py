@@ -46,9 +46,9 @@ def create(path, shape, dtype) -> np.memmap:
     A map that finds the disk full ends the process.
     """
     with naming(path):
-        file = open(path, "wb")  # noqa: SIM115  closed before it may be removed
+        open(path, "wb").close()
         try:
-            with file:
+            with open(path, "wb") as file:
                 _begin(file, shape, dtype)
         except OSError:
             os.unlink(path)
