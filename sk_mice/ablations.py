@@ -18,8 +18,9 @@ from ._constraints import Count, Number, floats
 from ._engine import objective
 from ._engine.ambient import spawn_seed
 from ._engine.model import gating_prototypes, repelled_directions
+from ._engine.optimizers import SGD
 from ._engine.schedule import half_cosine, rise
-from ._engine.trainer import SGD, Trainer
+from ._engine.trainer import Trainer
 from ._mice import MiCEClustering
 from ._moco import MoCo
 

@@ -142,19 +142,20 @@ IMPORTS = {
     "_engine.maps": "_engine.files",
     "_engine.model": "torch _engine.objective",
     "_engine.nearest": "_engine.warn",
-    "_engine.neighbor_gate": "torch",
+    "_engine.neighbor_gate": "torch _engine.optimizers",
     "_engine.neighbors": "torch _engine.arrays _engine.distributed _engine.nearest "
     "_engine.samples",
     "_engine.objective": "torch _engine.attention",
     "_engine.dataset": "_engine.arrays",
+    "_engine.optimizers": "torch",
     "_engine.order": "torch",
     "_engine.samples": "torch _engine.arrays _engine.format _engine.maps _engine.order",
     "_engine.schedule": "",
     "_engine.statistics": "torch _engine.distributed _engine.objective",
     "_engine.storage": "torch safetensors _engine.files _engine.warn",
     "_engine.trainer": "torch skorch _engine.ambient _engine.batches "
-    "_engine.distributed _engine.graphs _engine.objective _engine.samples "
-    "_engine.schedule _engine.statistics _engine.storage _engine.warn",
+    "_engine.distributed _engine.graphs _engine.objective _engine.optimizers "
+    "_engine.samples _engine.schedule _engine.statistics _engine.storage _engine.warn",
     "_engine.views": "torch _engine.colours _engine.geometry",
     "_engine.warn": "",
 }

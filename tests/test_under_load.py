@@ -25,7 +25,7 @@ from shared import default_dtype
 from skorch.callbacks import Callback
 
 import sk_mice
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+from sk_mice import MiCEClustering, MoCo, NeighborMixture, SphericalKMeans
 from sk_mice._engine import trainer
 from sk_mice.ablations import PaperMiCE
 from sk_mice.backbones import ResNet, SmallResNet
@@ -391,8 +391,9 @@ def leftovers(folder):
         own = tiny(MoCo, backbone=torch.nn.Flatten).fit(IMAGES[:24])
         sk_mice.save(own, "model")
         sk_mice.load("model", backbone=own.backbone).transform(IMAGES)
-        sk_mice.save(SphericalKMeans(3).fit(ROWS), "model")
-        sk_mice.load("model").predict(ROWS)
+        for vectors in (SphericalKMeans(3), NeighborMixture(3, max_epochs=1)):
+            sk_mice.save(vectors.fit(ROWS), "model")
+            sk_mice.load("model").predict(ROWS)
         failing = tiny(PaperMiCE, lr=1e6, schedule=lambda progress: 1e30)
         with suppress(FloatingPointError):
             failing.fit(IMAGES[:24])

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .optimizers import AdamW
+
 WIDTH, EMBEDDING_DIM = 512, 128
 LABEL_EPOCHS = 10  # in which the gate learns the labels that EM starts from
 LABEL_LR, LR, WEIGHT_DECAY = 1e-3, 1e-4, 1e-4  # of AdamW
@@ -125,7 +127,7 @@ def train(
 
 def _optimizer(gate, lr):
     parameters = gate.parameters()
-    return torch.optim.AdamW(parameters, lr=lr, weight_decay=WEIGHT_DECAY, fused=True)
+    return AdamW(parameters, lr=lr, weight_decay=WEIGHT_DECAY, fused=True)
 
 
 def _batches(n: int, generator):

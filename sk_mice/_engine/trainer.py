@@ -1,6 +1,5 @@
 """The training loop: a skorch net with a step, two hooks and an epoch's statistics."""
 
-import inspect
 import math
 import time
 from contextlib import contextmanager, nullcontext
@@ -16,6 +15,7 @@ from .ambient import OwnDraws, spawn_seed
 from .batches import Batch, Batches
 from .distributed import ALONE
 from .graphs import Replayed
+from .optimizers import SGD
 from .samples import batches_per_epoch
 from .schedule import cosine
 from .statistics import EpochStatistics
@@ -25,14 +25,6 @@ from .warn import first_line, warn_user
 LARGEST_KEPT_QUEUE = 2**28  # bytes; above, a second one would take too much memory
 # Callbacks may monitor either name. No sample is held out.
 LOSSES = ("train_loss", "valid_loss")
-
-
-class SGD(torch.optim.SGD):
-    """The same without torch's wrappers, which import its compiler and take seconds."""
-
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
-    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
-    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
 
 
 class NegativeELBO(nn.Module):
