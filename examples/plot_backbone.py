@@ -7,8 +7,8 @@ adds the heads, and trains a copy. The module that is passed stays as it is.
 """
 
 # %%
-# A small network of three convolutions. Views of small images have at least 16 pixels a
-# side. The features are averages over what is left of the image.
+# A small network of three convolutions, whose features are averages over the maps of
+# the last one. Views of small images have at least 16 pixels a side.
 
 from pathlib import Path
 

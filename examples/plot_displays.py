@@ -26,9 +26,9 @@ X, y = X[y < 6], y[y < 6]
 mice = MiCEClustering(6, max_epochs=40, batch_size=64, random_state=0).fit(X)
 
 # %%
-# **Did training go well?** The ELBO rises within a stage, and falls where the next one
-# begins, since it has another meaning there. Few labels change at the end. No cluster
-# becomes empty.
+# **Did training go well?** If so, the ELBO rises within a stage, few labels change at
+# the end, and no cluster becomes empty. The ELBO falls where the next stage begins,
+# since it has another meaning there.
 
 training = TrainingDisplay.from_estimator(mice)
 

@@ -11,8 +11,8 @@ needs labels, and the silhouette and the ELBO, which need none.
 # %%
 # Two-fold cross-validation fits a model to one random half of the images and scores it
 # on the other, and vice versa. Labels are given to the scorers; no fit uses them. The
-# folds are shuffled. The default for clusterers is not, and holds classes out where
-# samples are sorted by class.
+# folds must be shuffled: the default folds of clusterers are not, and hold whole
+# classes out if the samples are sorted by class.
 
 from pathlib import Path
 

@@ -11,7 +11,8 @@ neighbours.
 
 # %%
 # The rows of X are vectors unless ``image_shape`` says otherwise. Scale features with
-# different units first. Those of the digits, grey values, have one.
+# different units first. The features of the digits are all grey values, so they need no
+# scaling.
 
 from pathlib import Path
 from time import perf_counter
