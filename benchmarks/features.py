@@ -143,8 +143,8 @@ def methods(epochs=200):
 
 
 NAMES = list(methods())
-# Methods that take minutes where others take seconds.
-SLOW = {name for name in NAMES if re.search("mice|temi|turtle", name)}
+# Methods that take minutes where others take seconds; HDBSCAN does not draw, either.
+SLOW = {name for name in NAMES if re.search("mice|temi|turtle|pca-hdbscan", name)}
 
 
 # -------------------------------------------------------------------------------- main
