@@ -46,7 +46,8 @@ if folder is None:
             Image.fromarray(square).save(Path(folder, name, f"{number:04}.png"))
 
 endings = {".jpg", ".jpeg", ".png"}
-found = sorted(path for path in Path(folder).rglob("*") if path.suffix in endings)
+everything = Path(folder).rglob("*")
+found = sorted(path for path in everything if path.suffix.lower() in endings)
 files = found[:: max(1, len(found) // n_images)][:n_images]
 classes = np.array([path.parent.name for path in files])
 names, y = np.unique(classes, return_inverse=True)

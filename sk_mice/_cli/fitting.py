@@ -2,6 +2,7 @@
 
 import math
 import platform
+import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -202,11 +203,12 @@ def check_asked(asked: dict, parameters: dict) -> None:
 
 @contextmanager
 def _wrong(option: str):
-    """Take a ValueError for a wrong argument."""
+    """Take a ValueError that begins with a parameter for a wrong argument."""
     try:
         yield
     except ValueError as error:
-        raise BadParameter(str(error), param_hint=option) from error
+        said = re.sub("^`[a-z]+`", "it", str(error))
+        raise BadParameter(said, param_hint=option) from error
 
 
 def with_defaults(asked: dict, **others) -> dict:
