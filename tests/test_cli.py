@@ -517,6 +517,26 @@ def test_a_complete_result_sorts_no_other_images(photos, fitted, tmp_path, capsy
     assert not (tmp_path / "other").exists()
 
 
+def test_images_that_came_after_a_complete_fit_are_named(
+    photos, fitted, tmp_path, capsys
+):
+    own = shutil.copytree(photos, tmp_path / "photos")
+    out = shutil.copytree(fitted, tmp_path / "result")
+    run_ = json.loads((out / "run.json").read_text())
+    run_["images"]["folder"] = str(own.resolve())
+    (out / "run.json").write_text(json.dumps(run_))
+    again = "fit", own, "--out", out, "--resume", "-q"
+    assert run(*again) == 0
+    assert not capsys.readouterr().err
+    (own / "below" / "deep.png").rename(own / "below" / HARD[0])
+    assert run(*again, "--copy-to", tmp_path / "sorted") == 0
+    new, gone = capsys.readouterr().err.splitlines()
+    assert f"1 file of {str(own)!r} is not in {str(out / 'clusters.csv')!r}" in new
+    assert repr("below/" + HARD[0]) in new
+    assert "sk-mice predict" in new
+    assert "'below/deep.png'" in gone
+
+
 def test_a_table_without_rows_cannot_be_sorted_by(photos, fitted, tmp_path, capsys):
     out = shutil.copytree(fitted, tmp_path / "result")
     (out / "clusters.csv").write_text("file,cluster\n")

@@ -26,7 +26,13 @@ from ..inspection._reading import read
 from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
-from .images import digest, features_in_file, fitted_network, read_images
+from .images import (
+    digest,
+    features_in_file,
+    files_beside,
+    fitted_network,
+    read_images,
+)
 from .terminal import Progress, end_after_ctrl_c, put, put_json
 from .together import fit_together, run_together
 
@@ -81,6 +87,7 @@ def _fit_into(result, run, request: Request, group) -> None:
     if finished:
         progress.say(f"The fit in {str(request.out)!r} is complete")
         files, labels = sorting.read_clusters(result.table, parameters["clusters"])
+        _name_new(request, result, run, files)
         _end(request, result, run, files, labels, progress)
         return
     network = fitted_network(parameters, request.photos, files, progress)
@@ -111,6 +118,18 @@ def _fit_into(result, run, request: Request, group) -> None:
         _show(request, result, run)
         _end_early(request, run, clusterer)
     _end(request, result, run, files, clusterer.labels_.tolist(), progress)
+
+
+def _name_new(request: Request, result, run, files) -> None:
+    """Name what has come to the folder of images since a complete fit."""
+    new = files_beside(request.photos, {*files, *run["results"]["left_out"]})
+    if new:
+        warn_user(
+            f"{count(len(new), 'file')} of {str(request.photos)!r} "
+            f"{'is' if len(new) == 1 else 'are'} not in {str(result.table)!r}: "
+            f"{', '.join(shortened([*map(repr, new)]))}. `sk-mice predict` finds the "
+            "clusters of new images, --overwrite clusters all of them anew."
+        )
 
 
 def _end(request: Request, result, run, files, labels, progress: Progress) -> None:

@@ -47,6 +47,12 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
     return X, files, left_out
 
 
+def files_beside(folder, known) -> list[str]:
+    """Names of the files of a folder that are not known."""
+    found, _ = find_files(os.fspath(folder))
+    return [name for name in map("/".join, found) if name not in known]
+
+
 def _white(parameters) -> int:
     return parameters.get("white") or WHITE  # earlier results have none
 
