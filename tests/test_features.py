@@ -7,6 +7,7 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -318,7 +319,16 @@ def returning(output):
         ({}, X + np.nan, ValueError, "Input X contains NaN"),
         ({}, "photos", TypeError, "X must hold paths; got one"),
         ({}, [], ValueError, "X must hold images or paths; got an empty list"),
-        ({}, ["a.png", 3], TypeError, "each a string or path-like; got a int"),
+        ({}, ["a.png", 3], TypeError, "each a string or path-like; got a int in sam"),
+        ({}, [np.nan, "a.png"], TypeError, "path-like; got a float in sample 0"),
+        ({}, {"a.png"}, TypeError, "X must hold images or paths; got a set. Make a"),
+        ({}, iter(["a.png"]), TypeError, "got a list_iterator. Make a list of it"),
+        ({}, np.array([["a.png"]]), TypeError, r"paths in one dimension.*\(1, 1\)"),
+        (
+            {},
+            pandas.DataFrame({"n": [1], "path": ["a.png"]}),
+            *(TypeError, r"as a column of a data frame does; got shape \(1, 2\)"),
+        ),
         ({"image_size": 0}, X, ValueError, "The 'image_size' parameter"),
         ({"device": "cuda:99"}, X, ValueError, "`device` must be available"),
         ({"out": "f.txt"}, X, ValueError, '`out` must end in ".npy"; got .f.txt'),

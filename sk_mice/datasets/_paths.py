@@ -1,12 +1,16 @@
 """X as paths of image files: what they are, and the images that they hold."""
 
 import os
+from collections.abc import Iterator, MappingView, Set
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 from joblib import effective_n_jobs
 
 from .._words import shortened
 from ._decoding import WHITE, Decoder, size_of
+
+TEXT = ("O", "S", "U", "T")  # kinds of arrays that may hold paths
 
 
 class NotImagesError(ValueError):
@@ -20,10 +24,14 @@ def as_paths(X):
             f"X must hold paths; got one, {os.fspath(X)!r}. Pass a list of files, as "
             "from sorted(pathlib.Path(folder).rglob('*.jpg'))."
         )
-    kind = getattr(getattr(X, "dtype", None), "kind", None)
-    if kind in ("O", "S", "U", "T") and X.ndim == 1:
+    if isinstance(X, Iterator | Set | MappingView):
+        raise TypeError(
+            f"X must hold images or paths; got a {type(X).__name__}. Make a list of it."
+        )
+    if _kind(X) in TEXT and X.ndim == 1:
         X = X.tolist()
     if not isinstance(X, list | tuple):
+        _check_no_table(X)
         return None
     if not X:
         raise ValueError("X must hold images or paths; got an empty list.")
@@ -32,15 +40,35 @@ def as_paths(X):
             f"X must hold paths as strings; got bytes, {X[0]!r}. os.fsdecode makes "
             "strings of them."
         )
-    if not isinstance(X[0], str | os.PathLike):
+    are_paths = [isinstance(x, str | os.PathLike) for x in X]
+    if not any(are_paths):
         return None
-    odd = next((x for x in X if not isinstance(x, str | os.PathLike)), None)
-    if odd is not None:
+    if not all(are_paths):
+        i = are_paths.index(False)
         raise TypeError(
             "X must hold paths, each a string or path-like; got a "
-            f"{type(odd).__name__}."
+            f"{type(X[i]).__name__} in sample {i}."
         )
     return [os.fspath(path) for path in X]
+
+
+def _check_no_table(X):
+    """Refuse paths in a data frame or in an array of several dimensions."""
+    columns = getattr(X, "dtypes", None)
+    columns = columns if np.iterable(columns) else [X]
+    if not any(_kind(column) in TEXT for column in columns):
+        return
+    first = np.asarray(X[:1]).ravel()
+    if any(isinstance(value, str | os.PathLike) for value in first):
+        raise TypeError(
+            "X must hold paths in one dimension, as a column of a data frame does; got "
+            f"shape {X.shape}."
+        )
+
+
+def _kind(values):
+    """The kind of a type, or of the type of an array."""
+    return getattr(getattr(values, "dtype", values), "kind", None)
 
 
 def sizes(paths, n_jobs):
