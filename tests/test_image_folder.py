@@ -219,6 +219,9 @@ def test_rotations_elsewhere_than_in_exif_data(tmp_path):
         assert loaded[2, 2, 0] < 60
 
 
+BLACK, WHITE = (0, 128, 128), (255, 128, 128)  # in the mode LAB
+
+
 def halves(left, right, mode="RGB"):
     image = Image.new(mode, (16, 12), right)
     image.paste(left, (0, 0, 8, 12))
@@ -237,6 +240,8 @@ def test_palettes_alpha_and_cmyk_become_rgb(tmp_path):
     for content, left, right, options in [
         (encoded(cmyk, "JPEG"), red, red, {}),
         (encoded(cmyk, "TIFF"), red, red, {}),
+        (encoded(halves(BLACK, WHITE, "LAB"), "TIFF"), 3 * [0], 3 * [255], {}),
+        (encoded(halves(BLACK, WHITE, "LAB"), "TIFF"), 0, 255, {"grey": True}),
         (encoded(indexed), (0, 255, 0), red, {}),
         (encoded(indexed, transparency=0), white, red, {}),
         (encoded(indexed, transparency=0), blue, red, on_blue),

@@ -174,6 +174,8 @@ class Decoder:
                 piece = piece.convert("RGBA")
                 ground = Image.new("RGBA", piece.size, self.background)
                 piece = Image.alpha_composite(ground, piece)
+            if piece.mode == "LAB":  # from which Pillow knows no other way
+                piece = piece.convert("RGB")
             whole.paste(piece.convert(self.mode), box)
         return whole
 
