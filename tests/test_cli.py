@@ -1215,7 +1215,7 @@ def test_ctrl_c_leaves_the_choice_of_the_whole_splits(
     numbers = ("--from", 2, "--to", 2, "--repeats", 9, "--epochs", 1)
     assert run("choose-k", photos, *numbers, "--image-size", 8, "--out", plot) == 130
     stdout, stderr = capsys.readouterr()
-    assert "Take 2 clusters." in stdout
+    assert "Take 2 clusters, " in stdout
     assert stderr.splitlines()[-1] == "Stopped after 2 of 9 splits."
     assert plot.exists()
     fits.clear()
@@ -1417,3 +1417,9 @@ def test_a_choice_that_is_not_found_again_asks_for_no_larger_numbers():
     rows = [{"n_clusters": k, "stability_mean": 0.01 * k} for k in (2, 3, 4)]
     words = choosing.in_words(SimpleNamespace(n_clusters=4, table=rows))
     assert words.endswith("no number gives clusters that are found again reliably.")
+
+
+def test_a_choice_below_the_best_says_so():
+    rows = [{"n_clusters": k, "stability_mean": 0.1 * (9 - k)} for k in (2, 3)]
+    words = choosing.in_words(SimpleNamespace(n_clusters=3, table=rows))
+    assert "0.60, is within a standard error of the best, 0.70 at 2" in words

@@ -74,11 +74,14 @@ def in_words(choice) -> str:
     """The choice in a sentence, with what to doubt."""
     rows = {row["n_clusters"]: row["stability_mean"] for row in choice.table}
     k, best = choice.n_clusters, max(rows, key=rows.get)
-    others = "" if best == k else f"; the best is {rows[best]:.2f}, at {best}"
-    words = (
-        f"Take {k} clusters. It is the largest number whose clusters are about as "
-        f"reproducible as the best (stability {rows[k]:.2f}{others})."
-    )
+    words = f"Take {k} clusters, "
+    if k == best:
+        words += f"which are the most reproducible (stability {rows[k]:.2f})."
+    else:
+        words += (
+            f"the largest number whose stability, {rows[k]:.2f}, is within a standard "
+            f"error of the best, {rows[best]:.2f} at {best}."
+        )
     if rows[k] < WEAK:
         words += " That is low: no number gives clusters that are found again reliably."
     elif k == max(rows) and len(rows) > 1:
