@@ -105,8 +105,8 @@ ROWS = (
     compare("digits_1797_vectors", f"--data digits --vectors {WITH_UMAP}", 5),
     compare(
         "fashion_mnist_10000_24_epochs",
-        f"--data fashion-mnist --epochs 24 {THREE} {WITH_UMAP}",
-        28,
+        f"--data fashion-mnist --epochs 24 {WITH_UMAP}",
+        47,
     ),
     compare(
         "fashion_mnist_70000",
@@ -241,9 +241,10 @@ ROWS = (
     features(
         "cifar10_jpeg_60000",
         f"--data cifar10-jpeg --n 60000 {CIFAR} {THREE} --slow-seeds 0 --methods "
-        "k-means spherical-k-means umap-gaussians umap-hdbscan partition "
-        "partition-center neighbor-mixture mice-neighbors",
-        60,
+        "k-means spherical-k-means pca-gaussians pca-hdbscan umap-gaussians "
+        "umap-hdbscan partition partition-center neighbor-mixture mice-neighbors temi "
+        "turtle",
+        210,
     ),
     features(
         "cifar10_jpeg_3935_unbalanced",
