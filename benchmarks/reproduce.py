@@ -248,7 +248,7 @@ ROWS = (
     ),
     features(
         "cifar10_jpeg_3935_unbalanced",
-        f"--data cifar10-jpeg {CIFAR} --unbalanced {THREE} {OF_UNEQUAL}",
+        f"--data cifar10-jpeg {CIFAR} --unbalanced {OF_UNEQUAL}",
         5,
     ),
     features(
