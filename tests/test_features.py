@@ -322,7 +322,7 @@ def returning(output):
         ({}, ["a.png", 3], TypeError, "each a string or path-like; got a int in sam"),
         ({}, [np.nan, "a.png"], TypeError, "path-like; got a float in sample 0"),
         ({}, {"a.png"}, TypeError, "X must hold images or paths; got a set. Make a"),
-        ({}, iter(["a.png"]), TypeError, "got a list_iterator. Make a list of it"),
+        ({}, {1: "a.png"}.values(), TypeError, "got a dict_values. Make a list of it"),
         ({}, np.array([["a.png"]]), TypeError, r"paths in one dimension.*\(1, 1\)"),
         (
             {},
