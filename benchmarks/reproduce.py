@@ -238,6 +238,7 @@ ROWS = (
         f"benchmarks/fine_tuning.py {CIFAR}",
         20,
     ),
+    Row("small_set.json", f"benchmarks/small_set.py {CIFAR}", 20),
     features(
         "cifar10_jpeg_60000",
         f"--data cifar10-jpeg --n 60000 {CIFAR} {THREE} --slow-seeds 0 --methods "

@@ -160,6 +160,18 @@ FINE_TUNED = {  # rows of benchmarks/fine_tuning.py
     "fine-tuned": '`MiCEClustering(freeze="all but last")`, 96 pixels',
     "its first stage": "the partition that its EM starts from",
 }
+SMALL_SET = "small_set"
+OF_SMALL_SET = {  # rows of benchmarks/small_set.py
+    "k-means": "k-means on pixels",
+    "MiCE, 50 epochs": "`MiCEClustering(max_epochs=50)`",
+    "MiCE, SMALL_SET_CPU": "`MiCEClustering(**recipes.SMALL_SET_CPU)`",
+    "features, MiCE, PHOTOS_QUICK": (
+        "features, `MiCEClustering(**recipes.PHOTOS_QUICK)`"
+    ),
+    "features, MiCE, 200 epochs": "the same, batches of 256, 200 epochs",
+    "features, NeighborMixture": "features, `NeighborMixture`",
+    "features, ClassificationEM": "features, `ClassificationEM`",
+}
 NOT_MEASURED = (
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
     "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
@@ -980,6 +992,10 @@ def features_page():
         "EfficientNet-lite0 sees views of the images, and MiCE trains its last block, "
         "in 6 epochs. Seconds include the features.",
         *of_features(FINE_TUNING, "CIFAR-10 (JPEG), 10,000 images", FINE_TUNED),
+        "## A small set",
+        "The first 501 test images of horses, ships and trucks in CIFAR-10 (JPEG), from "
+        "scratch and by features. Seconds include the features.",
+        *of_features(SMALL_SET, "1,503 photographs", OF_SMALL_SET),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
 
@@ -559,6 +560,24 @@ def test_fine_tuning(benchmark, tmp_path):
     options = "--data", "digits", "--n", "40", "--epochs", "2", "--image-size", "32"
     kept = run(benchmark("fine_tuning"), tmp_path / "tuned.json", *options)["results"]
     assert list(kept) == ["frozen", "frozen, small", "fine-tuned", "its first stage"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_small_set(benchmark, tmp_path, monkeypatch):
+    small_set = benchmark("small_set")
+    monkeypatch.setattr(small_set, "N_TEST", 36)
+    monkeypatch.setattr(small_set, "CLASSES", (0, 1, 2))
+    for name, (rows, method) in small_set.METHODS.items():
+        if isinstance(method, MiCEClustering):
+            quick = clone(method).set_params(max_epochs=2)
+            monkeypatch.setitem(small_set.METHODS, name, (rows, quick))
+    archive = write_archive(tmp_path / "cifar.tar.xz", 1, 12)
+    argv = ["--path", str(archive), "--seeds", "0", "1"]
+    small_set.main([*argv, "--json", str(tmp_path / "set.json")])
+    kept = json.loads((tmp_path / "set.json").read_text(encoding="utf-8"))
+    assert kept["n"] == 36
+    assert list(kept["results"]) == list(small_set.METHODS)
+    assert {len(rows) for rows in kept["results"].values()} == {2}
 
 
 @pytest.mark.parametrize("name", ["temi", "turtle"])
