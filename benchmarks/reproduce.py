@@ -265,6 +265,7 @@ ROWS = (
     features("digits_1797", f"--data digits {CLUSTERERS} turtle mice temi", 10),
     features("wine_178", f"--data wine {TABLE}", 1),
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),
+    Row("outliers.json", "benchmarks/outliers.py", 3),
     hours("moco", 72),
     hours("mice-random", 36),
     hours("mice", 66),

@@ -76,11 +76,11 @@ def save(model, path):
 
     Parameters
     ----------
-    model : MiCEClustering, MoCo, ClassificationEM, NeighborMixture, \
-            SphericalKMeans, PretrainedFeatures or Pipeline
-        A fitted estimator, which may also be a PaperMiCE or a PaperMoCo, or a
-        scikit-learn Pipeline of such. It is stored on the CPU. A Pipeline is stored as
-        its steps, without its own parameters.
+    model : estimator
+        A fitted MiCEClustering, MoCo, PaperMiCE, PaperMoCo, ClassificationEM,
+        NeighborMixture, SphericalKMeans or PretrainedFeatures, or a scikit-learn
+        Pipeline of such. It is stored on the CPU. A Pipeline is stored as its steps,
+        without its own parameters.
     path : str or path-like
         ``.safetensors`` is the usual ending.
 
@@ -166,10 +166,9 @@ def load(path, backbone=None, *, weights=None):
 
     Returns
     -------
-    MiCEClustering, MoCo, ClassificationEM, NeighborMixture, SphericalKMeans, \
-            PretrainedFeatures or Pipeline
-        The estimator, on the CPU. `PretrainedFeatures` runs on its `device`, or on the
-        CPU in place of a GPU that this machine does not have.
+    model : estimator
+        Of the class that was saved, on the CPU. `PretrainedFeatures` runs on its
+        `device`, or on the CPU in place of a GPU that this machine does not have.
 
     Raises
     ------
@@ -187,7 +186,18 @@ def load(path, backbone=None, *, weights=None):
 
     See Also
     --------
-    save : Writes the file; with an example.
+    save : Writes the file.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> import sk_mice
+    >>> kmeans = sk_mice.SphericalKMeans(2, random_state=0).fit(np.eye(2))
+    >>> with TemporaryDirectory() as folder:
+    ...     sk_mice.save(kmeans, f"{folder}/kmeans.safetensors")
+    ...     sk_mice.load(f"{folder}/kmeans.safetensors")
+    SphericalKMeans(n_clusters=2, random_state=0)
     """
     path = as_path(path)
     tensors, document = read(path, **_KIND)

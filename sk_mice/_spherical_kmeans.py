@@ -308,6 +308,14 @@ class SphericalKMeans(
         -------
         labels : ndarray of shape (n_samples,)
             Index of the centre with the largest cosine; 0 for a zero row.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        ValueError
+            If X has another number of features than in `fit`, or values that are not
+            finite.
         """
         check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
@@ -326,6 +334,11 @@ class SphericalKMeans(
         -------
         X_new : ndarray of shape (n_samples, n_clusters)
             1 - cosine, between 0 and 2; 1 for a zero row.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            As in `predict`.
 
         Examples
         --------
@@ -359,6 +372,11 @@ class SphericalKMeans(
         -------
         score : float
             Minus the weighted sum of 1 - cosine with the nearest centre.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            As in `predict`, or if weights are negative or all zero.
         """
         check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")

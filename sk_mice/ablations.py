@@ -221,7 +221,11 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
     n_rounds : int, default=2
         Rounds of EM after MoCo. Each after the first starts from a new partition of the
         present features. The first is the longest.
-    schedule, warmup, teacher_momentum
+    schedule : {"cosine", "step", "constant"}, sequence or callable, default="cosine"
+        See `PaperMoCo`.
+    warmup : float, default=0.05
+        See `PaperMoCo`.
+    teacher_momentum : float or None, default=None
         See `PaperMoCo`.
     **parameters : dict
         Other parameters of `MiCEClustering`. ``kappa=math.inf`` is Assumption A3.

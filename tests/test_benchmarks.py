@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
 
-from sk_mice import MiCEClustering
+from sk_mice import MiCEClustering, datasets
 from sk_mice._engine import objective
 from sk_mice.backbones import NAMED, ResNet, SmallResNet
 from sk_mice.metrics import clustering_accuracy_score
@@ -578,6 +578,17 @@ def test_small_set(benchmark, tmp_path, monkeypatch):
     assert kept["n"] == 36
     assert list(kept["results"]) == list(small_set.METHODS)
     assert {len(rows) for rows in kept["results"].values()} == {2}
+
+
+@pytest.mark.usefixtures("quick")
+def test_outliers(benchmark, tmp_path, monkeypatch):
+    outliers, options = benchmark("outliers"), ("--seeds", "0", "1")
+    few = datasets.load_digits()[0][:240]
+    monkeypatch.setattr(outliers, "load_digits", lambda: (few, None, None))
+    kept = run(outliers, tmp_path / "outliers.json", *options)["results"]
+    assert len(kept) == 4 * 2 + 2
+    assert {len(rows) for name, rows in kept.items() if "pixels" not in name} == {2}
+    assert all(0 <= row["auc"] <= 1 for rows in kept.values() for row in rows)
 
 
 @pytest.mark.parametrize("name", ["temi", "turtle"])

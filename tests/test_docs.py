@@ -106,6 +106,11 @@ def test_every_public_name_is_in_the_api():
     assert set(names) <= listed
 
 
+def of_python(found):
+    """Whether it is a function or, as found in a class, a class method."""
+    return inspect.isfunction(found) or inspect.ismethod(found)
+
+
 def public_objects():
     """Every public class, function and method, and its name."""
     public = [getattr(sk_mice, name) for name in sk_mice.__all__]
@@ -115,7 +120,7 @@ def public_objects():
             if inspect.isclass(found) or inspect.isfunction(found):
                 yield pytest.param(found, id=f"{module.__name__}.{name}")
             if inspect.isclass(found):
-                for method, function in inspect.getmembers(found, inspect.isfunction):
+                for method, function in inspect.getmembers(found, of_python):
                     ours = function.__module__.startswith("sk_mice")
                     if ours and not method.startswith("_"):
                         name_of_method = f"{module.__name__}.{name}.{method}"
