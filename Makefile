@@ -72,7 +72,7 @@ docs-quick: venv ## the same without running the examples
 # The wheel goes into an empty environment, alone. Its dependencies come from .venv
 # after that, by a path file, as another torch would take minutes and 5 GB; path files
 # of .venv do not count there, so that the checkout is out of sight.
-dist: venv ## wheel and sdist in dist/, checked, and imported as installed
+dist: venv ## wheel and sdist in dist/, checked, and run as installed
 	@$(call with,dist)
 	rm -rf dist build
 	$(RUN) -m build
@@ -83,6 +83,7 @@ dist: venv ## wheel and sdist in dist/, checked, and imported as installed
 		> "$$(build/empty/$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
 	EAGER_IMPORT=1 build/empty/$(BIN)/python -I -c 'import sys, sk_mice; \
 		assert sk_mice.__file__.startswith(sys.prefix); print(sk_mice.__version__)'
+	build/empty/$(BIN)/sk-mice fit docs/images --clusters 2 --epochs 2 --out build/result --quiet
 
 clean: ## remove the environments, caches and builds
 	rm -rf $(VENV) $(OLDEST) build dist docs/_build docs/generated docs/auto_examples

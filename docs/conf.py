@@ -6,6 +6,7 @@ runs the examples, which takes some minutes; `-D plot_gallery=0` leaves that out
 """
 
 import io
+import re
 
 import sk_mice
 from sk_mice import _progress_bar
@@ -19,6 +20,18 @@ class UnseenBar(_progress_bar.tqdm):
 
 
 _progress_bar.tqdm = UnseenBar
+
+
+def link_examples(app, name, source):
+    """Let links to examples, which are files in the repository, lead to their pages."""
+    source[0] = re.sub(
+        r"\(\.\./\.\./examples/(\w+)\.py\)", r"(../auto_examples/\1.rst)", source[0]
+    )
+
+
+def setup(app):
+    app.connect("source-read", link_examples)
+
 
 project = "sk_mice"
 author = "The sk_mice developers"

@@ -48,7 +48,7 @@ def oddness(mice, X_fit):
 
 # %%
 # The area under the ROC curve is the probability that an outlier is odder than another
-# image; chance has 0.5. A model of clean images finds outliers by its embeddings. A
+# image; chance is 0.5. A model of clean images finds outliers by its embeddings. A
 # model that was fitted to the outliers has learned them, and scores differ from seed to
 # seed: inverted digits lie close to each other, and may be easy to tell apart.
 

@@ -17,10 +17,11 @@ The paper's
 Ours
     ``PHOTOS_QUICK``: for the features of hundreds to some thousands of photographs, by
     `sk_mice.features.PretrainedFeatures`. ``SMALL_SET_CPU``: for as many images from
-    scratch. Both count in steps: their batches are small, as an epoch of a small set
-    has few. They leave `n_clusters` to you, and have no ``_MOCO``. On such features
-    `NeighborMixture` and `ClassificationEM` are better and faster than
-    ``PHOTOS_QUICK``, which has what they lack: embeddings and an ELBO.
+    scratch. Their batches are small, as an epoch of a small set has few steps. With
+    fewer than 500 images, raise `max_epochs` for a thousand steps or more. They leave
+    `n_clusters` to you, and have no ``_MOCO``. On such features `NeighborMixture` and
+    `ClassificationEM` are better and faster than ``PHOTOS_QUICK``, which has what they
+    lack: embeddings and an ELBO.
 
     ``DIGITS_CPU``, ``FASHION_MNIST_CPU``: the defaults, with a number of epochs for
     minutes on a CPU.
