@@ -29,7 +29,7 @@ from sk_mice.metrics import SCORERS, silhouette_scorer
 X, y, _ = load_digits()
 X, y = X[y < 5], y[y < 5]
 
-mice = MiCEClustering(5, max_epochs=20, batch_size=64, random_state=0)
+mice = MiCEClustering(5, max_epochs=15, batch_size=64, random_state=0)
 grid = {"tau": [0.3, 0.5, 1.0], "kappa": [0.3, 0.5, 1.0]}
 
 # %%

@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+import json
 import re
+import statistics
 import warnings
 from pathlib import Path
 
@@ -32,12 +34,12 @@ def names_of_functions(path):
     return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
 
 
-def table_rows(page, heading):
-    """Cells of the rows of the first table below a heading."""
+def table_rows(page, heading, number=0):
+    """Cells of the rows of a table below a heading, the first by default."""
     section = (DOCS / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1]
     lines = section.split("\n")
-    first = next(i for i, line in enumerate(lines) if line.startswith("|--"))
-    for line in lines[first + 1 :]:
+    starts = [i + 1 for i, line in enumerate(lines) if line.startswith("|--")]
+    for line in lines[starts[number] :]:
         if not line.startswith("|"):
             return
         yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -67,18 +69,74 @@ def test_defaults_that_depart_from_the_paper_are_the_defaults():
         assert parameters[name].default == ast.literal_eval(value), name
 
 
+def measured(name):
+    """The seeds of each method in a file of results."""
+    path = ROOT / f"benchmarks/results/{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["results"]
+
+
+def mean(runs, metric):
+    return f"{statistics.mean(run[metric] for run in runs):.3f}"
+
+
 def test_figures_of_other_tools_are_those_of_the_results():
-    results = (ROOT / "benchmarks/results/README.md").read_text(encoding="utf-8")
-    digits = results.split("| **Digits, 1,797 images, 200 epochs** |")[1]
-    measured = {}
-    for line in digits.split("\n\n")[0].split("\n")[2:]:
-        name, acc, nmi, _, seconds, seeds, *_ = [c.strip() for c in line[1:].split("|")]
-        name = name.removesuffix(" (the paper's baseline)")
-        measured[name] = acc.split()[0], nmi.split()[0], seconds, seeds
+    results = measured("compare_digits")
     rows = list(table_rows("user_guide/comparison.md", "How they do"))
     assert len(rows) > 4
     for name, *cells in rows:
-        assert tuple(cells) == measured[name], name
+        runs = results[name]
+        seconds = statistics.median(run["seconds"] for run in runs)
+        found = [mean(runs, "acc"), mean(runs, "nmi"), f"{seconds:.0f}", str(len(runs))]
+        assert cells == found, name
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("digits", "digits"),
+        ("Fashion-MNIST, 10,000 images", "fashion_mnist_10000_24_epochs"),
+        ("CIFAR-10 (JPEG), 10,000 images", "cifar10_jpeg_10000"),
+        ("digits as vectors", "digits_1797_vectors"),
+        ("digits, the smallest class a tenth", "digits_710_unbalanced"),
+        ("Fashion-MNIST, the smallest class a tenth", "fashion_mnist_3850_unbalanced"),
+    ],
+)
+def test_figures_of_umap_are_those_of_the_results(label, name):
+    shown = {
+        row[0]: row[1:]
+        for row in table_rows("user_guide/comparison.md", "How they do", 1)
+    }
+    results = measured(f"compare_{name}")
+    methods = "MiCE", "UMAP, Gaussians, on pixels", "UMAP, HDBSCAN, on pixels"
+    runs = [results[method] for method in methods]
+    assert shown[label] == [f"{mean(r, 'acc')}, {mean(r, 'nmi')}" for r in runs]
+
+
+def test_figures_of_features_are_those_of_the_results():
+    methods = {
+        "`NeighborMixture`": "neighbor-mixture",
+        "`NeighborMixture(center=False)`": "neighbor-mixture-origin",
+        "`ClassificationEM`": "partition",
+        "`ClassificationEM(center=True)`": "partition-center",
+        "`MiCEClustering(n_neighbors=10, augmentation=None)`": "mice-neighbors",
+        "`KMeans`": "k-means",
+        "UMAP, `GaussianMixture`": "umap-gaussians",
+        "`PCA(64)`, `GaussianMixture`": "pca-gaussians",
+        "`PCA(64)`, HDBSCAN": "pca-hdbscan",
+        "TEMI": "temi",
+        "TURTLE": "turtle",
+    }
+    rows = list(table_rows("user_guide/photographs.md", "What to expect"))
+    assert len(rows) == len(methods)
+    for label, *cells in rows:
+        found = []
+        for data in ("cifar10_jpeg", "fashion_mnist"):
+            name = label.removesuffix(", one seed")
+            runs = measured(f"features_{data}_10000")[methods[name]]
+            worst = min(run["acc"] for run in runs)
+            spread = f" ({worst:.3f})" if len(runs) > 1 else ""
+            found += [f"{mean(runs, 'acc')}{spread}", mean(runs, "nmi")]
+        assert cells == found, label
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
