@@ -230,7 +230,7 @@ ROWS = (
     features(
         "cifar10_jpeg_10000_efficientnet_lite2_192",
         f"--data cifar10-jpeg {CIFAR} --network efficientnet-lite2 --image-size 192 "
-        f"{THREE} --methods k-means partition-center neighbor-mixture",
+        "--methods k-means partition-center neighbor-mixture",
         20,
     ),
     Row(
