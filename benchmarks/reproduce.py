@@ -124,10 +124,10 @@ ROWS = (
         36,
     ),
     compare(
-        "digits_1797_k0.5", "--data digits --seeds 0 --k-factor 0.5 --cases moco", 5
+        "digits_1797_k0.5", "--data digits --k-factor 0.5 --cases moco", 20
     ),
     compare(
-        "digits_1797_k1.5", "--data digits --seeds 0 --k-factor 1.5 --cases moco", 4
+        "digits_1797_k1.5", "--data digits --k-factor 1.5 --cases moco", 20
     ),
     votes("digits_1797_pixels", f"--data digits --rows pixels {THREE}", 1),
     votes("digits_1797", "--data digits", 10),
