@@ -123,12 +123,8 @@ ROWS = (
         f"--data cifar10-jpeg --epochs 24 {THREE} {WITH_UMAP} {CIFAR}",
         36,
     ),
-    compare(
-        "digits_1797_k0.5", "--data digits --k-factor 0.5 --cases moco", 20
-    ),
-    compare(
-        "digits_1797_k1.5", "--data digits --k-factor 1.5 --cases moco", 20
-    ),
+    compare("digits_1797_k0.5", "--data digits --k-factor 0.5 --cases moco", 20),
+    compare("digits_1797_k1.5", "--data digits --k-factor 1.5 --cases moco", 20),
     votes("digits_1797_pixels", f"--data digits --rows pixels {THREE}", 1),
     votes("digits_1797", "--data digits", 10),
     votes("digits_710_unbalanced", "--data digits --unbalanced", 5),
