@@ -17,9 +17,9 @@ The paper's
 Ours
     ``PHOTOS_QUICK``: for the features of hundreds to some thousands of photographs, by
     `sk_mice.features.PretrainedFeatures`. ``SMALL_SET_CPU``: for as many images from
-    scratch. Their batches are small, as an epoch of a small set has few steps. With
-    fewer than 500 images, raise `max_epochs` for a thousand steps or more. They leave
-    `n_clusters` to you, and have no ``_MOCO``. On such features `NeighborMixture` and
+    scratch. Their batches are small, as an epoch of a small set has few steps.
+    `in_steps` gives them a number of steps in place of epochs. They leave `n_clusters`
+    to you, and have no ``_MOCO``. On such features `NeighborMixture` and
     `ClassificationEM` are better and faster than ``PHOTOS_QUICK``, which has what they
     lack: embeddings and an ELBO.
 
@@ -67,8 +67,13 @@ Pre-training, then MiCE from its networks with stronger views:
 >>> mice.fit(X)  # doctest: +SKIP
 """
 
+from collections.abc import Mapping
+from math import ceil
 from types import MappingProxyType
 
+from sklearn.utils._param_validation import validate_params
+
+from ._constraints import Count
 from .augmentation import ImageAugmentation
 
 __all__ = [
@@ -87,6 +92,7 @@ __all__ = [
     "SMALL_SET_CPU",
     "STL10",
     "STL10_MOCO",
+    "in_steps",
 ]
 
 _OF_THE_MIXTURE = {"n_clusters", "kappa", "gating_prototypes", "init"}
@@ -170,3 +176,43 @@ SMALL_SET_CPU = _recipe(backbone="resnet-small", batch_size=64, max_epochs=120)
 
 DIGITS_CPU_MOCO = _for_moco(DIGITS_CPU)
 FASHION_MNIST_CPU_MOCO = _for_moco(FASHION_MNIST_CPU)
+
+
+@validate_params(
+    {"recipe": [Mapping], "n_samples": [Count(1)], "n_steps": [Count(1)]},
+    prefer_skip_nested_validation=True,
+)
+def in_steps(recipe, n_samples, n_steps=3000):
+    """A recipe with as many epochs as make a number of steps.
+
+    A network learns by steps. An epoch of a few hundred samples has few of them.
+
+    Parameters
+    ----------
+    recipe : mapping
+        Parameters. Without `batch_size`, that of the estimators' default counts, 256.
+    n_samples : int
+        Number of samples of the fit, N.
+    n_steps : int, default=3000
+        Steps at least, over all stages.
+
+    Returns
+    -------
+    recipe : mapping
+        The same parameters, with another `max_epochs`.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is of another kind or out of its range.
+
+    Examples
+    --------
+    >>> from sk_mice import MiCEClustering, recipes
+    >>> recipe = recipes.in_steps(recipes.SMALL_SET_CPU, n_samples=300)
+    >>> recipe["max_epochs"]
+    600
+    >>> mice = MiCEClustering(3, **recipe)
+    """
+    steps_of_an_epoch = ceil(n_samples / recipe.get("batch_size", 256))
+    return _recipe(recipe, max_epochs=ceil(n_steps / steps_of_an_epoch))

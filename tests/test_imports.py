@@ -96,7 +96,7 @@ IMPORTS = {
     "metrics": "_cosine_kmeans _engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
     "_interruption _pipelines metrics",
-    "recipes": "augmentation",
+    "recipes": "_constraints augmentation",
     "inspection._reading": "_engine.nearest _pipelines _words",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
     "_engine.nearest _words metrics "

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sk_mice import MiCEClustering, MoCo, recipes
+from sk_mice._engine.samples import batches_per_epoch
 from sk_mice.ablations import PaperMiCE, PaperMoCo, make_schedule
 from sk_mice.backbones import SmallResNet
 
@@ -18,6 +19,9 @@ MILESTONES = {
 }
 
 
+NAMES = [name for name in recipes.__all__ if name.isupper()]
+
+
 def estimator_of(name):
     of_the_paper = name.removesuffix("_MOCO") in MILESTONES
     if name.endswith("_MOCO"):
@@ -26,7 +30,7 @@ def estimator_of(name):
 
 
 def test_recipes_make_estimators_and_cannot_be_changed():
-    for name in recipes.__all__:
+    for name in NAMES:
         recipe = getattr(recipes, name)
         estimator_of(name)(**recipe)._validate_params()
         with pytest.raises(TypeError):
@@ -42,8 +46,26 @@ def test_parameters_of_an_estimator_do_not_change_a_recipe():
     assert recipes.STL10["augmentation"].get_params() == before
 
 
+@pytest.mark.parametrize("n_samples", [10, 64, 65, 300])
+def test_a_recipe_in_steps(n_samples):
+    small = recipes.SMALL_SET_CPU
+    recipe = recipes.in_steps(small, n_samples, n_steps=7)
+    steps_of_an_epoch = batches_per_epoch(n_samples, small["batch_size"])
+    n_steps = recipe["max_epochs"] * steps_of_an_epoch
+    assert 7 <= n_steps < 7 + steps_of_an_epoch
+    assert recipe == small | {"max_epochs": recipe["max_epochs"]}
+
+
+def test_in_steps_refuses_what_is_no_number_of_steps():
+    assert recipes.in_steps({}, 256, 5)["max_epochs"] == 5
+    for wrong in ({"n_samples": 0}, {"n_steps": 1.5}, {"recipe": 3}):
+        asked = {"recipe": recipes.SMALL_SET_CPU, "n_samples": 9} | wrong
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            recipes.in_steps(**asked)
+
+
 def test_moco_has_the_same_settings():
-    for name in recipes.__all__:
+    for name in NAMES:
         if name.endswith("_MOCO"):
             mice = getattr(recipes, name.removesuffix("_MOCO"))
             shared = PaperMoCo().get_params().keys() & mice.keys()
