@@ -453,8 +453,6 @@ def milliseconds(seconds):
 
 def on_cpu():
     text = "One whole step, 2 threads, V = 4,096, K = 10 where no other is named."
-    text += " `float32`: on a machine without bfloat16. Rows up to commit c420039 have "
-    text += "a head for each expert."
     return steps(STEPS, text)
 
 
@@ -475,7 +473,7 @@ def in_a_file():
     head = ("**X in a file**", "in memory", "in the file", "throughput to memory")
     text = f"{result['bytes'] / 1e9:.1f} GB of float images, in the page cache, one "
     text += "thread. The network is a single layer, so that reading X takes most of "
-    text += "the time. On a machine without bfloat16."
+    text += "the time."
     return table((*head, "commit"), *rows), line(text, command(kept))
 
 
@@ -506,8 +504,7 @@ def several_processes():
     text = "The time of one process, over twice that of two. "
     text += f"A step sends {sent}. By the "
     text += "speeds of GPUs and links that the command states, none of them measured, "
-    text += f"the efficiency of GPUs would be {expected}. "
-    text += "On a machine without bfloat16."
+    text += f"the efficiency of GPUs would be {expected}."
     head = ("**Two processes on 2 cores**", "by the clock", "by seconds of the cores")
     return table((*head, "commit"), *rows), line(text, command(kept))
 
