@@ -125,7 +125,7 @@ ROWS = (
     ),
     compare("digits_1797_k0.5", "--data digits --k-factor 0.5 --cases moco", 20),
     compare("digits_1797_k1.5", "--data digits --k-factor 1.5 --cases moco", 20),
-    votes("digits_1797_pixels", f"--data digits --rows pixels {THREE}", 1),
+    votes("digits_1797_pixels", "--data digits --rows pixels", 1),
     votes("digits_1797", "--data digits", 10),
     votes("digits_710_unbalanced", "--data digits --unbalanced", 5),
     votes("fashion_mnist_10000", f"--data fashion-mnist --epochs 24 {THREE}", 12),
