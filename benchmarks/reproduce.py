@@ -128,7 +128,7 @@ ROWS = (
     votes("digits_1797_pixels", "--data digits --rows pixels", 1),
     votes("digits_1797", "--data digits", 10),
     votes("digits_710_unbalanced", "--data digits --unbalanced", 5),
-    votes("fashion_mnist_10000", f"--data fashion-mnist --epochs 24 {THREE}", 12),
+    votes("fashion_mnist_10000", "--data fashion-mnist --epochs 24", 12),
     votes(
         "fashion_mnist_3850_unbalanced",
         f"--data fashion-mnist --epochs 24 --unbalanced {THREE}",
@@ -232,7 +232,7 @@ ROWS = (
     Row(
         "fine_tuning_cifar10_jpeg_10000.json",
         f"benchmarks/fine_tuning.py {CIFAR}",
-        20,
+        10,
     ),
     Row("small_set.json", f"benchmarks/small_set.py {CIFAR}", 20),
     features(
