@@ -131,12 +131,12 @@ ROWS = (
     votes("fashion_mnist_10000", "--data fashion-mnist --epochs 24", 12),
     votes(
         "fashion_mnist_3850_unbalanced",
-        f"--data fashion-mnist --epochs 24 --unbalanced {THREE}",
+        "--data fashion-mnist --epochs 24 --unbalanced",
         5,
     ),
     votes(
         "fashion_mnist_10000_pixels",
-        f"--data fashion-mnist --epochs 24 --rows pixels {THREE}",
+        "--data fashion-mnist --epochs 24 --rows pixels",
         2,
     ),
     Row("neighbors_digits_vectors.json", "benchmarks/neighbors.py --epochs 60", 2),
