@@ -76,7 +76,7 @@ def test_search(tmp_path, capsys):
     quicker = {
         "y[y < 5]\n": "y[y < 5]\nX, y = X[:120], y[:120]\n",
         "[0.3, 0.5, 1.0]": "[0.3, 1.0]",
-        "max_epochs=20": "max_epochs=1",
+        "max_epochs=15": "max_epochs=1",
         "n_jobs=2": "n_jobs=1",  # starting workers takes seconds
     }
     names = run("plot_search.py", tmp_path, quicker)
