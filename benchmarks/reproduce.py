@@ -220,8 +220,8 @@ ROWS = (
     ),
     features(
         "cifar10_jpeg_10000",
-        f"--data cifar10-jpeg {CIFAR} --slow-seeds 0 {CLUSTERERS} temi turtle",
-        125,
+        f"--data cifar10-jpeg {CIFAR} --slow-seeds 0 1 2 {CLUSTERERS} temi turtle",
+        240,
     ),
     features(
         "cifar10_jpeg_10000_efficientnet_lite2_192",
@@ -250,8 +250,8 @@ ROWS = (
     ),
     features(
         "fashion_mnist_10000",
-        f"--data fashion-mnist --slow-seeds 0 {CLUSTERERS} turtle temi",
-        70,
+        f"--data fashion-mnist --slow-seeds 0 1 2 {CLUSTERERS} turtle temi",
+        170,
     ),
     features(
         "fashion_mnist_3850_unbalanced",
