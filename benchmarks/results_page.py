@@ -837,9 +837,9 @@ def page():
         "processes ran at the same time, so compare seconds only within a table.",
         "`python benchmarks/results_page.py` writes these pages from the JSON files of "
         "this folder. `python benchmarks/reproduce.py` runs every row again, but for "
-        "those of a GPU (`benchmarks/gpu.py`). The "
-        "last column is the commit that was measured, or, up to c420039, the one that "
-        "added the row. Older rows had older code and partly other defaults.",
+        "those of a GPU (`benchmarks/gpu.py`). The last column is the commit that was "
+        "measured, or, up to c420039, the one that added the row. Older rows had older "
+        "code and partly other defaults.",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
         "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
