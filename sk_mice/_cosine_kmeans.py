@@ -17,10 +17,12 @@ from ._check_rows import fitting_floats
 from ._engine.arrays import plain_array
 
 # Scores of one block, in numbers: small enough to stay in the cache of a core
-# between the product that writes them and the argmax that reads them.
+# between the product that writes them and the maximum that reads them.
 _BLOCK_SCORES = 2**19
-_FEWEST_ROWS, _MOST_ROWS = 2**8, 2**15  # of a block
+_FEWEST_ROWS, _MOST_ROWS = 2**8, 2**14  # of a block
 _MOST_COPIED = 2**12  # of a block whose rows are not one after the other
+# Up to so many clusters, scores of shape (K, n) are faster than those of shape (n, K).
+_FEW_CLUSTERS = 128
 # Below this many multiplications a second thread costs more than it brings.
 _PARALLEL_PRODUCTS = 2**23
 # Held by who sets the threads of BLAS, which are those of the process. A second one
@@ -117,6 +119,7 @@ class UnitRows:
 
         With `runner_up`, also the cosines with the second nearest. All have shape (n,).
         """
+        few = len(centers) <= _FEW_CLUSTERS and not sparse.issparse(self.X)
         columns = self._columns(centers)
         n_rows = self.shape[0] if index is None else len(index)
         labels = np.empty(n_rows, dtype=np.int32)
@@ -126,13 +129,18 @@ class UnitRows:
         def assign(block):
             rows = block if index is None else index[block]
             scale = self._scale[rows]
-            scores = _take(self.X, rows) @ columns
-            winners = labels[block] = scores.argmax(axis=1)
-            each = np.arange(len(winners))
-            cosines[block] = scores[each, winners] * scale
+            X = _take(self.X, rows)
+            if few:
+                scores = columns.T @ X.T
+                winners, best = _largest_of_columns(scores)
+            else:
+                scores = (X @ columns).T
+                winners = scores.argmax(axis=0)
+                best = scores[winners, np.arange(len(winners))]
+            labels[block], cosines[block] = winners, best * scale
             if runner_up:
-                scores[each, winners] = -np.inf
-                seconds[block] = scores.max(axis=1) * scale
+                scores[winners, np.arange(len(winners))] = -np.inf
+                seconds[block] = scores.max(axis=0) * scale
 
         most = _MOST_ROWS if index is None else _MOST_COPIED
         size = self._rows_at_once(n_rows, len(centers), most)
@@ -213,6 +221,17 @@ def _take(X, rows):
     entries = slice(indptr[0], indptr[-1])
     parts = X.data[entries], X.indices[entries], indptr - indptr[0]
     return sparse.csr_array(parts, shape=(len(indptr) - 1, X.shape[1]))
+
+
+def _largest_of_columns(scores):
+    """Index and value of the largest entry of each column, the first of equal ones.
+
+    For at most 255 rows. Unlike argmax, all steps work on whole rows.
+    """
+    best = scores.max(axis=0)
+    is_best = (scores == best).view(np.uint8)
+    is_best *= np.arange(len(scores), 0, -1, dtype=np.uint8)[:, np.newaxis]
+    return len(scores) - is_best.max(axis=0).astype(np.int32), best
 
 
 def class_sums(X, labels, n_clusters, weight=None):

@@ -211,6 +211,22 @@ def test_bounds_hold_when_centers_jump():
         np.testing.assert_array_equal(labels, rows.nearest(centers)[0])
 
 
+@pytest.mark.parametrize("n_clusters", [2, 128, 129])  # by either kind of argmax
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_first_of_equally_near_centers(n_clusters, dtype):
+    rng = np.random.default_rng(0)
+    X = rng.integers(-1, 2, (500, 4)).astype(dtype)
+    centers = rng.integers(-1, 2, (n_clusters, 4)).astype(float)
+    products = X @ centers.T  # exact, and many of them are equal
+    labels, cosines, seconds = UnitRows(X).nearest(centers, runner_up=True)
+    np.testing.assert_array_equal(labels, products.argmax(axis=1))
+    assert cosines.dtype == seconds.dtype == dtype
+    products /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1)
+    products = np.sort(products)
+    np.testing.assert_allclose(cosines, products[:, -1], rtol=1e-6)
+    np.testing.assert_allclose(seconds, products[:, -2], rtol=1e-6)
+
+
 @pytest.mark.parametrize("n_clusters", [3, 300])
 def test_threads_and_blocks_change_nothing_but_rounding(n_clusters):
     X, _ = directions(20_000, 12, 3, noise=0.3)
