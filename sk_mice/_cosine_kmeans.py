@@ -22,7 +22,7 @@ _BLOCK_SCORES = 2**19
 _FEWEST_ROWS, _MOST_ROWS = 2**8, 2**14  # of a block
 _MOST_COPIED = 2**12  # of a block whose rows are not one after the other
 # Up to so many clusters, scores of shape (K, n) are faster than those of shape (n, K).
-_FEW_CLUSTERS = 128
+_FEW_CLUSTERS = 128  # at most 255
 # Below this many multiplications a second thread costs more than it brings.
 _PARALLEL_PRODUCTS = 2**23
 # Held by who sets the threads of BLAS, which are those of the process. A second one
@@ -102,16 +102,16 @@ class UnitRows:
         """Weighted sum of 1 - cosine."""
         return float(self.weight @ np.maximum(1 - cosines, 0))
 
-    def cosines(self, centers):
-        """Cosines with all centres, of shape (N, K)."""
+    def cosines(self, centers, order="C"):
+        """Cosines with all centres, of shape (K, N)."""
         columns = self._columns(centers)
-        cosines = np.empty((self.shape[0], len(centers)), dtype=self.dtype)
+        cosines = np.empty((len(centers), self.shape[0]), self.dtype, order)
 
         def fill(block):
-            cosines[block] = _take(self.X, block) @ columns
-            cosines[block] *= self._scale[block, np.newaxis]
+            scores = self._scores(block, columns)
+            np.multiply(scores, self._scale[block], out=cosines[:, block])
 
-        list(self._each(fill, len(cosines), self._rows_at_once(*cosines.shape)))
+        list(self._each(fill, len(cosines.T), self._rows_at_once(*cosines.T.shape)))
         return cosines
 
     def nearest(self, centers, index=None, runner_up=False):
@@ -119,7 +119,6 @@ class UnitRows:
 
         With `runner_up`, also the cosines with the second nearest. All have shape (n,).
         """
-        few = len(centers) <= _FEW_CLUSTERS and not sparse.issparse(self.X)
         columns = self._columns(centers)
         n_rows = self.shape[0] if index is None else len(index)
         labels = np.empty(n_rows, dtype=np.int32)
@@ -129,14 +128,8 @@ class UnitRows:
         def assign(block):
             rows = block if index is None else index[block]
             scale = self._scale[rows]
-            X = _take(self.X, rows)
-            if few:
-                scores = columns.T @ X.T
-                winners, best = _largest_of_columns(scores)
-            else:
-                scores = (X @ columns).T
-                winners = scores.argmax(axis=0)
-                best = scores[winners, np.arange(len(winners))]
+            scores = self._scores(rows, columns)
+            winners, best = _largest_of_columns(scores)
             labels[block], cosines[block] = winners, best * scale
             if runner_up:
                 scores[winners, np.arange(len(winners))] = -np.inf
@@ -174,6 +167,13 @@ class UnitRows:
         if heaviest != 1:  # (K, D) may be large
             sums *= heaviest
         return sums
+
+    def _scores(self, rows, columns):
+        """Products (K, n) of some rows with centres, which are columns."""
+        X = _take(self.X, rows)
+        if columns.shape[1] <= _FEW_CLUSTERS and not sparse.issparse(X):
+            return columns.T @ X.T
+        return (X @ columns).T
 
     def _each(self, function, n_rows, size):
         """What a function returns for blocks of about so many rows, in order."""
@@ -224,10 +224,11 @@ def _take(X, rows):
 
 
 def _largest_of_columns(scores):
-    """Index and value of the largest entry of each column, the first of equal ones.
-
-    For at most 255 rows. Unlike argmax, all steps work on whole rows.
-    """
+    """Index and value of the largest entry of each column, the first of equal ones."""
+    if len(scores) > _FEW_CLUSTERS or not scores.flags.c_contiguous:
+        winners = scores.argmax(axis=0)
+        return winners, scores[winners, np.arange(len(winners))]
+    # The same in steps that work on whole rows.
     best = scores.max(axis=0)
     is_best = (scores == best).view(np.uint8)
     is_best *= np.arange(len(scores), 0, -1, dtype=np.uint8)[:, np.newaxis]
@@ -299,7 +300,7 @@ def _plus_plus(rows, index, mass, n_clusters, random_state):
     n_trials = 2 + int(np.log(n_clusters))
     weight = (rows.mass / rows.mass.max()).astype(rows.dtype)
     chosen = [index[_draw(mass, random_state)]]
-    costs = 1 - rows.cosines(rows.dense(chosen))[:, 0]
+    costs = 1 - rows.cosines(rows.dense(chosen))[0]
     while len(chosen) < n_clusters:
         # A cost of the size of rounding errors is that of a seed's own copies.
         potential = mass * np.where(costs[index] > rows.rounding, costs[index], 0)
@@ -307,10 +308,10 @@ def _plus_plus(rows, index, mass, n_clusters, random_state):
             break
         trials = index[_draw(potential, random_state, size=n_trials)]
         trial_costs = 1 - rows.cosines(rows.dense(trials))
-        np.minimum(trial_costs, costs[:, np.newaxis], out=trial_costs)
-        best = np.argmin(weight @ trial_costs)
+        np.minimum(trial_costs, costs, out=trial_costs)
+        best = np.argmin(trial_costs @ weight)
         chosen.append(trials[best])
-        costs = trial_costs[:, best].copy()
+        costs = trial_costs[best]
     return chosen
 
 

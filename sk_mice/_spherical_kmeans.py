@@ -352,7 +352,7 @@ class SphericalKMeans(
         check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
         with unit_rows(X, len(self.cluster_centers_)) as rows:
-            cosines = rows.cosines(self.cluster_centers_)
+            cosines = rows.cosines(self.cluster_centers_, order="F").T
         np.subtract(1, cosines, out=cosines)
         return np.clip(cosines, 0, 2, out=cosines)
 
