@@ -941,7 +941,7 @@ def em_page():
         "Written by `python benchmarks/results_page.py`, as [the other results]"
         "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
         "over the seeds, or the mean ACC and NMI. [Training](../../docs/user_guide/"
-        "training.md#the-start) says what followed.",
+        "training.md#what-em-gains) says what followed.",
     ]
     for layout, name, names, text, options in tables:
         files = {label: read(file) for file, label in names.items()}
