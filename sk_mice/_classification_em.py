@@ -13,14 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._check_rows import check_rows
 from ._constraints import RANDOM_STATE, Count
-from ._cosine_kmeans import (
-    blocks,
-    class_sums,
-    first_centers,
-    lloyd,
-    unit_rows,
-)
-from ._directions import BLOCK, Centered, directions, principal
+from ._cosine_kmeans import class_sums, first_centers, lloyd, unit_rows
+from ._directions import Centered, by_blocks, directions, principal
 from ._engine.warn import warn_user
 from ._fitting import fitting
 
@@ -288,12 +282,12 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
             As in `predict`.
         """
         rows = self._rows(X)
-        shares = np.empty((len(rows), len(self.weights_)), dtype=rows.dtype)
         fitted = self.means_, self.covariance_, self.weights_
         with np.errstate(under="ignore"):
-            for block, joint in _log_joint(rows, *fitted):
-                shares[block] = softmax(joint, axis=1)
-        return shares
+            joint = _log_joint(*fitted, rows.dtype)
+            return by_blocks(
+                lambda some: softmax(joint(some), axis=1), rows, rows.dtype
+            )
 
     def _rows(self, X):
         check_is_fitted(self)
@@ -308,7 +302,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
 
     def _fit_components(self, X, random_state):
         """Find what whitens; returns the components' standard deviations, (D,)."""
-        rows = np.concatenate([directions(X[block]) for block in blocks(len(X), BLOCK)])
+        rows = by_blocks(directions, X, X.dtype)
         self.mean_ = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
         rows -= self.mean_
         eps = np.finfo(X.dtype).eps
@@ -328,10 +322,11 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
 
     def _whiten(self, X):
         """Whitened components of the rows' directions, of shape (N, D)."""
-        rows = np.empty((len(X), len(self.components_)), dtype=X.dtype)
-        for block in blocks(len(X), BLOCK):
-            rows[block] = (directions(X[block]) - self.mean_) @ self.components_.T
-        return rows
+
+        def white(rows):
+            return (directions(rows) - self.mean_) @ self.components_.T
+
+        return by_blocks(white, X, X.dtype)
 
     # ------------------------------------------------------------------------ start
 
@@ -483,21 +478,18 @@ def _fitted(rows, labels, n_clusters):
 
 def _assign(rows, means, covariance, weights):
     """Cluster from which each row is most likely: the E- and C-step."""
-    labels = np.empty(len(rows), dtype=np.int64)
-    for block, joint in _log_joint(rows, means, covariance, weights):
-        labels[block] = joint.argmax(axis=1)
-    return labels
+    joint = _log_joint(means, covariance, weights, rows.dtype)
+    return by_blocks(lambda some: joint(some).argmax(axis=1), rows, np.int64)
 
 
-def _log_joint(rows, means, covariance, weights):
-    """Yield blocks and their log p(row, cluster) (B, K), up to a constant of a row."""
+def _log_joint(means, covariance, weights, dtype):
+    """A function of rows: log p(row, cluster) (B, K), up to a constant of a row."""
     means = means.astype(np.float64)
     slopes = cho_solve(cho_factor(covariance.astype(np.float64)), means.T)  # (D, K)
     with np.errstate(divide="ignore"):  # an empty cluster gets no row
         offsets = np.log(weights) - (means.T * slopes).sum(axis=0) / 2
-    slopes, offsets = slopes.astype(rows.dtype), offsets.astype(rows.dtype)
-    for block in blocks(len(rows), BLOCK):
-        yield block, rows[block] @ slopes + offsets
+    slopes, offsets = slopes.astype(dtype), offsets.astype(dtype)
+    return lambda rows: rows @ slopes + offsets
 
 
 def _criterion(rows, labels):

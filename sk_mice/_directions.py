@@ -18,6 +18,17 @@ def directions(X):
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 0.5)
 
 
+def by_blocks(function, rows, dtype):
+    """What a function makes of rows, some of them at a time, as one array."""
+    found = None
+    for block in blocks(len(rows), BLOCK):
+        part = function(rows[block])
+        if found is None:
+            found = np.empty((len(rows), *part.shape[1:]), dtype)
+        found[block] = part
+    return found
+
+
 def principal(rows, most, random_state):
     """PCA of the rows with at most so many components."""
     return PCA(
@@ -55,8 +66,9 @@ class Centered:
         """What has a direction: X, or its rows along the axes, from the origin."""
         if not hasattr(self, "axes_"):
             return X
-        rows = np.empty((len(X), len(self.axes_)), dtype=X.dtype)
-        for block in blocks(len(X), BLOCK):
-            halves = X[block] / 2 - self.origin_ / 2  # which do not overflow
-            rows[block] = directions(halves) @ self.axes_.T
-        return rows
+
+        def along_axes(rows):
+            halves = rows / 2 - self.origin_ / 2  # which do not overflow
+            return directions(halves) @ self.axes_.T
+
+        return by_blocks(along_axes, X, X.dtype)

@@ -16,8 +16,7 @@ from ._classification_em import (
     warn_of_empty_clusters,
 )
 from ._constraints import RANDOM_STATE, SMALLEST_TEMPERATURE, Count, Number
-from ._cosine_kmeans import blocks
-from ._directions import BLOCK, Centered, directions
+from ._directions import Centered, by_blocks, directions
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.nearest import nearest_neighbors, warn_of_recall
 from ._engine.neighbor_gate import LABEL_EPOCHS, NeighborGate, train
@@ -254,11 +253,12 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
             As in `predict`.
         """
         X = self._checked(X)
-        shares = np.empty((len(X), len(self.gating_prototypes_)), dtype=X.dtype)
+
+        def shares(rows):
+            return softmax(self._logits(rows), axis=1)
+
         with np.errstate(under="ignore"):
-            for block, logits in self._logits(self._rows(X)):
-                shares[block] = softmax(logits, axis=1)
-        return shares
+            return by_blocks(shares, self._rows(X), X.dtype)
 
     # ------------------------------------------------------------------------- parts
 
@@ -268,12 +268,8 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
 
     def _rows(self, X):
         """Directions (N, A) as float32."""
-        X = self._centered(X)
-        rows = np.empty(X.shape, np.float32)
         with np.errstate(under="ignore"):
-            for block in blocks(len(X), BLOCK):
-                rows[block] = directions(X[block])
-        return rows
+            return by_blocks(directions, self._centered(X), np.float32)
 
     def _fit_gate(self, rows, seed):
         partition = StartingPartition(self.n_clusters, random_state=seed)
@@ -308,23 +304,12 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         self.n_iter_ = self.max_epochs
 
     def _assign(self, rows):
-        labels = np.empty(len(rows), np.int64)
-        for block, logits in self._logits(rows):
-            labels[block] = logits.argmax(axis=1)
-        return labels
+        return by_blocks(lambda some: self._logits(some).argmax(axis=1), rows, np.int64)
 
     def _logits(self, rows):
-        """Yield blocks and their logits (B, K), in float64."""
-        hidden_weights, embedding_weights, prototypes = (
-            weights.T.astype(np.float64)
-            for weights in (
-                self.hidden_weights_,
-                self.embedding_weights_,
-                self.gating_prototypes_,
-            )
-        )
-        for block in blocks(len(rows), BLOCK):
-            hidden = rows[block] @ hidden_weights + self.hidden_bias_
-            np.maximum(hidden, 0, out=hidden)
-            embeddings = hidden @ embedding_weights + self.embedding_bias_
-            yield block, directions(embeddings) @ prototypes
+        """Logits (B, K) of some rows, in float64."""
+        hidden = rows @ self.hidden_weights_.T.astype(np.float64) + self.hidden_bias_
+        np.maximum(hidden, 0, out=hidden)
+        embeddings = hidden @ self.embedding_weights_.T.astype(np.float64)
+        embeddings += self.embedding_bias_
+        return directions(embeddings) @ self.gating_prototypes_.T.astype(np.float64)

@@ -36,7 +36,7 @@ IMPORTS = {
     "_classification_em": "_check_rows _fitting _constraints _cosine_kmeans "
     "_directions _engine.warn",
     "_neighbor_mixture": "torch _check_rows _classification_em _constraints "
-    "_cosine_kmeans _directions _engine _fitting _progress_bar",
+    "_directions _engine _fitting _progress_bar",
     "_spherical_kmeans": "_check_rows _fitting _constraints _cosine_kmeans "
     "_engine.arrays _engine.warn",
     "ablations": "torch _constraints _engine _mice _moco",
