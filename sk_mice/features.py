@@ -1,7 +1,6 @@
 """Pretrained networks as transformers of images into vectors."""
 
 import os
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral
 
@@ -24,7 +23,7 @@ from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
 from ._engine.format import SampleFormat, infer_format
 from ._engine.maps import check_path
-from ._engine.samples import Samples
+from ._engine.samples import Samples, begun_ahead
 from ._fitting import fitting
 from ._output import filled
 from ._pretrained import Network, at_a_size, check_channels, checksum, find_network
@@ -374,21 +373,19 @@ class PretrainedFeatures(
         # Small images are enlarged as `Network.input` enlarges arrays.
         decoder = Decoder(side, False, "crop", "white", self.white, smooth=True)
         fmt = _format_of_files(side)
-        starts = range(0, len(paths), self.batch_size_)
         problems = []
         with ThreadPoolExecutor(effective_n_jobs(self.n_jobs)) as pool:
-            pending = deque()
-            for start in [*starts, *AHEAD * [None]]:
-                if start is not None:
-                    files = paths[start : start + self.batch_size_]
-                    images = np.empty((len(files), side, side, 3), np.uint8)
-                    tasks = pool.map(decoder.into, images, files)
-                    pending.append((images, files, tasks))
-                if pending and (start is None or len(pending) > AHEAD):
-                    images, files, reasons = pending.popleft()
-                    problems += named(files, reasons)
-                    if not problems:  # else the rest is read for the list alone
-                        yield fmt.as_batch(torch.from_numpy(images))
+
+            def begin(start):
+                files = paths[start : start + self.batch_size_]
+                images = np.empty((len(files), side, side, 3), np.uint8)
+                return images, files, pool.map(decoder.into, images, files)
+
+            tasks = map(begin, range(0, len(paths), self.batch_size_))
+            for images, files, reasons in begun_ahead(tasks, AHEAD):
+                problems += named(files, reasons)
+                if not problems:  # else the rest is read for the list alone
+                    yield fmt.as_batch(torch.from_numpy(images))
         refuse(problems)
         decoder.warn_if_dark()
 

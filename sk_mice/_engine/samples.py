@@ -2,7 +2,8 @@
 
 import math
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 
 import numpy as np
 import torch
@@ -102,14 +103,10 @@ class Samples(Dataset):
         if self.resident is not None or self.device.type == "cpu":
             yield from map(self.__getitem__, batches)
             return
-        ahead = deque()
         with ThreadPoolExecutor(1) as reader:
-            for indices in batches:
-                ahead.append(reader.submit(self._gathered, indices))
-                if len(ahead) > BATCHES_AHEAD:
-                    yield self._moved_batch(ahead.popleft().result())
-            while ahead:
-                yield self._moved_batch(ahead.popleft().result())
+            tasks = (reader.submit(self._gathered, indices) for indices in batches)
+            gathered = map(Future.result, begun_ahead(tasks, BATCHES_AHEAD))
+            yield from map(self._moved_batch, gathered)
 
     def in_order(self, batch_size: int, rows=slice(None)):
         """All samples, or those of some rows, batch by batch, in the order of X."""
@@ -144,6 +141,15 @@ class Samples(Dataset):
                 hinted += len(ahead.pop(0))
             yield batch
             done += len(batch)
+
+
+def begun_ahead(tasks, n: int):
+    """Yield each task of an iterator, which begins them, once n more have begun."""
+    begun = deque(islice(tasks, n))
+    for task in tasks:
+        begun.append(task)
+        yield begun.popleft()
+    yield from begun
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
