@@ -25,14 +25,14 @@ def last_step(estimator) -> tuple:
     return estimator, prefix
 
 
-def given_to_last(estimator, X):
-    """What the last step of a fitted estimator gets for X."""
+def last_with_input(estimator, X) -> tuple:
+    """The last step of a fitted estimator, and what it gets for X."""
     estimator = chosen(estimator)
     while isinstance(estimator, Pipeline):
         if len(estimator) > 1:
             X = estimator[:-1].transform(X)
         estimator = chosen(estimator[-1])
-    return X
+    return estimator, X
 
 
 def names_of_seeds(estimator) -> list[str]:

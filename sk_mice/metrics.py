@@ -40,7 +40,7 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 from ._cosine_kmeans import rescaled
 from ._engine.arrays import plain_array, stored_once
 from ._engine.warn import warn_user
-from ._pipelines import given_to_last, last_step
+from ._pipelines import last_step, last_with_input
 
 __all__ = [
     "SCORERS",
@@ -394,8 +394,7 @@ def silhouette_scorer(estimator, X, y=None):
 
 def _space_of(estimator, X):
     """Where an estimator tells clusters apart: its embeddings, or what it is given."""
-    last, _ = last_step(estimator)
-    X = given_to_last(estimator, X)
+    last, X = last_with_input(estimator, X)
     if hasattr(last, "cluster_centers_") or not hasattr(last, "transform"):
         return X
     return last.transform(X)

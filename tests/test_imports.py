@@ -88,10 +88,11 @@ IMPORTS = {
     "inspection._confusion": "inspection._drawing metrics",
     "inspection._drawing": "_engine.dataset _pipelines datasets._paths metrics",
     "inspection._duplicates": "inspection._thumbnails",
-    "inspection._embedding": "_constraints _engine.arrays inspection._drawing metrics",
+    "inspection._embedding": "_constraints _engine.arrays _pipelines "
+    "inspection._drawing metrics",
     "inspection._gallery": "torch _constraints _engine.dataset _engine.format "
-    "_engine.samples datasets._paths inspection._drawing inspection._thumbnails "
-    "metrics",
+    "_engine.samples _pipelines datasets._paths inspection._drawing "
+    "inspection._thumbnails metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "_cosine_kmeans _engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "

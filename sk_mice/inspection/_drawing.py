@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._engine.dataset import samples_of
-from .._pipelines import chosen, first_step, given_to_last, last_step
+from .._pipelines import chosen, first_step, last_step
 from ..datasets._paths import as_paths
 from ..metrics import _as_array
 
@@ -98,14 +98,6 @@ def _of_others(X):
         return samples_of(X)
     except (TypeError, ValueError):
         return _as_array(X) if isinstance(X, list | tuple) else X
-
-
-def last_with_input(estimator, X) -> tuple:
-    """The last step of a Pipeline and what it gets for X, so that it is computed once.
-
-    Of another estimator, itself and X.
-    """
-    return last_step(estimator)[0], given_to_last(estimator, X)
 
 
 def clusters_of(estimator, X):

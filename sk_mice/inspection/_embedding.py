@@ -10,11 +10,11 @@ from sklearn.utils.validation import _num_samples
 
 from .._constraints import Count
 from .._engine.arrays import as_array
+from .._pipelines import last_with_input
 from ..metrics import _encode, _encode_classes, _space_of
 from ._drawing import (
     estimator_and_samples,
     fair_sample,
-    last_with_input,
     one_each,
     panels,
     pyplot,

@@ -8,12 +8,12 @@ from sklearn.utils._param_validation import validate_params
 
 from .._constraints import Count
 from .._engine.dataset import rows_of
+from .._pipelines import last_with_input
 from ..datasets._paths import pictures
 from ..metrics import _encode, _encode_classes
 from ._drawing import (
     clusters_of,
     estimator_and_samples,
-    last_with_input,
     one_each,
     panels,
     paths_or_samples,

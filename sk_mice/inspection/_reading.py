@@ -10,7 +10,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from .._engine.nearest import nearest_neighbors, shares_of_neighbors
-from .._pipelines import first_step, given_to_last, last_step
+from .._pipelines import first_step, last_step, last_with_input
 from .._words import count
 
 N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
@@ -122,8 +122,8 @@ def is_mixture(clusterer) -> bool:
 
 def read(model, X, confidence=None, random_state=0) -> Reading:
     """Ask a model for everything that the page shows of the samples."""
-    _, last = check_model(model)
-    features = given_to_last(model, X)
+    check_model(model)
+    last, features = last_with_input(model, X)
     shares = None if confidence is None or confidence.ndim == 1 else confidence
     if is_mixture(last):
         if confidence is None:  # first, as it refuses a model without its augmentation
