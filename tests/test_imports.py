@@ -133,7 +133,7 @@ IMPORTS = {
     "_engine.attention": "torch",
     "_engine.batches": "torch _engine.distributed _engine.samples",
     "_engine.colours": "torch",
-    "_engine.format": "torch _engine.arrays _engine.maps",
+    "_engine.format": "torch _engine.arrays",
     "_engine.geometry": "torch",
     "_engine.graphs": "torch",
     "_engine.inference": "torch _engine.ambient _engine.attention _engine.distributed "

@@ -11,7 +11,7 @@ from sk_mice.datasets import load_digits
 
 
 def counts_as_large(monkeypatch, n_bytes):
-    monkeypatch.setattr("sk_mice._engine.format.LARGE", n_bytes)
+    monkeypatch.setattr("sk_mice._engine.samples.LARGE", n_bytes)
     monkeypatch.setattr("sk_mice._engine.samples.WINDOW", n_bytes)
     monkeypatch.setattr("sk_mice._engine.samples.BLOCK", n_bytes // 10)
 

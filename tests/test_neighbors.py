@@ -96,7 +96,7 @@ def test_neighbors_of_what_is_larger_than_memory(image, tmp_path, monkeypatch):
     if image:
         X = X.reshape(-1, 10, 10)
     np.save(tmp_path / "X.npy", X)
-    monkeypatch.setattr("sk_mice._engine.format.LARGE", 1000)
+    monkeypatch.setattr("sk_mice._engine.samples.LARGE", 1000)
     monkeypatch.setattr(neighbors, "N_COMPONENTS", 20)
     monkeypatch.setattr(neighbors, "N_OF_COMPONENTS", 100)
     file = samples(np.load(tmp_path / "X.npy", mmap_mode="r"))

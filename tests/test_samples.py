@@ -63,7 +63,7 @@ def large_file(tmp_path, monkeypatch):
     """A file of 400 rows of 64 bytes, which counts as large."""
     X = RNG.random((400, 8))
     np.save(tmp_path / "X.npy", X)
-    monkeypatch.setattr("sk_mice._engine.format.LARGE", 6400)
+    monkeypatch.setattr("sk_mice._engine.samples.LARGE", 6400)
     monkeypatch.setattr("sk_mice._engine.samples.WINDOW", 6400)
     monkeypatch.setattr("sk_mice._engine.samples.BLOCK", 640)
     return np.load(tmp_path / "X.npy", mmap_mode="r")

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from .arrays import chunks, extremes
-from .maps import mapped_file
 
 CHANNELS = (1, 3, 4)  # that are known as such; for others, `image_shape` is needed
 LARGEST = 1e140
-LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time
 
 
 @dataclass(frozen=True)
@@ -58,12 +56,6 @@ class SampleFormat:
         # Eight bits are exact in float32; other values may be of any size.
         values = values.float() if values.dtype == torch.uint8 else values.double()
         return ((values - self.low) / (self.high - self.low)).float()
-
-
-def is_large(X) -> bool:
-    """Whether X may be larger than memory: what grows with it has to be small."""
-    stored = mapped_file(X) is not None or not isinstance(X, np.ndarray)
-    return stored and X.nbytes > LARGE
 
 
 def infer_format(X, image_shape=None) -> SampleFormat:

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from .arrays import chunks, fill
-from .format import SampleFormat, as_tensor, is_large
+from .format import SampleFormat, as_tensor
 from .maps import mapped_file, will_need
 from .order import blocks_of, windows
 
+LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time
 RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
 # Bytes that are read from a file in one go, and among which its rows are shuffled.
 BLOCK, WINDOW = 2**20, 2**30
@@ -125,7 +126,9 @@ class Samples(Dataset):
 
     @property
     def is_large(self) -> bool:
-        return is_large(self.X)
+        """Whether X may be larger than memory: what grows with it has to be small."""
+        stored = mapped_file(self.X) is not None or not isinstance(self.X, np.ndarray)
+        return stored and self.X.nbytes > LARGE
 
     def _shuffled_in_windows(self, n_batches: int, generator):
         """Yield batches; the system reads one window ahead."""
