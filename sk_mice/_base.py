@@ -510,13 +510,15 @@ class ContrastiveEstimator(
         self._check_inferred(*found)
         return found
 
-    def _infer_into(self, out, X, wanted, columns=(), *, then=None) -> np.ndarray:
+    def _infer_into(self, out, X, wanted, *, then=None) -> np.ndarray:
         """A quantity of the samples X, batch by batch, or what `then` makes of it.
 
-        `columns` is the shape of what a sample has. Returns `out`, or a new array.
+        Returns `out`, or a new array.
         """
         check_is_fitted(self)
         dtype = np.int64 if wanted == "label" else np.float32
+        known = {"label": (), "joint": (self._model.n_experts,)}
+        columns = known.get(wanted, (self._n_features_out,))
         with own_settings():
             X = check_shape_like(self, X, self._format)
             shape = (len(X), *columns)

@@ -592,9 +592,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         NotFittedError, ValueError, TypeError, OSError
             As in `predict`, and with the same warning.
         """
-        check_is_fitted(self)
-        columns = (self._model.n_experts,)
-        return self._infer_into(out, X, "joint", columns, then=objective.posterior)
+        return self._infer_into(out, X, "joint", then=objective.posterior)
 
     def _predict_all(self, X):
         """What `predict`, `predict_proba` and `transform` return, by one pass."""
@@ -712,9 +710,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         NotFittedError, ValueError, TypeError, OSError
             As in `predict`, and with the same warning.
         """
-        check_is_fitted(self)
-        columns = (self._n_features_out,)
-        return self._infer_into(out, X, "gating", columns)
+        return self._infer_into(out, X, "gating")
 
     def score_samples(self, X):
         """ELBO of each sample at the exact posterior: log p(y | x), in nats.

@@ -2,7 +2,6 @@
 
 import numpy as np
 from sklearn.base import _fit_context
-from sklearn.utils.validation import check_is_fitted
 
 from ._base import ContrastiveEstimator, moco_options
 
@@ -203,9 +202,7 @@ class MoCo(ContrastiveEstimator):
         UserWarning
             If X is at another scale than in `fit`; see the user guide.
         """
-        check_is_fitted(self)
-        columns = (self._n_features_out,)
-        return self._infer_into(out, X, "teacher", columns, then=lambda v: v[:, 0])
+        return self._infer_into(out, X, "teacher", then=lambda v: v[:, 0])
 
     def score(self, X, y=None):
         """Mean log p(y | x) of the samples: the negative InfoNCE loss on the queue.
