@@ -266,10 +266,10 @@ class PretrainedFeatures(
             If X holds images unlike those of `fit`, files cannot be read (lists them),
             or features are not finite.
         """
-        return self._transform(X)
+        return self._transform(X, self._gathered)
 
-    def _transform(self, X, keep=None):
-        """As `transform`; or `keep` gets the rows of each batch once they are there."""
+    def _transform(self, X, take):
+        """What `take` makes of the rows, batch by batch, and of their number."""
         check_is_fitted(self)
         paths = as_paths(X)
         if (paths is not None) != self._from_files:
@@ -289,12 +289,7 @@ class PretrainedFeatures(
                 batches = Samples(X, self._format, device).in_order(self.batch_size_)
             n = len(X)
             with kept_memory(device), self._bar(n) as bar, torch.inference_mode():
-                rows = self._rows(batches, network, device, bar)
-                if keep is None:
-                    return self._gathered(rows, n)
-                for batch in rows:
-                    keep(batch)
-                return None
+                return take(self._rows(batches, network, device, bar), n)
 
     @property
     def _n_features_out(self):

@@ -90,9 +90,10 @@ def features_in_file(network, folder, files, path, progress: Progress):
         if n_done:
             progress.say(f"Those of {count(n_done, 'image')} are there")
 
-        def keep(features):
-            file.write(features.tobytes())
-            file.flush()
+        def keep(batches, _):
+            for features in batches:
+                file.write(features.tobytes())
+                file.flush()
 
         with _printed_on_stderr(), _as_they_were(folder, "Begin anew by --overwrite."):
             network._transform(paths_of(folder, files[n_done:]), keep)
