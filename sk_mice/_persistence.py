@@ -286,13 +286,14 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     parameters = model.get_params(deep=False)
     attributes = {k: v for k, v in vars(model).items() if k not in parameters}
     parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
+    fmt = asdict(attributes.pop("_format")) if "_format" in attributes else {}
     parts = {"parameters": _without_module(parameters), "attributes": attributes}
-    parts |= {"format": {}, "network": {}}
+    parts |= {"format": fmt, "network": {}}
     if isinstance(model, PretrainedFeatures):
-        parameters["network"], weights = attributes.pop("_source")
+        network, weights = attributes.pop("_source")
+        parts["parameters"]["network"] = network
         if weights is not None:
-            parameters["weights"] = os.fspath(weights)
-        parts["format"] = asdict(attributes.pop("_format"))
+            parts["parameters"]["weights"] = os.fspath(weights)
         for name in _OF_THE_MACHINE:
             attributes.pop(name, None)
     if not isinstance(model, ContrastiveEstimator):
@@ -306,7 +307,6 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     backbones.check_state(network)
     for name, value in network.state_dict().items():
         tensors[f"model.{name}"] = value.cpu().contiguous().clone()
-    parts["format"] = asdict(attributes.pop("_format"))
     parts["network"] = {name: getattr(network, name) for name in _FIGURES}
     return parts
 
@@ -345,16 +345,19 @@ def _restore(document, tensors, backbone, weights):
     owners = [_asks_for_backbone(doc) for doc in documents]
     steps = []
     for i, doc in enumerate(documents):
-        start = f"{i}."
-        mine = {k.removeprefix(start): k for k in tensors if k.startswith(start)}
-        own = {name: tensors.pop(key) for name, key in mine.items()}
         given = backbone if owners[i] or not any(owners) else None
-        steps.append(_restore_one(doc, own, given, weights))
+        steps.append(_restore_one(doc, _taken(tensors, f"{i}."), given, weights))
     expect(not tensors, "tensors", "all be in use")
     names = document["names"]
     right = len({*names}) == len(names) > 0 and all(type(n) is str for n in names)
     expect(right, "names of steps", "be different strings")
     return Pipeline(list(zip(names, steps, strict=True)))
+
+
+def _taken(tensors, start: str) -> dict:
+    """Tensors whose names begin so, taken out, by the rest of their names."""
+    names = [name for name in tensors if name.startswith(start)]
+    return {name.removeprefix(start): tensors.pop(name) for name in names}
 
 
 def _asks_for_backbone(document) -> bool:
@@ -371,11 +374,7 @@ def _asks_for_backbone(document) -> bool:
 
 def _restore_one(document, tensors, backbone, weights):
     cls = {cls.__name__: cls for cls in ATTRIBUTES}[document["class"]]
-    state = {
-        name.removeprefix("model."): tensors.pop(name)
-        for name in list(tensors)
-        if name.startswith("model.")
-    }
+    state = _taken(tensors, "model.")
     parameters, attributes, fmt, network = (
         {k: unpack(v, tensors, PARAMETER_CLASSES) for k, v in document[part].items()}
         for part in ("parameters", "attributes", "format", "network")
