@@ -74,11 +74,8 @@ def facts(estimator, **inputs) -> dict[str, tuple[str, str]]:
     its type is compared.
     """
     parts = estimator.get_params(deep=False)
-    found = {}
-    for name in parts.keys() - _OF_A_PROCESS:
-        found[f"`{name}`"] = _digest_or_type(parts[name]), _shown(parts[name])
-    for name, value in inputs.items():
-        found[name] = _digest_or_type(value), _shown(value)
+    given = {f"`{name}`": parts[name] for name in parts.keys() - _OF_A_PROCESS} | inputs
+    found = {name: (_digest_or_type(v), _shown(v)) for name, v in given.items()}
     for name, number in versions(*_LIBRARIES, "python", "sk-mice").items():
         found[f"the version of {name}"] = number, number
     return found
