@@ -11,7 +11,6 @@ import sys
 import tarfile
 import time
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,8 +24,7 @@ from sklearn.preprocessing import normalize
 from skorch.callbacks import Callback
 from threadpoolctl import threadpool_limits
 
-import sk_mice
-from sk_mice import MiCEClustering, backbones, datasets
+from sk_mice import MiCEClustering, _show_versions, backbones, datasets
 from sk_mice.metrics import clustering_accuracy_score
 
 RESULTS = Path(__file__).parent / "results"
@@ -269,10 +267,6 @@ def processor() -> str:
 
 
 def versions() -> dict:
-    found = {"python": platform.python_version(), "sk-mice": sk_mice.__version__}
-    for name in VERSIONS:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # it was not used either
-            continue
-    return found
+    found = _show_versions.versions("python", "sk-mice", *VERSIONS)
+    # What is not there was not used either.
+    return {name: number for name, number in found.items() if number is not None}
