@@ -177,6 +177,7 @@ Unequal = Annotated[
         "others.",
     ),
 ]
+_EPOCHS = {"min": 1, "max": 1_000_000, "metavar": "N"}
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")
 ]
@@ -223,9 +224,7 @@ def fit(
     epochs: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=1_000_000,
-            metavar="N",
+            **_EPOCHS,
             help="Passes over all images. [default: 200, none with --features]",
         ),
     ] = None,
@@ -356,9 +355,7 @@ def choose_k(
     epochs: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=1_000_000,
-            metavar="N",
+            **_EPOCHS,
             help="Passes over the images in each fit. [default: 50, none with "
             "--features]",
         ),
