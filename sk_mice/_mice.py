@@ -483,14 +483,12 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _em(self, run, task, n_epochs) -> None:
         """EM. If there are labels, q is held at them at first."""
-        options = {}
-        if not self._continues:
-            options["fill_queue"] = not run.history
+        options = {"fill_queue": not (self._continues or run.history)}
+        share = self._held_share_untrained
         if self._is_two_stage:
             options["lr"] = self._later_rate * self.lr
+            share = self._held_share
         if run.labels is not None:
-            two_stage = self._is_two_stage
-            share = self._held_share if two_stage else self._held_share_untrained
             options |= {
                 "held_labels": torch.from_numpy(run.labels).to(task.device),
                 "held_epochs": math.ceil(share * n_epochs),
