@@ -81,36 +81,32 @@ def _shapes_like(fmt) -> set:
 
 
 def _checked(estimator, X, *, reset: bool, least: int):
-    if isinstance(X, DatasetRows):
-        return _checked_dataset(estimator, X, reset, least)
     options: dict = {
         "ensure_min_samples": least,
         "ensure_all_finite": False,  # `extremes` says which samples are not
     }
-    with _sentences_of_ours(X, SHAPES if reset else ONE_SAMPLE):
-        if getattr(X, "ndim", 0) <= 2:
-            return validate_data(estimator, X, reset=reset, **options)
-        options |= {"input_name": "X", "estimator": estimator}
-        X = check_array(X, allow_nd=True, **options)
+    if isinstance(X, DatasetRows):
+        _check_dataset(X, least, None if reset else estimator.n_features_in_)
+    else:
+        with _sentences_of_ours(X, SHAPES if reset else ONE_SAMPLE):
+            if getattr(X, "ndim", 0) <= 2:
+                return validate_data(estimator, X, reset=reset, **options)
+            options |= {"input_name": "X", "estimator": estimator}
+            X = check_array(X, allow_nd=True, **options)
     if reset:
         estimator.n_features_in_ = math.prod(X.shape[1:])
         vars(estimator).pop("feature_names_in_", None)  # of an earlier fit
     return X
 
 
-def _checked_dataset(estimator, X, reset, least):
-    n_features = math.prod(X.shape[1:])
+def _check_dataset(X, least, n_features) -> None:
     if len(X) < least:
         raise ValueError(f"X must hold at least {least} samples; got {len(X)}.")
-    if reset:
-        estimator.n_features_in_ = n_features
-        vars(estimator).pop("feature_names_in_", None)
-    elif n_features != estimator.n_features_in_:
+    got = math.prod(X.shape[1:])
+    if n_features not in (None, got):
         raise ValueError(
-            f"X must hold samples of {estimator.n_features_in_} values, as in `fit`; "
-            f"got {n_features}."
+            f"X must hold samples of {n_features} values, as in `fit`; got {got}."
         )
-    return X
 
 
 @contextmanager
