@@ -216,14 +216,7 @@ class ContrastiveEstimator(
         self._check_rows(len(X), batch_size, group)
         if not self._continues:
             self._check_size(backbone, views.out_shape, queue_size, queue_dtype, device)
-        checkpoint = None
-        if self.checkpoint is not None:
-            checkpoint = group.from_first(lambda: self._open_checkpoint(X))
-        saved = checkpoint and group.from_first(checkpoint.load)
-        own_seeds = saved["seeds"] if saved else self._draw_seeds(n_restarts)
-        seeds = group.from_first(lambda: own_seeds)
-        if checkpoint and not (saved and len(saved["partitions"]) == len(seeds)):
-            group.from_first(checkpoint.check_writable)
+        checkpoint, saved, seeds = self._find_progress(X, group, n_restarts)
         neighbors = None
         if self.n_neighbors:
             seed = spawn_seed(seeds[0], "neighbors")
@@ -249,8 +242,21 @@ class ContrastiveEstimator(
             self._take_up(task, saved)
         return task
 
-    def _draw_seeds(self, n: int) -> list[int]:
-        return check_random_state(self.random_state).randint(2**31 - 1, size=n).tolist()
+    def _find_progress(self, X, group: Group, n_restarts: int) -> tuple:
+        """The checkpoint and what it holds, or None, and the seeds of the restarts."""
+        checkpoint = saved = None
+        if self.checkpoint is not None:
+            checkpoint = group.from_first(
+                lambda: Checkpoint(self.checkpoint, identity(self, **self._given(X)))
+            )
+            saved = group.from_first(checkpoint.load)
+            if not (saved and len(saved["partitions"]) == len(saved["seeds"])):
+                group.from_first(checkpoint.check_writable)
+        if saved:
+            return checkpoint, saved, saved["seeds"]
+        rng = check_random_state(self.random_state)
+        seeds = rng.randint(2**31 - 1, size=n_restarts).tolist()
+        return checkpoint, saved, group.from_first(lambda: seeds)
 
     def _check_size(self, backbone, shape, queue_size, queue_dtype, device) -> None:
         n_heads, n_gates = self._n_heads()
@@ -280,9 +286,6 @@ class ContrastiveEstimator(
                 backbone = backbone.build(shape)
         if isinstance(backbone, torch.nn.Module):
             trained_blocks(backbone, self.freeze)
-
-    def _open_checkpoint(self, X) -> Checkpoint:
-        return Checkpoint(self.checkpoint, identity(self, **self._given(X)))
 
     def _given(self, X) -> dict:
         """What a fit is a function of, beside the parameters."""
