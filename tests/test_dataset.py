@@ -59,7 +59,7 @@ def test_rows_are_the_samples(items):
     few = (slice(3, 9), slice(None, None, -7), np.array([5, 0, 39]), [1], 7, -1)
     for some in (*few, [-2, 3], np.arange(40) % 3 == 0, slice(None), ([4, 2], ...)):
         assert np.array_equal(rows[some], X[some])
-    for outside in (40, [3, 40], -41):
+    for outside in (40, [3, 40], -41, np.ones(39, dtype=bool)):
         with pytest.raises(IndexError):
             rows[outside]
 

@@ -93,7 +93,7 @@ class DatasetRows:
             rows = range(*rows.indices(len(self)))
         indices = np.asarray(rows)
         if indices.dtype == bool:
-            indices = np.flatnonzero(indices)
+            indices = np.arange(len(self))[indices]  # refuses a mask of another length
         indices = np.where(indices < 0, indices + len(self), indices)
         if ((indices < 0) | (indices >= len(self))).any():
             raise IndexError(f"X has {len(self)} samples; got index {rows!r}.")

@@ -246,8 +246,6 @@ def check_libraries() -> None:
 
 
 def _template():
-    """The template of the page, once all libraries are known to be there."""
-    check_libraries()
     from jinja2 import Environment, PackageLoader
 
     loader = PackageLoader("sk_mice.inspection", "templates")
