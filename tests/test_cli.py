@@ -8,6 +8,7 @@ import io
 import json
 import ntpath
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -1077,6 +1078,19 @@ def test_report_writes_the_page_again(photos, fitted, capsys, pages):
     ((reading, X, names),) = pages
     assert len(X) == len(names) == len(reading.labels) == 20
     assert capsys.readouterr().out == f"{fitted / 'report.html'}\n"
+
+
+def test_the_page_of_a_fit_is_that_of_report_and_names_no_folder(
+    photos, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(fitting, "draw_page", draw_page)
+    out, texts = tmp_path / "result", []
+    for command in (("fit", photos, *FIT, "--out", out), ("report", out, photos)):
+        assert run(*command, "--quiet") == 0
+        text = (out / "report.html").read_text(encoding="utf-8")
+        assert str(tmp_path) not in text
+        texts.append(text.replace(re.search("'nonce-([^']*)'", text)[1], ""))
+    assert texts[0] == texts[1]
 
 
 def write_table(path, header, rows):

@@ -313,7 +313,9 @@ def _train(run: dict, samples, result, start: float, progress: Progress, group):
             progress.say(f"An epoch takes more than {minutes}: training one")
     progress.say("Learning features, then clustering (Ctrl-C stops)")
     mice.set_params(max_epochs=run["max_epochs"])
-    return fit_together(group, mice, samples)
+    fitted = fit_together(group, mice, samples)
+    # The page shows all parameters, may be passed on, and outlives the checkpoint.
+    return fitted.set_params(checkpoint=None)
 
 
 def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
