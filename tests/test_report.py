@@ -826,6 +826,14 @@ def test_going_back_closes_the_picture_and_fills_the_search(open_page, between):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("text", ["%", "50%", "%E9"])
+def test_an_address_that_is_not_encoded_is_searched_for(open_page, text):
+    _, find = open_page(f"search/{text}")
+    assert f"No images with “{text}” in the name" in find("#search-title")[0].text
+    assert find("#search")[0].get_property("value") == text
+
+
+@pytest.mark.browser
 def test_the_next_cluster_has_the_same_filter(open_page, between):
     browser, find = open_page("cluster/0/doubtful", between)
     find("#next")[0].click()

@@ -588,16 +588,20 @@ async function showTraining() {
 
 // -------------------------------------------------------------------------- routes
 
+// An address that somebody has typed, or cut off, may not be encoded.
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
 function route() {
   let [view, ...rest] = location.hash.slice(1).split("/");
+  const wanted = view === "search" ? decoded(rest.join("/")) : "";
   if (view === "cluster") {
     const k = Number(rest[0]);
     if (!(k in parent)) view = "clusters";
     else showCluster(parent[k], rest[1] in FILTERS ? rest[1] : "certain", rest[2] ? parent[Number(rest[2])] ?? null : null);
   } else if (view === "search") {
-    showFound(decodeURIComponent(rest.join("/")));
+    showFound(wanted);
   } else if (!["map", "training", "about"].includes(view)) view = "clusters";
-  const wanted = view === "search" ? decodeURIComponent(rest.join("/")) : "";
   if ($("search").value.toWellFormed() !== wanted) $("search").value = wanted;
   for (const section of document.querySelectorAll("[data-view]")) section.hidden = section.dataset.view !== view;
   for (const link of document.querySelectorAll(".bar nav a")) {
