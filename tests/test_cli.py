@@ -538,6 +538,27 @@ def test_images_that_came_after_a_complete_fit_are_named(
     assert "'below/deep.png'" in gone
 
 
+@pytest.mark.parametrize(
+    "gone",
+    [["report.html"], ["model.safetensors"], ["model.safetensors", "report.html"]],
+)
+def test_what_is_gone_from_a_complete_result_is_named(
+    photos, fitted, tmp_path, capsys, gone
+):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    again = ("fit", photos, "--out", out, "--resume")
+    assert run(*again) == 0
+    assert "warning" not in capsys.readouterr().err
+    for name in gone:
+        (out / name).unlink()
+    assert run(*again) == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "warn" in line)
+    for name in ("report.html", "model.safetensors"):
+        assert (repr(str(out / name)) in line) == (name in gone)
+    helps = "--overwrite" if "model.safetensors" in gone else "`sk-mice report`"
+    assert f"no longer there. {helps}" in line
+
+
 def test_a_table_without_rows_cannot_be_sorted_by(photos, fitted, tmp_path, capsys):
     out = shutil.copytree(fitted, tmp_path / "result")
     (out / "clusters.csv").write_text("file,cluster\n")

@@ -87,6 +87,7 @@ def _fit_into(result, run, request: Request, group) -> None:
     if finished:
         progress.say(f"The fit in {str(request.out)!r} is complete")
         files, labels = sorting.read_clusters(result.table, parameters["clusters"])
+        _name_gone(result)
         _name_new(request, result, run, files)
         _end(request, result, run, files, labels, progress)
         return
@@ -118,6 +119,19 @@ def _fit_into(result, run, request: Request, group) -> None:
         _show(request, result, run)
         _end_early(request, run, clusterer)
     _end(request, result, run, files, clusterer.labels_.tolist(), progress)
+
+
+def _name_gone(result) -> None:
+    """Name what somebody has removed from a complete result."""
+    gone = [
+        repr(str(path)) for path in (result.model, result.page) if not path.exists()
+    ]
+    if gone:
+        again = "`sk-mice report` writes it again"
+        warn_user(
+            f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} no longer "
+            f"there. {again if result.model.exists() else '--overwrite begins anew'}."
+        )
 
 
 def _name_new(request: Request, result, run, files) -> None:
