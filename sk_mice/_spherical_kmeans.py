@@ -64,7 +64,8 @@ class SphericalKMeans(
     verbose : int, default=0
         Whether to print the inertia of each iteration.
     random_state : int, RandomState instance or None, default=None
-        Determines the first centres; an int makes the clusters reproducible.
+        Determines the first centres; an int makes the clusters reproducible. What is
+        drawn also depends on the lengths of the rows.
     copy_x : bool, default=True
         Has no effect: X is never written to. It is here because
         :class:`sklearn.cluster.KMeans` has it.
@@ -109,7 +110,8 @@ class SphericalKMeans(
 
     A zero row has cosine 0 with every centre and hence cost 1; it gets label 0 and
     moves no centre. An empty cluster takes the row that is farthest from its
-    centre. CSR matrices are used as they are; other sparse formats are converted.
+    centre. If X has fewer directions than clusters, some centres are equal, and
+    rounding may decide between them. CSR matrices are used as they are; other sparse formats are converted.
     In late iterations, rows whose label cannot change are skipped [4]_.
 
     Work is spread over as many threads as the BLAS library has
