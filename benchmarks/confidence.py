@@ -7,7 +7,7 @@ best constant, which knows that share, has an AUROC of 0.5 and an ECE of 0. Labe
 used for scores alone.
 
     python benchmarks/confidence.py --data digits --epochs 60
-    python benchmarks/confidence.py --data fashion-mnist --epochs 24 --seeds 0
+    python benchmarks/confidence.py --data fashion-mnist --epochs 24
 """
 
 from functools import partial

@@ -262,6 +262,16 @@ ROWS = (
     features("wine_178", f"--data wine {TABLE}", 1),
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),
     Row("outliers.json", "benchmarks/outliers.py", 3),
+    Row(
+        "confidence_digits_60.json",
+        "benchmarks/confidence.py --data digits --epochs 60",
+        5,
+    ),
+    Row(
+        "confidence_fashion_mnist_24.json",
+        "benchmarks/confidence.py --data fashion-mnist --epochs 24",
+        20,
+    ),
     hours("moco", 72),
     hours("mice-random", 36),
     hours("mice", 66),

@@ -111,6 +111,10 @@ HOURS = {
     "hours_cifar10_jpeg_mice_random": "MiCE from random weights, as in the paper",
     "hours_cifar10_jpeg_mice": "MiCE by default",
 }
+CONFIDENCES = {
+    "confidence_digits_60": "digits, 60 epochs",
+    "confidence_fashion_mnist_24": "Fashion-MNIST, 24 epochs",
+}
 PREDICTIONS = {
     "predict_cpu": "`resnet-small`, 60,000 images",
     "predict_cpu_maxpool": "`SmallResNet(max_pool=True)`, 60,000 images",
@@ -234,7 +238,7 @@ def line(*parts):
 # -------------------------------------------------------------------------- figures
 
 
-def over_seeds(rows, metric):
+def over_seeds(rows, metric, worst=min):
     """Mean, standard deviation and worst, as a cell."""
     if not rows:
         return ""
@@ -242,7 +246,7 @@ def over_seeds(rows, metric):
     mean = f"{statistics.mean(values):.3f}"
     if len(values) == 1:
         return mean
-    return f"{mean} ± {statistics.stdev(values):.3f} ({min(values):.3f})"
+    return f"{mean} ± {statistics.stdev(values):.3f} ({worst(values):.3f})"
 
 
 def mean(rows, metric):
@@ -566,6 +570,25 @@ def predictions():
     return table(head, *rows), line(text, notes(files), command(files["predict_cpu"]))
 
 
+def confidences():
+    """How well the posterior and the agreement tell right clusters from wrong ones."""
+    files = {label: read(name) for name, label in CONFIDENCES.items()}
+    rows = []
+    for label, kept in files.items():
+        for name, runs in kept["results"].items():
+            cells = (over_seeds(runs, key) for key in ("auroc", "acc"))
+            error = over_seeds(runs, "ece", worst=max)
+            rows.append((f"{label}, {name}", error, *cells, len(runs), commit(kept)))
+    head = ("**Confidence**", "calibration error", "AUROC", "ACC", "seeds", "commit")
+    text = (
+        "The expected calibration error is the mean gap between a confidence and the "
+        "share of samples that are right, in ten bins of equal width; its worst is the "
+        "largest. The AUROC, the area under the ROC curve, is the probability that a "
+        "right sample has a larger confidence than a wrong one."
+    )
+    return table(head, *rows), line(text, ", ".join(map(command, files.values())))
+
+
 def outliers():
     """How well each score finds them, by what the model was fitted to."""
     kept = read("outliers")
@@ -827,8 +850,8 @@ def page():
         "# Results",
         "Accuracy and time of MiCE, MoCo and other clusterings. [The features of "
         "pretrained networks](features.md), [experiments with EM and its start](em.md)"
-        ", [a GPU](gpu.md) and [the paper's tables and figures](paper.md) have pages "
-        "of their own.",
+        ", [confidence and outliers](confidence.md), [a GPU](gpu.md) and [the paper's "
+        "tables and figures](paper.md) have pages of their own.",
         "A cell is the mean ± standard deviation (worst) over the seeds. ACC is the "
         "accuracy under the best matching of clusters with classes, NMI the normalised "
         "mutual information, ARI the adjusted Rand index; labels are used for scores "
@@ -861,7 +884,6 @@ def page():
         "Not quite at equal time: MoCo was measured at another commit than MiCE.",
         *compared(ALL_OF_FASHION_MNIST),
     ]
-    parts += ["## Outliers", *outliers()]
     parts += hours()
     parts += ["## Speed", *on_cpu(), *predictions(), *in_a_file()]
     parts += [*several_processes(), *spherical_kmeans()]
@@ -946,6 +968,18 @@ def em_page():
     for layout, name, names, text, options in tables:
         files = {label: read(file) for file, label in names.items()}
         parts += layout(name, files, text, **options)
+    return "\n\n".join(parts) + "\n"
+
+
+def confidence_page():
+    parts = [
+        "# Confidence and outliers",
+        "Written by `python benchmarks/results_page.py`, as [the other results]"
+        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
+        "over the seeds.",
+        *confidences(),
+        *outliers(),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -1061,6 +1095,7 @@ PAGES = {
     "README.md": page,
     "features.md": features_page,
     "em.md": em_page,
+    "confidence.md": confidence_page,
     "gpu.md": gpu_page,
     "paper.md": paper_page,
 }
