@@ -150,7 +150,7 @@ ROWS = (
         "benchmarks/neighbors.py --images --epochs 60",
         17,
     ),
-    Row("choose_k_digits.json", "benchmarks/choose_k.py --seeds 0", 60),
+    Row("choose_k_digits.json", "benchmarks/choose_k.py --seeds 0", 45),
     step("resnet-small_10", "", 1),
     step("resnet-small_10_float32", "--precision float32 --repeats 5", 1),
     step(
