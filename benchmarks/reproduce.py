@@ -231,8 +231,8 @@ ROWS = (
     ),
     Row(
         "fine_tuning_cifar10_jpeg_10000.json",
-        f"benchmarks/fine_tuning.py {CIFAR}",
-        10,
+        f"benchmarks/fine_tuning.py {CIFAR} {THREE}",
+        20,
     ),
     Row("small_set.json", f"benchmarks/small_set.py {CIFAR}", 20),
     features(

@@ -181,8 +181,8 @@ NOT_MEASURED = (
     "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
     "learning rate of EM.",
     "More than one seed of the comparison with SCAN, of the passes, of the choice of "
-    "K, of fits of hours, of fine-tuning, and of most methods of features that take "
-    "more than three minutes.",
+    "K, of fits of hours, and of most methods of features that take more than three "
+    "minutes.",
     "More than three seeds of fits to Fashion-MNIST and CIFAR-10 (JPEG) in the paper's "
     "tables, and in the experiments with EM and its start.",
     "ClustPy on other images than the digits.",
