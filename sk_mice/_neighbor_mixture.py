@@ -253,12 +253,11 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
             As in `predict`.
         """
         X = self._checked(X)
-
-        def shares(rows):
-            return softmax(self._logits(rows), axis=1)
-
+        logits = self._logits()
         with np.errstate(under="ignore"):
-            return by_blocks(shares, self._rows(X), X.dtype)
+            return by_blocks(
+                lambda rows: softmax(logits(rows), axis=1), self._rows(X), X.dtype
+            )
 
     # ------------------------------------------------------------------------- parts
 
@@ -304,12 +303,24 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         self.n_iter_ = self.max_epochs
 
     def _assign(self, rows):
-        return by_blocks(lambda some: self._logits(some).argmax(axis=1), rows, np.int64)
+        logits = self._logits()
+        return by_blocks(lambda some: logits(some).argmax(axis=1), rows, np.int64)
 
-    def _logits(self, rows):
-        """Logits (B, K) of some rows, in float64."""
-        hidden = rows @ self.hidden_weights_.T.astype(np.float64) + self.hidden_bias_
-        np.maximum(hidden, 0, out=hidden)
-        embeddings = hidden @ self.embedding_weights_.T.astype(np.float64)
-        embeddings += self.embedding_bias_
-        return directions(embeddings) @ self.gating_prototypes_.T.astype(np.float64)
+    def _logits(self):
+        """A function of rows: their logits (B, K), in float64."""
+        hidden_weights, embedding_weights, prototypes = (
+            weights.T.astype(np.float64)
+            for weights in (
+                self.hidden_weights_,
+                self.embedding_weights_,
+                self.gating_prototypes_,
+            )
+        )
+
+        def logits(rows):
+            hidden = rows @ hidden_weights + self.hidden_bias_
+            np.maximum(hidden, 0, out=hidden)
+            embeddings = hidden @ embedding_weights + self.embedding_bias_
+            return directions(embeddings) @ prototypes
+
+        return logits
