@@ -559,6 +559,18 @@ def test_what_is_gone_from_a_complete_result_is_named(
     assert f"no longer there. {helps}" in line
 
 
+def test_a_table_that_is_gone_can_be_written_again(photos, fitted, tmp_path, capsys):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    table = out / "clusters.csv"
+    before = tables.read_column(table, ["cluster"])
+    table.unlink()
+    again = ("fit", photos, "--out", out, "--resume", "-q")
+    assert "`sk-mice predict`" in refused(capsys, 1, *again)
+    assert run("predict", out, photos, "--out", table, "-q") == 0
+    assert tables.read_column(table, ["cluster"]) == before
+    assert run(*again, "--copy-to", tmp_path / "sorted") == 0
+
+
 def test_a_table_without_rows_cannot_be_sorted_by(photos, fitted, tmp_path, capsys):
     out = shutil.copytree(fitted, tmp_path / "result")
     (out / "clusters.csv").write_text("file,cluster\n")

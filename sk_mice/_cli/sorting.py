@@ -67,7 +67,12 @@ def _refuse(folder, option: str, but: str = ""):
 
 
 def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
-    """The files of a table, and their clusters; ValueError if it has been changed."""
+    """The files of a table, and their clusters; ValueError if it is not the fit's."""
+    if not os.path.lexists(table):
+        raise ValueError(
+            f"{str(table)!r} is no longer there; `sk-mice predict` with this file as "
+            "--out writes the clusters of these images again."
+        )
     labels = {str(k): k for k in range(n_clusters)}
     found = tables.read_column(table, ["cluster"])
     if not found:
