@@ -375,6 +375,7 @@ class ContrastiveEstimator(
         if not self._continues:
             return self._build(task, seed, **self._model_options(seed))
         model = copy.deepcopy(self._model).to(task.device)
+        model.queue = model.queue.to(task.queue_dtype)  # `precision` may have changed
         for name in {"tau", "kappa"} & self.get_params(deep=False).keys():
             setattr(model, name, getattr(self, name))
         model.train_only(trained_blocks(model.student.backbone, self.freeze))

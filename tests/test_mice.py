@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 import random
 import warnings
 from dataclasses import replace
@@ -290,6 +291,16 @@ def test_the_queue_has_the_precision_of_the_networks(precision):
     assert estimator._model.queue.dtype == getattr(torch, precision)
     assert estimator.predict_proba(IMAGES).dtype == np.float32
     np.testing.assert_array_equal(estimator.labels_, estimator.predict(IMAGES))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_warm_start_has_the_precision_of_now(precision):
+    other = {"float32": "bfloat16", "bfloat16": "float32"}[precision]
+    estimator = tiny(precision=other, init="random", max_epochs=1).fit(IMAGES)
+    estimator.set_params(warm_start=True, precision=precision).fit(IMAGES)
+    assert estimator._model.queue.dtype == getattr(torch, precision)
+    again = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(estimator.labels_, again.predict(IMAGES))
 
 
 def test_parts_of_short_names_can_be_set():
