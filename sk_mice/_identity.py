@@ -20,9 +20,11 @@ from types import (
     MemberDescriptorType,
     ModuleType,
 )
+from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 
 from ._engine.arrays import chunks
 from ._engine.dataset import DatasetRows
@@ -49,11 +51,14 @@ _OF_CODE = (
 def identity(estimator, **inputs) -> dict[str, str]:
     """The class, and digests of all else that a fit is a function of, by name.
 
-    That is parameters and what `fit` was given. ValueError if one holds something of
-    which there is no telling whether another is the same.
+    That is parameters, what `fit` was given, and the code of a user's own subclass.
+    ValueError if one holds something of which there is no telling whether another is
+    the same.
     """
-    parts = estimator.get_params(deep=False)
+    parts = _all_parameters(estimator)
     parts = {name: parts[name] for name in parts.keys() - _INDIFFERENT} | inputs
+    if not _is_of_library(type(estimator)):
+        parts["code"] = type(estimator)
     digests = {"class": type(estimator).__name__}
     for name in sorted(parts):
         try:
@@ -65,6 +70,14 @@ def identity(estimator, **inputs) -> dict[str, str]:
                 "pickled, or fit without `checkpoint`."
             ) from error
     return digests
+
+
+def _all_parameters(estimator) -> dict:
+    """Parameters, also those of our class that the `__init__` of a subclass fixes."""
+    classes = [cls for cls in type(estimator).__mro__ if issubclass(cls, BaseEstimator)]
+    ours: Any = next(filter(_is_of_library, classes))
+    fixed = {name: getattr(estimator, name) for name in ours._get_param_names()}
+    return fixed | estimator.get_params(deep=False)
 
 
 def facts(estimator, **inputs) -> dict[str, tuple[str, str]]:

@@ -369,6 +369,47 @@ def test_code_is_told_apart_by_what_it_does(name_of, one, again, other):
     assert name_of(schedule=one) != name_of(schedule=other)
 
 
+def subclass(lr=0.1, share=0.5):
+    """A user's own class, which fixes parameters and may change what is private."""
+
+    class Own(MiCEClustering):
+        _held_share = share
+
+        def __init__(self, n_clusters=4, *, callbacks=None, checkpoint=None):
+            super().__init__(
+                n_clusters,
+                lr=lr,
+                max_epochs=2,
+                callbacks=callbacks,
+                checkpoint=checkpoint,
+                random_state=0,
+            )
+
+        def transform(self, X, out=None):
+            return super().transform(X, out)
+
+    return Own
+
+
+def test_subclasses_are_told_apart_by_their_code_and_all_parameters(tmp_path):
+    def digests(cls):
+        return identity(cls(), X=IMAGES)
+
+    once = digests(subclass())
+    assert digests(subclass()) == once
+    assert differing(digests(subclass(lr=0.2)), once) == {"code", "lr"}
+    assert differing(digests(subclass(share=0.1)), once) == {"code"}
+    assert identity(subclass()(checkpoint=tmp_path), X=IMAGES) == once
+    own = subclass()()
+    own.lr = 0.2
+    assert differing(identity(own, X=IMAGES), once) == {"lr"}
+    assert "code" not in digests(PaperMiCE)
+
+
+def differing(one, other):
+    return {name for name in one | other if one.get(name) != other.get(name)}
+
+
 def test_code_is_told_apart_by_the_globals_that_it_reads(name_of, monkeypatch):
     first = name_of(schedule=of_a_global)
     monkeypatch.setitem(globals(), "FACTOR", 0.5)
