@@ -217,6 +217,8 @@ class ContrastiveEstimator(
         if not self._continues:
             self._check_size(backbone, views.out_shape, queue_size, queue_dtype, device)
         checkpoint, saved, seeds = self._find_progress(X, group, n_restarts)
+        if saved:
+            self._check_device(checkpoint, saved, device)
         neighbors = None
         if self.n_neighbors:
             seed = spawn_seed(seeds[0], "neighbors")
@@ -236,7 +238,7 @@ class ContrastiveEstimator(
             queue_dtype=queue_dtype,
             bar=FitBar(n_epochs, shown=bool(self.verbose) and group.first),
             interrupt=Interrupt(STOPPING if group.first else None),
-            restarts=Restarts(seeds, checkpoint),
+            restarts=Restarts(seeds, checkpoint, device.type),
         )
         if saved:
             self._take_up(task, saved)
@@ -257,6 +259,21 @@ class ContrastiveEstimator(
         rng = check_random_state(self.random_state)
         seeds = rng.randint(2**31 - 1, size=n_restarts).tolist()
         return checkpoint, saved, group.from_first(lambda: seeds)
+
+    def _check_device(self, checkpoint, saved: dict, device) -> None:
+        """Refuse what began on another kind of device and cannot go on here.
+
+        Generators have other states there, and `backbone`="auto" another network.
+        """
+        began = saved.get("device", device.type)
+        chosen = isinstance(self.backbone, str) and self.backbone == "auto"
+        bound = "run" in saved or (chosen and self._format.is_image)
+        if began != device.type and bound:
+            raise ValueError(
+                f"The fit in {str(checkpoint.path)!r} was begun on a {began} device "
+                f"and cannot go on on a {device.type} device. Fit on a {began} device, "
+                "or use another folder as `checkpoint`."
+            )
 
     def _check_size(self, backbone, shape, queue_size, queue_dtype, device) -> None:
         n_heads, n_gates = self._n_heads()

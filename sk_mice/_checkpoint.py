@@ -52,9 +52,10 @@ class Run:
 class Restarts:
     """Iterates over the runs of a fit, each with its own seed, and keeps the best."""
 
-    def __init__(self, seeds: list[int], checkpoint=None):
+    def __init__(self, seeds: list[int], checkpoint=None, device: str = "cpu"):
         self.seeds = seeds
         self.checkpoint = checkpoint
+        self.device = device  # its type
         self.partitions: list[np.ndarray] = []  # of the samples, by each complete run
         self.best: Run | None = None  # of the complete runs
         self.stopped_by: BaseException | None = None
@@ -77,6 +78,7 @@ class Restarts:
         if self.checkpoint is None:
             return
         kept: dict = {"seeds": self.seeds, "partitions": self.partitions}
+        kept["device"] = self.device
         if self.best is not None:
             model = self.best.model
             kept["best"] = self.best.facts() | {

@@ -567,6 +567,27 @@ def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path):
     assert_same(clone(estimator).fit(IMAGES), whole("two stages"))
 
 
+def test_a_fit_that_another_kind_of_device_began_is_named(tmp_path, monkeypatch):
+    read = Checkpoint._read
+
+    def of_a_gpu(checkpoint, path):
+        progress = read(checkpoint, path)
+        assert progress["device"] == "cpu"
+        return progress | {"device": "cuda"}
+
+    begun = moco(checkpoint=tmp_path, backbone=SmallResNet(4, blocks=(1,)))
+    cut_off(begun, IMAGES, 2)
+    whole = moco(checkpoint=tmp_path, backbone="auto").fit(IMAGES)
+    monkeypatch.setattr(Checkpoint, "_read", of_a_gpu)
+    for estimator in (begun, clone(whole)):  # of other draws, of another network
+        with pytest.raises(ValueError, match=r"begun on a cuda .* on a cpu device"):
+            estimator.fit(IMAGES)
+    monkeypatch.undo()
+    begun.fit(IMAGES)
+    monkeypatch.setattr(Checkpoint, "_read", of_a_gpu)
+    assert_same(clone(begun).fit(IMAGES), begun)  # which is complete
+
+
 def test_a_file_of_an_earlier_version_is_not_used(tmp_path):
     checkpoint = Checkpoint(tmp_path, {"class": "MoCo"})
     assert checkpoint.load() is None
