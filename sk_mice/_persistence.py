@@ -102,10 +102,11 @@ def save(model, path):
     Warns
     -----
     UserWarning
-        If a parameter cannot be stored, because it is a callable, `callbacks` or a
-        RandomState. The file has its default instead. Predictions do not depend on
-        these. There is no warning for a `backbone` that is a module or a callable,
-        because `load` requires it.
+        If a parameter cannot be stored, because it is a callable, `callbacks`, a
+        RandomState, a clusterer of another package, or anything else that is no plain
+        data. The file has its default instead. Predictions do not depend on these.
+        There is no warning for a `backbone` that is a module or a callable, because
+        `load` requires it.
 
     See Also
     --------
