@@ -57,7 +57,8 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         large set one of five random choices of ``max(20_000, 20 K)``.
     n_components : "auto" or int, default="auto"
         Number of principal components, D: "auto" takes those that hold 99% of the
-        variance, at most 3 K; an int is an upper bound.
+        variance, at most 3 K; an int is an upper bound. Few components have few
+        directions: with one, two clusters are found at most.
     center : bool, default=False
         Whether directions are those from the mean of the rows, in the space of their
         first 64 principal components (or as many as `n_components` allows, if that is

@@ -701,7 +701,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Returns
         -------
         ndarray of shape (N, D), float32
-            Unit vectors. `out`, or the memory map of its file.
+            Unit vectors. `out`, or the memory map of its file; a data frame of them if
+            `set_output` asks for one.
 
         Raises
         ------

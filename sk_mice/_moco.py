@@ -187,7 +187,8 @@ class MoCo(ContrastiveEstimator):
         Returns
         -------
         ndarray of shape (N, D), float32
-            Unit vectors. `out`, or the memory map of its file.
+            Unit vectors. `out`, or the memory map of its file; a data frame of them if
+            `set_output` asks for one.
 
         Raises
         ------
