@@ -163,8 +163,8 @@ class _Lite:
         net = self.code.EfficientNet.from_name(self.name, image_size=size)
         _fill(net, read_weights(self.weights) if filled else None, ["_fc"], self)
         # 8 bits, less 127, by 128.
-        transforms = _transforms(size, size, 3 * [127 / 255], 3 * [128 / 255])
-        return Network(net, transforms, size, size)
+        standardize = Standardize(3 * (127 / 255,), 3 * (128 / 255,))
+        return Network(net, Square(size, size, standardize), size, size)
 
 
 class _Torchvision:
@@ -243,8 +243,9 @@ class _Timm:
             _load(net, before, read_weights(self.weights), self)
         config = resolve_model_data_config(net)
         resized = math.floor(size / config["crop_pct"])
-        options = config["mean"], config["std"], config["interpolation"]
-        return Network(net.eval(), _transforms(size, resized, *options), size, resized)
+        standardize = Standardize(tuple(config["mean"]), tuple(config["std"]))
+        transforms = Square(size, resized, standardize, config["interpolation"])
+        return Network(net.eval(), transforms, size, resized)
 
 
 class _OwnModule:
@@ -268,9 +269,7 @@ class _OwnModule:
             _take_off(net, _heads(net))
         transforms = net.transforms
         if size is not None:
-            from torchvision.transforms import v2
-
-            transforms = v2.Compose([_square(size, size), net.transforms])
+            transforms = Square(size, size, net.transforms)
         own = getattr(net.transforms, "resize_size", DECODED)
         own = own[0] if isinstance(own, list | tuple) else own
         return Network(net.eval(), transforms, size, size or own)
@@ -279,18 +278,40 @@ class _OwnModule:
 # --------------------------------------------------------------------- preprocessing
 
 
-def _transforms(size, resized, mean, std, interpolation="bicubic"):
-    from torchvision.transforms import v2
+@dataclass(frozen=True)
+class Square:
+    """The middle of images (B, C, H, W), whose shorter side first gets a length.
 
-    return v2.Compose([_square(size, resized, interpolation), v2.Normalize(mean, std)])
+    As torchvision does it, which takes a second to import.
+    """
+
+    size: int
+    resized: int
+    after: Callable  # what becomes of it
+    interpolation: str = "bicubic"
+
+    def __call__(self, images: Tensor):
+        height, width = images.shape[-2:]
+        sides = [self.resized * n // min(height, width) for n in (height, width)]
+        if sides != [height, width]:
+            smooth = self.interpolation in ("bilinear", "bicubic")
+            images = nn.functional.interpolate(
+                images, sides, mode=self.interpolation, antialias=smooth
+            )
+        top, left = (round((n - self.size) / 2) for n in sides)
+        return self.after(images[..., top : top + self.size, left : left + self.size])
 
 
-def _square(size, resized, interpolation="bicubic"):
-    """The middle of images, whose shorter side first gets a length."""
-    from torchvision.transforms import InterpolationMode, v2
+@dataclass(frozen=True)
+class Standardize:
+    """Values less a mean, by a standard deviation, each for every channel."""
 
-    mode = InterpolationMode(interpolation)
-    return v2.Compose([v2.Resize(resized, mode, antialias=True), v2.CenterCrop(size)])
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        mean, std = (images.new_tensor(v).view(-1, 1, 1) for v in (self.mean, self.std))
+        return (images - mean).div_(std)
 
 
 # --------------------------------------------------------------------------- weights

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from torch import nn
 from torchvision import models
+from torchvision.transforms import InterpolationMode, v2
 
 from sk_mice import _pretrained
+from sk_mice._pretrained import Square, Standardize
 from sk_mice.features import PretrainedFeatures
 
 RNG = np.random.default_rng(0)
@@ -249,6 +252,39 @@ def test_torchvision_with_a_local_file_and_its_own_preprocessing(tmp_path, endin
     assert PretrainedFeatures(net).fit(large).n_features_out_ == 512
     assert isinstance(net.fc, nn.Linear)  # only a copy lost its classifier
     assert net.training
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear", "nearest"])
+@pytest.mark.parametrize("shape", [(20, 20), (32, 24), (24, 33), (7, 90)])
+def test_images_are_prepared_as_torchvision_prepares_them(shape, interpolation):
+    images = torch.from_numpy(RNG.random((2, 3, *shape), np.float32))
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    for size, resized in [(20, 20), (20, 23), (16, 24)]:
+        mode = InterpolationMode(interpolation)
+        want = v2.Compose(
+            [
+                v2.Resize(resized, mode, antialias=True),
+                v2.CenterCrop(size),
+                v2.Normalize(mean, std),
+            ]
+        )
+        ours = Square(size, resized, Standardize(mean, std), interpolation)
+        assert torch.equal(ours(images), want(images))
+
+
+PREDICTS = """
+import sys, numpy as np
+from sk_mice.features import PretrainedFeatures
+X = np.random.RandomState(0).randint(0, 255, (4, 16, 16, 3), np.uint8)
+PretrainedFeatures("efficientnet-lite0", image_size=32).fit_transform(X)
+assert not {"torchvision", "torch._dynamo"} & set(sys.modules)
+"""
+
+
+def test_features_of_the_extra_do_without_imports_that_take_seconds():
+    command = [sys.executable, "-c", PREDICTS]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v3_small"])
