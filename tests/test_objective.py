@@ -203,37 +203,44 @@ def test_products_with_a_bfloat16_queue_stay_close_to_exact_ones(tau):
 
 
 @pytest.mark.parametrize("piece", [1, 5, V, 100])
-@pytest.mark.parametrize("n_values", [1, 2 * B * V, 2**19])
+@pytest.mark.parametrize("n_logits", [1, 2 * B * V, 2**19])
 @pytest.mark.parametrize("largest", [0.0, 3.0, 59.0, 1000.0])
-def test_attention_in_pieces_agrees_with_the_kernel(parts, piece, n_values, largest):
+def test_attention_in_pieces_agrees_with_the_kernel(
+    parts, piece, n_logits, largest, monkeypatch
+):
+    monkeypatch.setattr(attention, "_MOST_KEYS", piece)
+    monkeypatch.setattr(attention, "_CPU_LOGITS", n_logits)
     query, keys = largest * parts["f"].transpose(0, 1), parts["queue"].transpose(0, 1)
     expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
-    size = {"piece": piece, "n_values": n_values}
-    actual = attention_in_pieces(query, keys, **size)
+    actual = attention_in_pieces(query, keys)
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize("largest", [3.0, 1000.0])
-def test_many_queries_meet_fewer_keys_at_a_time(largest):
+def test_many_queries_meet_fewer_keys_at_a_time(largest, monkeypatch):
+    monkeypatch.setattr(attention, "_CPU_LOGITS", 1)
     query, keys = largest * unit(K, B, D, seed=1), unit(K, 300, D, seed=2)
     expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
     # 1024 keys a piece would be all of them; this leaves 128, 128 and 44.
-    actual = attention_in_pieces(query, keys, n_values=1)
+    actual = attention_in_pieces(query, keys)
     for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b)
-    lse = log_sum_exp_in_pieces(query, keys, n_values=1)
+    lse = log_sum_exp_in_pieces(query, keys)
     torch.testing.assert_close(lse, expected[1])
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.bfloat16])
 @pytest.mark.parametrize("largest", [0.0, 3.0, 59.0, 1000.0])
 @pytest.mark.parametrize("piece", [5, 100])
-def test_log_sum_exp_alone_agrees_with_the_plain_one(parts, dtype, largest, piece):
+def test_log_sum_exp_alone_agrees_with_the_plain_one(
+    parts, dtype, largest, piece, monkeypatch
+):
+    monkeypatch.setattr(attention, "_MOST_KEYS", piece)
     query, keys = largest * parts["f"].transpose(0, 1), parts["queue"].transpose(0, 1)
     query, keys = query.to(dtype), keys.to(dtype)
     expected = torch.logsumexp(query.double() @ keys.double().transpose(1, 2), dim=-1)
-    lse = log_sum_exp_in_pieces(query, keys, piece=piece)
+    lse = log_sum_exp_in_pieces(query, keys)
     assert lse.dtype == torch.promote_types(dtype, torch.float32)
     # Logits are rounded to 8 bits in bfloat16, to 24 in float32.
     tolerance = {"rtol": 0, "atol": 4 * (2 + largest) * torch.finfo(dtype).eps}

@@ -124,33 +124,31 @@ def split_attention(kernel, query, keys, n_parts: int = 8):
     return (weights * output).sum(dim=0), total
 
 
-# Logits that exist at a time: on a CPU what its cache holds, elsewhere some memory.
+# Logits that exist at a time, or those of one expert with the fewest keys, if these are
+# more: on a CPU what its cache holds, elsewhere some memory.
 _CPU_LOGITS, _LOGITS = 2**19, 2**26
-_FEWEST_KEYS = 128  # in a product
+_FEWEST_KEYS, _MOST_KEYS = 128, 1024  # in a product
 _KEPT_FACTORS = 2**23  # numbers that a forward pass may leave for the backward one
 
 
-def attention_in_pieces(query, keys, *, piece=1024, n_values=None):
+def attention_in_pieces(query, keys):
     """The same in plain products, piece by piece of the queue and of the experts.
 
-    Keys are unit vectors. At most about `n_values` logits, or those of one expert with
-    the fewest keys, exist at a time.
+    Keys are unit vectors.
     """
     # A GPU would be waited for.
     small = query.device.type == "cpu" and _are_small(query)
     softmax = _plain_softmax if small else _online_softmax
-    parts = [
-        softmax(some, pieces) for some, pieces in _pieces(query, keys, piece, n_values)
-    ]
+    parts = [softmax(some, pieces) for some, pieces in _pieces(query, keys)]
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
-def log_sum_exp_in_pieces(query, keys, *, piece=1024, n_values=None):
+def log_sum_exp_in_pieces(query, keys):
     """The log-sum-exp alone, (K, B), of unit keys; products and pieces likewise."""
     small = _are_small(query)
     parts = [
         torch.stack([_log_sum_exp(some, its, small) for its in pieces]).logsumexp(0)
-        for some, pieces in _pieces(query, keys, piece, n_values)
+        for some, pieces in _pieces(query, keys)
     ]
     return torch.cat(parts)
 
@@ -160,15 +158,18 @@ def _are_small(query) -> bool:
     return bool(query.norm(dim=-1).max() <= LARGEST_LOGIT)  # of a logit with a unit key
 
 
-def _pieces(query, keys, piece, n_values):
+def _pieces(query, keys):
     """Queries of some experts, and their keys piece by piece."""
-    if n_values is None:
-        n_values = _CPU_LOGITS if query.device.type == "cpu" else _LOGITS
+    n_logits = _logits_at_a_time(query)
     n_queries = query.shape[1]
-    piece = min(piece, max(_FEWEST_KEYS, n_values // n_queries))
-    n_experts = max(1, n_values // (n_queries * piece))
+    n_keys = min(_MOST_KEYS, max(_FEWEST_KEYS, n_logits // n_queries))
+    n_experts = max(1, n_logits // (n_queries * n_keys))
     for some, theirs in zip(query.split(n_experts), keys.split(n_experts), strict=True):
-        yield some, theirs.split(piece, dim=1)
+        yield some, theirs.split(n_keys, dim=1)
+
+
+def _logits_at_a_time(x) -> int:
+    return _CPU_LOGITS if x.device.type == "cpu" else _LOGITS
 
 
 def _log_sum_exp(query, keys, small):
@@ -262,10 +263,9 @@ class _LogSumExpOfSums(torch.autograd.Function):
 
 def _factors(x, y, queue):
     """Parts of the queue with the factors exp(q_i . x_b) and exp(q_i . y_k) of each."""
-    on_cpu = x.device.type == "cpu"
-    n_values = _CPU_LOGITS if on_cpu else _LOGITS
     x, y = x.to(queue.dtype), y.to(queue.dtype)
-    n_keys = max(_FEWEST_KEYS, n_values // max(len(x), len(y)))
+    n_keys = max(_FEWEST_KEYS, _logits_at_a_time(x) // max(len(x), len(y)))
+    on_cpu = x.device.type == "cpu"
     for keys in queue.split(n_keys) if on_cpu else _aligned_parts(queue, n_keys):
         yield keys, (x @ keys.T).exp_(), (y @ keys.T).exp_()
 
