@@ -201,6 +201,20 @@ def read(name):
     raise FileNotFoundError(f"{RESULTS} must have {name}.json")
 
 
+def is_there(name):
+    return (RESULTS / f"{name}.json").is_file()
+
+
+def labelled(names):
+    """Files by their labels."""
+    return {label: read(name) for name, label in names.items()}
+
+
+def present(names):
+    """Files by their labels, without those that are not there."""
+    return labelled({name: names[name] for name in names if is_there(name)})
+
+
 def commit(kept, method=None):
     return kept.get("commits", {}).get(method, kept["commit"])
 
@@ -355,9 +369,8 @@ def side_by_side(name, files, *text, more=()):
 
 
 def neighbors():
-    files = {label: read(name) for name, label in NEIGHBORS.items()}
     text = "MiCE without neighbours has noise for augmentation where X holds vectors."
-    return side_by_side("Positives from neighbours", files, text)
+    return side_by_side("Positives from neighbours", labelled(NEIGHBORS), text)
 
 
 def hours():
@@ -416,12 +429,6 @@ def hours_on_a_gpu():
 
 def three(found):
     return ", ".join(f"{found[metric]:.3f}" for metric in METRICS)
-
-
-def present(names):
-    """Files by their labels, without those that are not there."""
-    there = {name for name in names if (RESULTS / f"{name}.json").is_file()}
-    return {label: read(name) for name, label in names.items() if name in there}
 
 
 def steps(files, text):
@@ -516,10 +523,6 @@ def several_processes():
     return table((*head, "commit"), *rows), line(text, command(kept))
 
 
-def is_there(name):
-    return (RESULTS / f"{name}.json").is_file()
-
-
 def on_a_gpu():
     """What benchmarks/gpu.py has measured, if it has."""
     if not is_there("gpu_environment"):
@@ -575,7 +578,7 @@ def predictions():
 
 def confidences():
     """How well the posterior and the agreement tell right clusters from wrong ones."""
-    files = {label: read(name) for name, label in CONFIDENCES.items()}
+    files = labelled(CONFIDENCES)
     rows = []
     for label, kept in files.items():
         for name, runs in kept["results"].items():
@@ -847,6 +850,11 @@ def choice_of_k():
 
 # ----------------------------------------------------------------------- whole pages
 
+OTHER_PAGE = (  # begins the second paragraph of each page but the first
+    "Written by `python benchmarks/results_page.py`, as [the other results](README.md),"
+    " with cells of the same kind: mean ± standard deviation (worst) over the seeds"
+)
+
 
 def page():
     parts = [
@@ -891,118 +899,88 @@ def page():
     parts += ["## Speed", *on_cpu(), *predictions(), *in_a_file()]
     parts += [*several_processes(), *spherical_kmeans()]
     parts += ["## Not measured", "\n".join(f"- {said}" for said in NOT_MEASURED)]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def em_page():
-    seconds_of_em = "Seconds are those of EM."
-    tables = (
-        (
-            by_set,
+    of_em = "Seconds are those of EM."
+    return [
+        "# Experiments with EM and its start",
+        f"{OTHER_PAGE}, or the mean ACC and NMI. [Training](../../docs/user_guide/"
+        "training.md#what-em-gains) says what followed.",
+        *by_set(
             "Votes of neighbours, and a choice by them",
-            VOTES,
+            labelled(VOTES),
             "ACC and NMI of partitions of MoCo's features, or of pixels. In a vote, a "
             "row takes the label of most of its ten mutual neighbours. The choices are "
             "among the starts of five seeds and two partitions of k-means, by what the "
             "labels of mutual neighbours tell of each other. Seconds are those of all "
             "columns. Votes help on the digits and harm a little on Fashion-MNIST, so "
             "the start of MiCE has none.",
-            {},
         ),
-        (
-            side_by_side,
+        *side_by_side(
             "A first stage with small maps",
-            SMALL_MAPS,
+            labelled(SMALL_MAPS),
             "The partition that EM would start from, and how often an image's nearest "
             "neighbour has its class, after the same time of MoCo. Small maps: "
             "`SmallResNet(max_pool=True)`. "
             "Fashion-MNIST on a machine without bfloat16.",
-            {"more": ("neighbour",)},
+            more=("neighbour",),
         ),
-        (
-            side_by_side,
+        *side_by_side(
             "The same in a longer first stage",
-            GPU_SMALL_MAPS,
+            labelled(GPU_SMALL_MAPS),
             "After 72 epochs of MoCo, or as many as take the same time on a CPU; on an "
             "NVIDIA H200, with several fits at once.",
-            {"more": ("neighbour",)},
+            more=("neighbour",),
         ),
-        (
-            side_by_side,
+        *side_by_side(
             "Heads of experts, EM after one first stage",
-            HEADS,
-            f"{seconds_of_em} On a machine without bfloat16.",
-            {},
+            labelled(HEADS),
+            f"{of_em} On a machine without bfloat16.",
         ),
-        (
-            side_by_side,
-            "The same on classes of unlike sizes",
-            HEADS_OF_UNEQUAL,
-            seconds_of_em,
-            {},
+        *side_by_side(
+            "The same on classes of unlike sizes", labelled(HEADS_OF_UNEQUAL), of_em
         ),
-        (
-            side_by_side,
+        *side_by_side(
             "The same from random weights",
-            HEADS_AT_RANDOM,
+            labelled(HEADS_AT_RANDOM),
             "All epochs are EM's. On a machine without bfloat16.",
-            {},
         ),
-        (
-            side_by_side,
+        *side_by_side(
             "E-steps, EM after one first stage",
-            E_STEPS,
-            f'{seconds_of_em} "held" is the default: q stays at the partition. "batch, '
+            labelled(E_STEPS),
+            f'{of_em} "held" is the default: q stays at the partition. "batch, '
             "free\" is the paper's: q is the posterior of one random view. The "
             "others take q once an epoch from the whole model and all plain images, "
             "from four random views, or from the plain images and ten mutual "
             "neighbours; if they are hard, the largest q becomes 1. kappa is 1 where "
             "no other is named.",
-            {},
         ),
-    )
-    parts = [
-        "# Experiments with EM and its start",
-        "Written by `python benchmarks/results_page.py`, as [the other results]"
-        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
-        "over the seeds, or the mean ACC and NMI. [Training](../../docs/user_guide/"
-        "training.md#what-em-gains) says what followed.",
     ]
-    for layout, name, names, text, options in tables:
-        files = {label: read(file) for file, label in names.items()}
-        parts += layout(name, files, text, **options)
-    return "\n\n".join(parts) + "\n"
 
 
 def confidence_page():
-    parts = [
+    return [
         "# Confidence and outliers",
-        "Written by `python benchmarks/results_page.py`, as [the other results]"
-        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
-        "over the seeds.",
+        f"{OTHER_PAGE}.",
         *confidences(),
         *outliers(),
     ]
-    return "\n\n".join(parts) + "\n"
 
 
 def gpu_page():
-    parts = [
+    return [
         "# On a GPU",
-        "Written by `python benchmarks/results_page.py`, as [the other results]"
-        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
-        "over the seeds. The defaults train a ResNet-18.",
+        f"{OTHER_PAGE}. The defaults train a ResNet-18.",
         *on_a_gpu(),
     ]
-    return "\n\n".join(parts) + "\n"
 
 
 def paper_page():
-    parts = [
+    return [
         "# The paper's tables and figures",
-        "Written by `python benchmarks/results_page.py`, as [the other results]"
-        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
-        "over the seeds.",
+        f"{OTHER_PAGE}.",
         "Everything here is at `cpu-minutes`: 1,797 digits in 1,500 steps, 10,000 "
         "images of the other sets in 800, small networks, random starts. The paper "
         "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says "
@@ -1012,7 +990,6 @@ def paper_page():
         *paper_tables(),
         table(("**In the paper**", "holds here", ""), *claims()),
     ]
-    return "\n\n".join(parts) + "\n"
 
 
 def of_features(name, head, labels):
@@ -1033,9 +1010,7 @@ def of_features(name, head, labels):
 def features_page():
     parts = [
         "# Clusterings of features",
-        "Written by `python benchmarks/results_page.py`, as [the other results]"
-        "(README.md), with cells of the same kind: mean ± standard deviation (worst) "
-        "over the seeds. Each method has its own stopping rule. Seconds (s) are those "
+        f"{OTHER_PAGE}. Each method has its own stopping rule. Seconds (s) are those "
         "of one core for a fit, without the features.",
         "Images are clustered by 1,280 features of EfficientNet-lite0, trained on "
         "ImageNet, at 160 pixels (`PretrainedFeatures`), digits by their pixels, "
@@ -1062,7 +1037,7 @@ def features_page():
         "Seconds include the features.",
         *of_features(SMALL_SET, "1,503 photographs", OF_SMALL_SET),
     ]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 IN_README = {
@@ -1104,11 +1079,16 @@ PAGES = {
 }
 
 
+def pages():
+    """The text of each page, by the name of its file."""
+    return {name: "\n\n".join(parts()) + "\n" for name, parts in PAGES.items()}
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(argv).check
-    texts = {RESULTS / name: write() for name, write in PAGES.items()}
+    texts = {RESULTS / name: text for name, text in pages().items()}
     for path, text in (texts | {README: readme()}).items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue

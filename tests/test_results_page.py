@@ -31,8 +31,8 @@ def copied(module, tmp_path, monkeypatch):
 
 def test_pages_are_those_of_the_files(module):
     module.main(["--check"])
-    for page in module.PAGES.values():
-        assert len(page().splitlines()) <= 200
+    for page in module.pages().values():
+        assert len(page.splitlines()) <= 200
 
 
 def test_check_tells_of_other_pages_and_writes_none(module, copied):
@@ -58,10 +58,7 @@ def others(value, rng):
 
 
 def test_the_page_shows_every_file(module, copied):
-    def pages():
-        return "".join(write() for write in module.PAGES.values())
-
-    before = pages()
+    before = module.pages()
     files = sorted(module.RESULTS.rglob("*.json"))
     assert len(files) > 30
     for path in files:
@@ -70,9 +67,9 @@ def test_the_page_shows_every_file(module, copied):
         rng = random.Random(path.stem)  # other files do not change these figures
         kept["results"] = others(kept["results"], rng)
         path.write_text(json.dumps(kept), encoding="utf-8")
-        assert pages() != before, path.name
+        assert module.pages() != before, path.name
         path.write_text(text, encoding="utf-8")
-    assert pages() == before
+    assert module.pages() == before
 
 
 def test_every_row_has_a_commit(module):
@@ -85,7 +82,7 @@ def test_every_row_has_a_commit(module):
 
 
 def test_links_lead_to_files_and_every_figure_is_linked(module):
-    text = "".join(write() for write in module.PAGES.values())
+    text = "".join(module.pages().values())
     links = set(re.findall(r"\]\(([^)#]+)\)", text))
     assert all((module.RESULTS / link).is_file() for link in links)
     figures = module.RESULTS.rglob("*.png")
