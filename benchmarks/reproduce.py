@@ -21,6 +21,7 @@ import sys
 import time
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,26 +48,16 @@ class Row:
         return self.file.startswith("hours_")
 
 
-def compare(name, options, minutes):
-    return Row(f"compare_{name}.json", f"benchmarks/compare.py {options}", minutes)
+def row(script, name, options, minutes):
+    command = f"benchmarks/{script}.py {options}"
+    return Row(f"{script}_{name}.json", command, minutes)
 
 
-def em(case, options, minutes):
-    return Row(f"em_{case}.json", f"benchmarks/em.py {options}", minutes)
-
-
-def votes(name, options, minutes):
-    command = f"benchmarks/neighbor_votes.py {options}"
-    return Row(f"neighbor_votes_{name}.json", command, minutes)
-
-
-def features(name, options, minutes):
-    return Row(f"features_{name}.json", f"benchmarks/features.py {options}", minutes)
-
-
-def step(case, options, minutes):
-    command = f"benchmarks/train_step.py {options}"
-    return Row(f"train_step_cpu_{case}.json", command, minutes)
+compare = partial(row, "compare")
+em = partial(row, "em")
+votes = partial(row, "neighbor_votes")
+features = partial(row, "features")
+step = partial(row, "train_step")
 
 
 def hours(fit, epochs):
@@ -151,21 +142,21 @@ ROWS = (
         17,
     ),
     Row("choose_k_digits.json", "benchmarks/choose_k.py --seeds 0", 45),
-    step("resnet-small_10", "", 1),
-    step("resnet-small_10_float32", "--precision float32 --repeats 5", 1),
+    step("cpu_resnet-small_10", "", 1),
+    step("cpu_resnet-small_10_float32", "--precision float32 --repeats 5", 1),
     step(
-        "resnet-small-maxpool_10_float32",
+        "cpu_resnet-small-maxpool_10_float32",
         "--backbone resnet-small --max-pool --precision float32 --repeats 5",
         1,
     ),
     step(
-        "resnet18_10",
+        "cpu_resnet18_10",
         "--backbone resnet18 --image-size 32 --channels 3 --batch-size 64 --repeats 7",
         1,
     ),
-    step("resnet-small_1000", "--n-clusters 1000 --repeats 5", 1),
-    step("resnet-small_10_own_heads", "--heads own --repeats 5", 2),
-    step("resnet-small_10_student_view", "--gate-view student --repeats 5", 1),
+    step("cpu_resnet-small_1000", "--n-clusters 1000 --repeats 5", 1),
+    step("cpu_resnet-small_10_own_heads", "--heads own --repeats 5", 2),
+    step("cpu_resnet-small_10_student_view", "--gate-view student --repeats 5", 1),
     em("heads_digits_200", "--data digits", 60),
     em("heads_fashion_mnist_24", "--data fashion-mnist --epochs 24", 100),
     em(
