@@ -1,4 +1,4 @@
-"""What several test files use: plain formulas, callbacks, files of images."""
+"""What several test files use: small fits, plain formulas, callbacks, image files."""
 
 from contextlib import contextmanager
 
@@ -6,6 +6,22 @@ import numpy as np
 import torch
 from PIL import Image
 from skorch.callbacks import Callback
+
+from sk_mice import MiCEClustering
+from sk_mice.backbones import SmallResNet
+
+
+def tiny(cls=MiCEClustering, **options):
+    """An estimator that fits some small images in a moment."""
+    defaults = {
+        "backbone": SmallResNet(4, blocks=(1, 1)),
+        "embedding_dim": 8,
+        "max_epochs": 2,
+        "random_state": 0,
+    }
+    if issubclass(cls, MiCEClustering):
+        defaults["n_clusters"] = 3
+    return cls(**(defaults | options))
 
 
 class RaiseAt(Callback):

@@ -6,6 +6,7 @@ from functools import wraps
 import numpy as np
 import pytest
 import torch
+from shared import tiny
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -16,14 +17,12 @@ from sk_mice.augmentation import (
     ImageAugmentation,
     resolve_augmentation,
 )
-from sk_mice.backbones import SmallResNet
 
 DIGITS = load_digits().images[:100]
 VECTORS = DIGITS.reshape(100, -1)
 CLOTHES = (np.arange(24) % 12 < 6) * np.linspace(1, 2, 60)[:, None, None] + DIGITS[
     :60, :1, :1
 ] * np.ones((24, 24))
-SMALL = {"backbone": SmallResNet(4, blocks=(1, 1)), "embedding_dim": 8, "max_epochs": 1}
 
 
 def resolved(augmentation, X):
@@ -91,8 +90,8 @@ def test_what_is_given_is_taken():
 
 @pytest.mark.parametrize("cls", [MiCEClustering, MoCo])
 def test_a_fit_says_what_it_decided(cls):
-    options = SMALL | ({"n_clusters": 1} if cls is MiCEClustering else {})
-    estimator = cls(**options).fit(DIGITS)
+    one_cluster = {"n_clusters": 1} if cls is MiCEClustering else {}
+    estimator = tiny(cls, max_epochs=1, **one_cluster).fit(DIGITS)
     assert estimator.augmentation_.flip is False
     assert estimator.augmentation == "moco"
     again = clone(estimator).set_params(augmentation__flip=True).fit(DIGITS)
@@ -103,7 +102,7 @@ def test_a_fit_says_what_it_decided(cls):
 def test_auto_is_what_it_decides():
     def elbo(**parts):
         augmentation = ImageAugmentation(**parts)
-        moco = MoCo(**SMALL, augmentation=augmentation, random_state=0)
+        moco = tiny(MoCo, max_epochs=1, augmentation=augmentation)
         return moco.fit(DIGITS).history_[-1]["elbo"]
 
     assert elbo() == elbo(flip=False, affine=(10, 10))

@@ -21,7 +21,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
-from shared import RaiseAt
+from shared import RaiseAt, tiny
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
@@ -40,12 +40,6 @@ from sk_mice.backbones import SmallResNet
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 IMAGES = load_digits(n_class=4).images[:80]
-OPTIONS = {
-    "backbone": SmallResNet(4, blocks=(1, 1)),
-    "embedding_dim": 8,
-    "batch_size": 40,
-    "random_state": 0,
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,11 +54,11 @@ def half_of_the_epochs_for_moco():
 def mice(**options):
     of_the_paper = options.keys() - MiCEClustering().get_params().keys()
     cls = PaperMiCE if of_the_paper else MiCEClustering
-    return cls(3, **OPTIONS | {"max_epochs": 8} | options)
+    return tiny(cls, **{"batch_size": 40, "max_epochs": 8} | options)
 
 
 def moco(**options):
-    return MoCo(**OPTIONS | {"max_epochs": 4} | options)
+    return tiny(MoCo, **{"batch_size": 40, "max_epochs": 4} | options)
 
 
 class Cut(Exception):

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shared import tiny
 from sklearn.exceptions import ConvergenceWarning
 
 import sk_mice
 from sk_mice import MiCEClustering
 from sk_mice.augmentation import ImageAugmentation
-from sk_mice.backbones import SmallResNet
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -243,12 +243,7 @@ def test_randaugment_of_the_guide_follows_random_state():
     X = np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3), np.uint8)
     state = torch.get_rng_state()
     elbos = [
-        MiCEClustering(
-            backbone=SmallResNet(4, blocks=(1, 1)),
-            **{"n_clusters": 2, "embedding_dim": 8, "max_epochs": 2},
-            **{"init": "random", "random_state": seed},
-            augmentation=names["randaugment"],
-        )
+        tiny(init="random", random_state=seed, augmentation=names["randaugment"])
         .fit(X)
         .elbo_
         for seed in (0, 0, 1)

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from shared import tiny
 
-from sk_mice import MiCEClustering
 from sk_mice._engine.format import infer_format
-from sk_mice.backbones import SmallResNet
 from sk_mice.inspection import write_report
 from sk_mice.inspection._duplicates import near_duplicates
 
@@ -41,9 +40,7 @@ def test_only_nearest_neighbours_that_are_shown_are_compared(images):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_report_names_them(tmp_path, images):
     images[7] = images[3]
-    model = MiCEClustering(
-        2, backbone=SmallResNet(4, blocks=(1, 1)), max_epochs=2, random_state=0
-    ).fit(images)
+    model = tiny(n_clusters=2).fit(images)
     names = [f"{number}.png" for number in range(30)]
     path = tmp_path / "report.html"
     write_report(model, images, path, names=names)

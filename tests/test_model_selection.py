@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import csr_array
+from shared import tiny
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.datasets import load_digits, load_wine, make_blobs
@@ -20,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 
 import sk_mice.model_selection
 from sk_mice import MiCEClustering, SphericalKMeans
-from sk_mice.backbones import SmallResNet
 from sk_mice.model_selection import choose_n_clusters, stability
 
 
@@ -158,12 +158,7 @@ def test_rule_is_the_largest_within_a_standard_error_of_the_best():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_mice_on_images_shows_every_fit_and_the_time_left(capsys):
     X = load_digits(n_class=2).images[:64, ..., None]
-    mice = MiCEClustering(
-        backbone=SmallResNet(4, blocks=(1, 1)),
-        embedding_dim=8,
-        max_epochs=1,
-        batch_size=32,
-    )
+    mice = tiny(max_epochs=1, batch_size=32)
     choice = choose_n_clusters(mice, X, [2, 3], n_repeats=2, random_state=0, verbose=1)
     assert choice.n_clusters in (2, 3)
     bar = capsys.readouterr().err

@@ -9,12 +9,13 @@ import pickle
 import re
 import shutil
 import struct
-from functools import cache
+from functools import cache, partial
 from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 import pytest
+import shared
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -51,18 +52,7 @@ IMAGES = load_digits(n_class=3).images[:60]
 ROWS = IMAGES.reshape(60, -1)
 DATA = Path(__file__).parent / "data"
 KIND = _persistence._KIND
-
-
-def tiny(cls=MiCEClustering, **options):
-    defaults = {
-        "backbone": SmallResNet(4, blocks=(1, 1)),
-        "embedding_dim": 8,
-        "max_epochs": 1,
-        "random_state": 0,
-    }
-    if issubclass(cls, MiCEClustering):
-        defaults |= {"n_clusters": 3, "init": "random"}
-    return cls(**(defaults | options))
+tiny = partial(shared.tiny, init="random", max_epochs=1)
 
 
 class Encoder(nn.Module):
@@ -107,7 +97,7 @@ FITS = {
         3, center=False, max_epochs=2, random_state=0
     ).fit(ROWS),
     "own backbone": lambda: tiny(backbone=Encoder).fit(IMAGES),
-    "moco": lambda: tiny(MoCo).fit(IMAGES),
+    "moco": lambda: shared.tiny(MoCo).fit(IMAGES),
     "kmeans": lambda: SphericalKMeans(3, random_state=0).fit(ROWS),
     "kmeans, float32": lambda: SphericalKMeans(3).fit(ROWS.astype(np.float32)),
     "kmeans, array": lambda: SphericalKMeans(3, init=ROWS[:3]).fit(ROWS),
@@ -221,7 +211,7 @@ def test_the_model_counts_not_the_parameters_of_now(mice, path):
 
 
 def test_a_backbone_that_is_set_after_the_fit_is_not_that_of_the_model(path):
-    model = tiny(backbone=SmallResNet(4, blocks=(1, 1))).fit(IMAGES)
+    model = tiny().fit(IMAGES)
     model.set_params(backbone__width=8)
     sk_mice.save(model, path)
     loaded = sk_mice.load(path)
@@ -237,7 +227,7 @@ def test_a_backbone_that_is_set_after_the_fit_is_not_that_of_the_model(path):
 def test_a_pretrained_backbone_that_is_set_after_the_fit(path):
     images = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), np.uint8)
     backbone = Pretrained(image_size=32)
-    model = tiny(MoCo, backbone=backbone, freeze=-1).fit(images)
+    model = shared.tiny(MoCo, backbone=backbone, freeze=-1).fit(images)
     for later in (Pretrained(image_size=64), "auto"):
         model.set_params(backbone=later)
         sk_mice.save(model, path)
@@ -574,7 +564,9 @@ def test_features_of_a_gpu_that_is_not_here_are_those_of_the_cpu(
 
 
 def test_a_backbone_is_given_to_the_step_that_needs_it(path):
-    own = make_pipeline(tiny(MoCo, backbone=Encoder), SphericalKMeans(2)).fit(IMAGES)
+    own = make_pipeline(shared.tiny(MoCo, backbone=Encoder), SphericalKMeans(2)).fit(
+        IMAGES
+    )
     sk_mice.save(own, path)
     with pytest.raises(ValueError, match="its `backbone` was a module or a callable"):
         sk_mice.load(path)
@@ -1091,7 +1083,7 @@ def test_many_features_and_their_names_come_back(path):
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
     names = [f"feature {k} \ud83d" * (k % 3) + f"{k}" for k in range(20_000)]
     X = pd.DataFrame(np.random.default_rng(0).random((4, 20_000)), columns=names)
-    model = tiny(MoCo, backbone="mlp").fit(X)
+    model = shared.tiny(MoCo, backbone="mlp").fit(X)
     sk_mice.save(model, path)
     assert header_bytes(path) < 20_000
     loaded = sk_mice.load(path)
@@ -1104,7 +1096,7 @@ def test_many_features_and_their_names_come_back(path):
 
 PAST = {
     "mice": (lambda: tiny(max_epochs=70, batch_size=16), IMAGES),
-    "moco": (lambda: tiny(MoCo), IMAGES),
+    "moco": (lambda: shared.tiny(MoCo), IMAGES),
     "kmeans": (lambda: SphericalKMeans(3, random_state=0), ROWS),
 }
 

@@ -5,24 +5,26 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
+import shared
 import torch
 from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans
-from sk_mice.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 ROOT = Path(__file__).parents[1]
 IMAGES = load_digits(n_class=4).images[:160]
 ROWS = IMAGES.reshape(len(IMAGES), -1)
+tiny = partial(shared.tiny, n_clusters=4, init="random")
 USERS_MODULE = """
 import torch
 
@@ -39,18 +41,6 @@ X = np.load(f"{folder}/X.npy")
 read = {name: joblib.load(f"{folder}/{name}").predict_proba(X) for name in names}
 np.savez(f"{folder}/read.npz", **read)
 """
-
-
-def tiny(**options):
-    defaults = {
-        "backbone": SmallResNet(4, blocks=(1, 1)),
-        "embedding_dim": 16,
-        "max_epochs": 2,
-        "batch_size": 32,
-        "init": "random",
-        "random_state": 0,
-    }
-    return MiCEClustering(4, **(defaults | options))
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +163,7 @@ def test_labels_alone_grow_with_the_samples():
 
 def test_the_baseline_pipeline():
     baseline = make_pipeline(
-        MoCo(backbone=SmallResNet(4, blocks=(1, 1)), max_epochs=1, random_state=0),
-        SphericalKMeans(4, random_state=0),
+        shared.tiny(MoCo, max_epochs=1), SphericalKMeans(4, random_state=0)
     ).fit(IMAGES)
     read = pickle.loads(pickle.dumps(baseline))
     np.testing.assert_array_equal(read.predict(IMAGES), baseline.predict(IMAGES))

@@ -1,8 +1,11 @@
 """Searches over the estimators, alone and in pipelines, in one process and in two."""
 
+from functools import partial
+
 import joblib
 import numpy as np
 import pytest
+import shared
 import torch
 from joblib.externals.loky import get_reusable_executor
 from sklearn.datasets import load_digits
@@ -16,8 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans
-from sk_mice.backbones import SmallResNet
+from sk_mice import MoCo, SphericalKMeans
 from sk_mice.metrics import SCORERS, silhouette_scorer
 
 # The fits here are too short to separate anything: a cluster may well be empty.
@@ -25,18 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 DIGITS = load_digits(n_class=3)
 X, Y = DIGITS.images[:90, ..., None], DIGITS.target[:90]  # four-dimensional
 TEMPERATURES = {"tau": [0.5, 1.0], "kappa": [0.5, 1.0]}
-
-
-def tiny(n_clusters=3, **options):
-    defaults = {
-        "backbone": SmallResNet(4, blocks=(1, 1)),
-        "embedding_dim": 8,
-        "max_epochs": 2,
-        "batch_size": 32,
-        "init": "random",
-        "random_state": 0,
-    }
-    return MiCEClustering(n_clusters, **(defaults | options))
+tiny = partial(shared.tiny, init="random")
 
 
 def search_over(estimator, grid, cls=GridSearchCV, **options):
@@ -144,8 +135,7 @@ def test_pandas_frames_between_the_steps_of_a_searched_pipeline():
 
 def test_the_two_stage_baseline_is_searched_like_any_pipeline():
     baseline = make_pipeline(
-        MoCo(backbone=SmallResNet(4, blocks=(1, 1)), max_epochs=1, random_state=0),
-        SphericalKMeans(3, random_state=0),
+        shared.tiny(MoCo, max_epochs=1), SphericalKMeans(3, random_state=0)
     )
     search = search_over(
         baseline,

@@ -21,30 +21,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from shared import default_dtype
+from shared import default_dtype, tiny
 from skorch.callbacks import Callback
 
 import sk_mice
-from sk_mice import MiCEClustering, MoCo, NeighborMixture, SphericalKMeans
+from sk_mice import MoCo, NeighborMixture, SphericalKMeans
 from sk_mice._engine import trainer
 from sk_mice.ablations import PaperMiCE
-from sk_mice.backbones import ResNet, SmallResNet
+from sk_mice.backbones import ResNet
 
 IMAGES = np.random.default_rng(0).random((80, 12, 12))
 ROWS = IMAGES.reshape(80, -1)
 PROC = Path("/proc/self")
-
-
-def tiny(cls=MiCEClustering, **options):
-    defaults = {
-        "backbone": SmallResNet(4, blocks=(1, 1)),
-        "max_epochs": 2,
-        "embedding_dim": 8,
-        "random_state": 0,
-    }
-    if issubclass(cls, MiCEClustering):
-        defaults["n_clusters"] = 3
-    return cls(**(defaults | options))
 
 
 def fresh(name, *args, threads="2", timeout=500):
