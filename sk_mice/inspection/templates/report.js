@@ -7,6 +7,13 @@ const NOUN = data.noun, ONE = NOUN === "images" ? "image" : "sample";
 const PART = 150; // thumbnails that are added at a time
 const percent = (x) => `${Math.round(100 * x)}%`;
 const count = (n, one = ONE) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
+const bytesIn = (id) => Uint8Array.from(atob($(id).textContent), (c) => c.charCodeAt(0));
+// Values and how often each is there, the most frequent first.
+function tally(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1]);
+}
 
 // Text is set as text and never read as markup.
 function make(tag, properties = {}, ...children) {
@@ -45,12 +52,12 @@ function visible(text) {
 const nameOf = (i) => (data.names ? visible(data.names[i]) : `${ONE} ${i}`);
 // The end of a path, which tells more than its beginning where there is little room.
 const fileOf = (i) => (data.names ? visible(data.names[i].replace(/^.*\/(?=.)/s, "")) : nameOf(i));
+const classOf = (y) => visible(data.classes[y]);
 
 const urls = new Map();
 function sheetUrl(sheet) {
   if (!urls.has(sheet)) {
-    const bytes = Uint8Array.from(atob($(`sheet-${sheet}`).textContent), (c) => c.charCodeAt(0));
-    urls.set(sheet, URL.createObjectURL(new Blob([bytes], { type: thumbs.type })));
+    urls.set(sheet, URL.createObjectURL(new Blob([bytesIn(`sheet-${sheet}`)], { type: thumbs.type })));
   }
   return urls.get(sheet);
 }
@@ -96,7 +103,7 @@ function apply() {
     for (let i = 0; i < N; i++) recount(i);
     for (const rows of members) rows.sort((a, b) => confidence[b] - confidence[a] || rank[a] - rank[b]);
   }
-  mean = members.map((rows) => rows.reduce((sum, i) => sum + confidence[i], 0) / rows.length);
+  mean = members.map((rows) => rows.reduce((sum, i) => sum + confidence[i], 0) / Math.max(rows.length, 1));
 }
 const isMerged = () => edits.some((edit) => "merge" in edit);
 // Views or neighbours in clusters that were merged are in one cluster now.
@@ -123,15 +130,14 @@ function verdict(k) {
 const SIGN = { steady: "●", mixed: "◐", unsure: "○", single: "○", empty: "–" };
 const inWords = (kind) => `${SIGN[kind]} ${kind === "single" ? `one ${ONE}` : kind}`;
 const isSingle = (i) => verdict(clusterOf(i)) === "single"; // no neighbours were asked
+const sureOf = (i) => (isSingle(i) ? "alone" : percent(confidence[i]));
 const sureness = (k) => (["empty", "single"].includes(verdict(k)) ? "" : ` · ${percent(mean[k])} ${data.measure}`);
 
 function majority(k) {
-  if (!data.y || !members[k].length) return null;
-  const counts = new Map();
-  const known = members[k].filter((i) => data.y[i] >= 0); // -1 is a missing class
+  if (!data.y) return null;
+  const known = members[k].map((i) => data.y[i]).filter((y) => y >= 0); // -1 is a missing class
   if (!known.length) return null;
-  for (const i of known) counts.set(data.y[i], (counts.get(data.y[i]) ?? 0) + 1);
-  const [y, n] = [...counts].reduce((a, b) => (b[1] > a[1] ? b : a));
+  const [[y, n]] = tally(known);
   return { y, share: n / known.length };
 }
 
@@ -178,7 +184,7 @@ const DOUBTS = {
   empty: (k) => (size(k) ? null : ""),
   small: (k) => (size(k) && size(k) < data.limits.small * even() ? count(size(k)) : null),
   large: (k) => (size(k) > data.limits.large * even() ? count(size(k)) : null),
-  unsure: (k) => (verdict(k) !== "single" && mean[k] < data.limits.unsure ? percent(mean[k]) : null),
+  unsure: (k) => (verdict(k) === "unsure" ? percent(mean[k]) : null),
   classes: (k) => (majority(k)?.share < data.limits.pure ? percent(majority(k).share) : null),
   pairs: (a, b) => {
     const lies = (from, to) => members[from].filter((i) => second[i] === to && secondShare[i] >= data.limits.shared).length;
@@ -269,7 +275,7 @@ function thumb(i, caption, marked) {
   if (sheetOf[i] < 0) caption = fileOf(i); // there is no picture to know it by
   const node = make("button", {
     type: "button", className: marked ? "thumb other" : "thumb", tabIndex: -1, dataset: { i },
-    title: `${nameOf(i)}\n${isSingle(i) ? "alone" : percent(confidence[i])} in ${clusterName(clusterOf(i))}`,
+    title: `${nameOf(i)}\n${sureOf(i)} in ${clusterName(clusterOf(i))}`,
   }, inside ?? nameOf(i));
   const isFile = caption === fileOf(i); // of which the end is shown
   if (caption && inside) node.append(make("small", { className: isFile ? "file" : "" }, isFile ? make("bdi", {}, caption) : caption));
@@ -310,9 +316,8 @@ function moveFocus(event, node) {
 // -------------------------------------------------------------- the list of clusters
 
 function showClusters() {
-  const alive = living();
-  const order = { number: (a, b) => a - b, size: (a, b) => members[b].length - members[a].length,
-    mean: (a, b) => (mean[b] || 0) - (mean[a] || 0) }[$("sort").value];
+  const alive = living(), byMean = (a, b) => mean[b] - mean[a];
+  const order = { number: (a, b) => a - b, size: (a, b) => size(b) - size(a), mean: byMean }[$("sort").value];
   const sorted = [...alive].sort((a, b) => order(a, b) || a - b);
   const kinds = Object.keys(SIGN).map((kind) => [kind, alive.filter((k) => verdict(k) === kind).length]).filter(([, n]) => n);
   const adjective = (kind) => (kind === "single" ? `of one ${ONE}` : kind);
@@ -323,7 +328,7 @@ function showClusters() {
     : `Of ${alive.length} clusters, ${list.replace(/^(\d+)/, `$1 ${kinds[0][1] === 1 ? "is" : "are"}`)}`;
   $("verdicts").setAttribute("aria-label", list);
   $("verdicts").style.setProperty("--n", alive.length);
-  $("verdicts").replaceChildren(...[...alive].sort((a, b) => (mean[b] || 0) - (mean[a] || 0)).map((k) => make("i", {
+  $("verdicts").replaceChildren(...[...alive].sort(byMean).map((k) => make("i", {
     className: verdict(k), title: clusterName(k), style: { "flex-grow": Math.max(members[k].length, 1) },
   })));
   $("cards-note").textContent = thumbs ? `The ${NOUN} of each cluster go from its most to its least certain.` : "";
@@ -342,7 +347,7 @@ function card(k) {
       make("h3", {}, make("a", { href: `#cluster/${k}` }, clusterName(k))),
       make("span", { className: "verdict push" }, inWords(kind))),
     make("p", {}, count(members[k].length) + sureness(k)),
-    most && make("p", {}, `${percent(most.share)} are ${visible(data.classes[most.y])}`),
+    most && make("p", {}, `${percent(most.share)} are ${classOf(most.y)}`),
     make("div", { className: "meter" }, make("i", { style: { width: sureness(k) ? percent(mean[k]) : "0" } })),
     strip);
 }
@@ -361,7 +366,7 @@ function showCluster(k, filter = "certain", pairedWith = null) {
   $("cluster-lead").replaceChildren(
     make("span", { className: `verdict ${kind}` }, inWords(kind)),
     ` · ${count(members[k].length)}` + sureness(k)
-    + (most ? ` · ${percent(most.share)} are ${visible(data.classes[most.y])}` : "")
+    + (most ? ` · ${percent(most.share)} are ${classOf(most.y)}` : "")
     + (merged.length ? ` · with ${merged.map((other) => `cluster ${other}`).join(", ")}` : ""));
   for (const [id, other] of [["previous", alive[place - 1]], ["next", alive[place + 1]]]) {
     $(id).hidden = other === undefined;
@@ -398,9 +403,7 @@ function showMembers(k, filter, pairedWith, most) {
   if (filter === "other") rows = rows.filter((i) => isOther(i, most));
   if (filter === "between") {
     rows = rows.filter((i) => second[i] >= 0 && secondShare[i] > 0);
-    const counts = new Map();
-    for (const i of rows) counts.set(second[i], (counts.get(second[i]) ?? 0) + 1);
-    for (const [other, n] of [...counts].sort((a, b) => b[1] - a[1])) {
+    for (const [other, n] of tally(rows.map((i) => second[i]))) {
       chips.push(make("li", {}, make("button", {
         type: "button", className: "chip", aria: { pressed: other === pairedWith },
         onclick: () => { location.hash = `#cluster/${k}/between${other === pairedWith ? "" : `/${other}`}`; },
@@ -410,10 +413,10 @@ function showMembers(k, filter, pairedWith, most) {
     rows.sort((a, b) => marginOf(a) - marginOf(b) || rank[b] - rank[a]);
   }
   $("seconds").replaceChildren(...chips);
-  const marked = most && filter !== "other" ? `; outlined: not ${visible(data.classes[most.y])}` : "";
+  const marked = most && filter !== "other" ? `; outlined: not ${classOf(most.y)}` : "";
   $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
-  const caption = { doubtful: (i) => (isSingle(i) ? "alone" : percent(confidence[i])), between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
-    other: (i) => visible(data.classes[data.y[i]]) }[filter];
+  const caption = { doubtful: sureOf, between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
+    other: (i) => classOf(data.y[i]) }[filter];
   fillGallery($("gallery"), rows, { caption, mark: (i) => filter !== "other" && isOther(i, most) });
 }
 
@@ -427,7 +430,7 @@ function openDetail(i, rows = []) {
   const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
   const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), isSingle(i) ? "none: alone in its cluster" : percent(confidence[i])]];
   if (second[i] >= 0) facts.push(["Second", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
-  if (data.y?.[i] >= 0) facts.push(["Class", visible(data.classes[data.y[i]])]);
+  if (data.y?.[i] >= 0) facts.push(["Class", classOf(data.y[i])]);
   if (data.names) facts.push(["Number", String(i)]);
   $("detail-facts").replaceChildren(...facts.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)]));
   const near = shownAt.has(i) ? data.nearest[shownAt.get(i)] : [];
@@ -470,8 +473,7 @@ $("search").onkeydown = (event) => {
 let plotting = null;
 function withPlotly() {
   plotting ??= (async () => {
-    const bytes = Uint8Array.from(atob($("plotly").textContent), (c) => c.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Blob([bytesIn("plotly")]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = make("script", { textContent: await new Response(stream).text() });
     script.nonce = document.querySelector("script[nonce]").nonce;
     document.head.append(script);
@@ -528,7 +530,7 @@ function captions(rows, places, labels) {
   });
 }
 function hover(i, event) {
-  $("hover").replaceChildren(...[picture(i), make("b", {}, nameOf(i)), `${clusterName(clusterOf(i))} · ${isSingle(i) ? "alone" : percent(confidence[i])}`].filter(Boolean));
+  $("hover").replaceChildren(...[picture(i), make("b", {}, nameOf(i)), `${clusterName(clusterOf(i))} · ${sureOf(i)}`].filter(Boolean));
   $("hover").hidden = false;
   $("hover").style.left = `${Math.min(event.clientX + 14, innerWidth - 150)}px`;
   $("hover").style.top = `${Math.min(event.clientY + 14, innerHeight - $("hover").offsetHeight - 8)}px`;
