@@ -121,7 +121,7 @@ IMPORTS = {
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables",
     "_cli.tables": "",
-    "_cli.terminal": "",
+    "_cli.terminal": "_words",
     "_cli.together": "_engine.distributed",
     "_cli.using": "_words _cli.fitting _cli.images _cli.results _cli.tables "
     "_cli.terminal _engine.files inspection._report",

@@ -35,18 +35,13 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
             param_hint="--to",
         )
     network = fitted_network(asked, photos, files, progress)
-    if network is None:
-        samples = X
-        clusterer = estimator(asked | {"clusters": 2}, Progress(quiet=True))
-        clusterer.set_params(max_epochs=asked["epochs"])
-    else:  # the start of what `fit` trains, as there are many fits
+    samples = X
+    if network is not None:
         samples = features_of(network, photos, files, progress)
-        center = not asked["unequal"]
-        clusterer = ClassificationEM(2, center=center, random_state=asked["seed"])
     n_fits = 2 * n_repeats * len(candidates)
     progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
     choice = choose_n_clusters(
-        clusterer,
+        _clusterer(asked),
         samples,
         candidates,
         n_repeats=n_repeats,
@@ -56,18 +51,30 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
     picture = io.BytesIO()
     choice.plot().figure.savefig(picture, format="png", dpi=150)
     write_atomically(out, [picture.getvalue()])
+    _show(choice, out, as_json)
+    if choice.n_repeats < n_repeats:
+        end_after_ctrl_c(f"Stopped after {choice.n_repeats} of {n_repeats} splits.")
+
+
+def _clusterer(asked: dict):
+    """What is fitted with each number of clusters: for features the start of a fit."""
+    if asked["features"] is None:
+        mice = estimator(asked | {"clusters": 2}, Progress(quiet=True))
+        return mice.set_params(max_epochs=asked["epochs"])
+    return ClassificationEM(2, center=not asked["unequal"], random_state=asked["seed"])
+
+
+def _show(choice, out, as_json: bool) -> None:
     sentence = in_words(choice)
     if as_json:
         facts = {"clusters": choice.n_clusters, "table": choice.table}
         put_json(facts | {"sentence": sentence, "plot": str(out)})
-    else:
-        put("clusters   stability   silhouette")
-        for row in choice.table:
-            cells = f"{row['stability_mean']:12.2f}{row['silhouette_mean']:13.2f}"
-            put(f"{row['n_clusters']:8}{cells}")
-        put(f"\n{sentence}\n{out}")
-    if choice.n_repeats < n_repeats:
-        end_after_ctrl_c(f"Stopped after {choice.n_repeats} of {n_repeats} splits.")
+        return
+    put("clusters   stability   silhouette")
+    for row in choice.table:
+        cells = f"{row['stability_mean']:12.2f}{row['silhouette_mean']:13.2f}"
+        put(f"{row['n_clusters']:8}{cells}")
+    put(f"\n{sentence}\n{out}")
 
 
 def in_words(choice) -> str:

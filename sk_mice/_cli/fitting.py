@@ -33,7 +33,7 @@ from .images import (
     fitted_network,
     read_images,
 )
-from .terminal import Progress, end_after_ctrl_c, put, put_json
+from .terminal import Progress, end_after_ctrl_c, not_in, put, put_json
 from .together import fit_together, run_together
 
 # What an option is if it is not given, and there is no run to go on with.
@@ -139,9 +139,7 @@ def _name_new(request: Request, result, run, files) -> None:
     new = files_beside(request.photos, {*files, *run["results"]["left_out"]})
     if new:
         warn_user(
-            f"{count(len(new), 'file')} of {str(request.photos)!r} "
-            f"{'is' if len(new) == 1 else 'are'} not in {str(result.table)!r}: "
-            f"{', '.join(shortened([*map(repr, new)]))}. `sk-mice predict` finds the "
+            f"{not_in(new, request.photos, result.table)}. `sk-mice predict` finds the "
             "clusters of new images, --overwrite clusters all of them anew."
         )
 

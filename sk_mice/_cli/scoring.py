@@ -4,9 +4,9 @@ import numpy as np
 
 from .. import metrics
 from .._engine.warn import warn_user
-from .._words import count, shortened
+from .._words import count
 from . import tables
-from .terminal import put, put_json, visible
+from .terminal import not_in, put, put_json, visible
 
 
 def score(clusters, truth, as_json) -> None:
@@ -35,13 +35,9 @@ def score(clusters, truth, as_json) -> None:
 
 
 def _name_missing(here: dict, path, there: dict, other) -> None:
-    missing = [repr(name) for name in here if name not in there]
+    missing = [name for name in here if name not in there]
     if missing:
-        warn_user(
-            f"{count(len(missing), 'file')} of {str(path)!r} "
-            f"{'is' if len(missing) == 1 else 'are'} not in {str(other)!r}: "
-            f"{', '.join(shortened(missing))}"
-        )
+        warn_user(not_in(missing, path, other))
 
 
 def _with_value(table: dict, path, what: str) -> dict:

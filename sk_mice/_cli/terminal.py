@@ -5,6 +5,8 @@ import json
 import sys
 from contextlib import contextmanager
 
+from .._words import count, shortened
+
 
 class Progress:
     """Says on stderr what is being done, unless it is to be quiet."""
@@ -57,6 +59,15 @@ def put_bytes(content: bytes) -> None:
 def put_json(facts: dict) -> None:
     """Print one object, in ASCII."""
     put(json.dumps(facts, allow_nan=False))
+
+
+def not_in(names: list[str], here, there) -> str:
+    """Which files of one folder or table another one lacks, in words."""
+    are = "is" if len(names) == 1 else "are"
+    return (
+        f"{count(len(names), 'file')} of {str(here)!r} {are} not in {str(there)!r}: "
+        f"{', '.join(shortened([*map(repr, names)]))}"
+    )
 
 
 def visible(text: str) -> str:
