@@ -1,12 +1,16 @@
-"""What several test files use: small fits, plain formulas, callbacks, image files."""
+"""What several test files use: small fits, plain formulas, callbacks, files."""
 
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from PIL import Image
 from skorch.callbacks import Callback
 
+import sk_mice
 from sk_mice import MiCEClustering
 from sk_mice.backbones import SmallResNet
 
@@ -22,6 +26,34 @@ def tiny(cls=MiCEClustering, **options):
     if issubclass(cls, MiCEClustering):
         defaults["n_clusters"] = 3
     return cls(**(defaults | options))
+
+
+def refused(path):
+    """Why a file is not loaded."""
+    with pytest.raises(ValueError, match="cannot be loaded: ") as caught:
+        sk_mice.load(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value).split("cannot be loaded: ")[1]
+
+
+# A fixture of a file, which is written anew in every example.
+KEEP = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def json_values(leaves, names):
+    """Values of JSON: these leaves, in lists and in dicts with some of these names."""
+    return st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(names) | st.text(max_size=10), inner, max_size=4
+            )
+        ),
+        max_leaves=12,
+    )
 
 
 class RaiseAt(Callback):

@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 import shared
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors import safe_open
+from shared import KEEP, json_values, refused
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -652,14 +653,6 @@ def made(path, tensors, document):
     write(path, tensors, document, **KIND)
 
 
-def refused(path):
-    """Why a file is not loaded."""
-    with pytest.raises(ValueError, match="cannot be loaded: ") as caught:
-        sk_mice.load(path)
-    assert str(path) in str(caught.value)
-    return str(caught.value).split("cannot be loaded: ")[1]
-
-
 @pytest.fixture(scope="module")
 def valid(tmp_path_factory):
     path = tmp_path_factory.mktemp("valid") / "mice"
@@ -825,28 +818,14 @@ def test_claims_of_huge_images_take_no_memory(path, valid):
             loaded.predict(IMAGES)
 
 
-JSON = st.recursive(
+JSON = json_values(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=20)
     | st.sampled_from(["__metadata__", "sk_mice", "model", "F32", "mlp", "inf"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["class", "parameters", "dict", "list", "tuple", "array"])
-            | st.text(max_size=10),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-KEEP = settings(
-    deadline=None,
-    # The file is written anew in every example.
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    ["class", "parameters", "dict", "list", "tuple", "array"],
 )
 
 
