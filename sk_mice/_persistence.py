@@ -373,6 +373,17 @@ def _asks_for_backbone(document) -> bool:
     return backbone is None or not (named or network["backbone"])
 
 
+def _check_given(backbone, asks: bool) -> None:
+    """The user has given a backbone exactly if the file asks for one."""
+    if asks and backbone is None:
+        raise ValueError(
+            "its `backbone` was a module or a callable, which the file does not hold: "
+            "pass it to `load` as `backbone`."
+        )
+    if backbone is not None and not asks:
+        raise ValueError("it needs no `backbone`; give none to `load`.")
+
+
 def _restore_one(document, tensors, backbone, weights):
     cls = {cls.__name__: cls for cls in ATTRIBUTES}[document["class"]]
     state = _taken(tensors, "model.")
@@ -387,13 +398,7 @@ def _restore_one(document, tensors, backbone, weights):
     expect_only(fitted_with, getattr(cls, "_of_the_model", ()), "`_fitted_with`")
     fitted = fitted_with.get("backbone", parameters.get("backbone"))
     asks = _asks_for_backbone(document)
-    if asks and backbone is None:
-        raise ValueError(
-            "its `backbone` was a module or a callable, which the file does not hold: "
-            "pass it to `load` as `backbone`."
-        )
-    if backbone is not None and not asks:
-        raise ValueError("it needs no `backbone`; give none to `load`.")
+    _check_given(backbone, asks)
     if asks and parameters["backbone"] is None:
         parameters["backbone"] = backbone
     if fitted_with.get("backbone", "") is None:
@@ -409,12 +414,7 @@ def _restore_one(document, tensors, backbone, weights):
         model._format = SampleFormat(**fmt)
     check_attributes(model)  # before anything is built of the size that they claim
     if cls is PretrainedFeatures:
-        model.device = _at_hand(model.device)
-        expect(model._format.is_image, "format", "be that of images")
-        model._source = model.network, model.weights
-        side = model.image_size_
-        same = model._probe((side, side)) == model.n_features_out_
-        expect(same, "`n_features_out_`", "be that of the network")
+        _find_network_of(model)
     if issubclass(cls, ContrastiveEstimator):
         shape = model._make_views().out_shape
         if not isinstance(fitted, backbones.Pretrained):
@@ -423,6 +423,16 @@ def _restore_one(document, tensors, backbone, weights):
         model._inference = Inference(model._model)
         check_trained(model)
     return model
+
+
+def _find_network_of(model: PretrainedFeatures) -> None:
+    """Find the network and its weights, and compare what it returns."""
+    model.device = _at_hand(model.device)
+    expect(model._format.is_image, "format", "be that of images")
+    model._source = model.network, model.weights
+    side = model.image_size_
+    same = model._probe((side, side)) == model.n_features_out_
+    expect(same, "`n_features_out_`", "be that of the network")
 
 
 def _at_hand(device) -> str:
@@ -455,18 +465,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     halved = queue.dtype == torch.bfloat16  # it may be kept in either
     queue_dtype = torch.bfloat16 if halved else torch.float32
     known = figures.pop("backbone")
-    # Called once, and outside of `build`: a factory may do more than build.
-    source, own_format = known, None
-    if known is None:
-        if isinstance(backbone, backbones.Pretrained):
-            source = backbone.build_empty(shape)  # the file has the weights
-        else:
-            resolved = backbones.resolve_backbone(backbone, shape, torch.device("cpu"))
-            source = backbones.build_backbone(resolved, shape)
-        n_features = backbones.feature_count(source, shape)
-        own_format = backbones.own_format(source, shape)
-    else:  # without a probe, for which torch imports its compiler
-        _, n_features = backbones.weight_count(known, shape)
+    source, n_features, own_format = _source(known, backbone, shape)
 
     def build(device):
         with torch.device(device):
@@ -494,6 +493,23 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
         model = build("cpu")
     model.load_state_dict(weights, assign=known is not None)
     return model.placed("cpu")
+
+
+def _source(known, backbone, shape) -> tuple:
+    """What the network is built from, its number of features and its own format.
+
+    Found once, outside of `build`: a factory may do more than build.
+    """
+    if known is not None:  # without a probe, for which torch imports its compiler
+        _, n_features = backbones.weight_count(known, shape)
+        return known, n_features, None
+    if isinstance(backbone, backbones.Pretrained):
+        network = backbone.build_empty(shape)  # the file has the weights
+    else:
+        resolved = backbones.resolve_backbone(backbone, shape, torch.device("cpu"))
+        network = backbones.build_backbone(resolved, shape)
+    n_features = backbones.feature_count(network, shape)
+    return network, n_features, backbones.own_format(network, shape)
 
 
 def _words(tensor) -> str:
