@@ -80,6 +80,8 @@ _NUMBER = (
     "be a finite float",
     lambda v, _: isinstance(v, float) and math.isfinite(v),
 )
+_BOOL = (None, "be a bool", lambda v, _: type(v) is bool)
+_FLOATS = ("be finite floats", _are_floats)
 _LABELS = "be integers from 0 to K - 1"
 # In the order of the checks: the shape of an array, what else it must be, and whether
 # it is, given the sizes. D is the number of features. Other letters stand for the size
@@ -101,7 +103,7 @@ _RULES: dict = {
         lambda v, _: type(v) is int and 1 <= v <= LONGEST_SIDE,
     ),
     "weights_sha256_": (None, "be a string", lambda v, _: type(v) is str),
-    "_from_files": (None, "be a bool", lambda v, _: type(v) is bool),
+    "_from_files": _BOOL,
     "elbo_": _NUMBER,
     "inertia_": _NUMBER,
     "stability_": _NUMBER,
@@ -110,7 +112,7 @@ _RULES: dict = {
         "be None, or a float from 0 to 1",
         lambda v, _: v is None or (isinstance(v, float) and 0 <= v <= 1),
     ),
-    "converged_": (None, "be a bool", lambda v, _: type(v) is bool),
+    "converged_": _BOOL,
     "augmentation_": (
         None,
         "be an augmentation",
@@ -122,20 +124,20 @@ _RULES: dict = {
         "be unit vectors",
         lambda a, _: _are_floats(a) and _are_units(torch.from_numpy(a)),
     ),
-    "_sums": ("KD", "be finite floats", _are_floats),
-    "means_": ("KC", "be finite floats", _are_floats),
+    "_sums": ("KD", *_FLOATS),
+    "means_": ("KC", *_FLOATS),
     "covariance_": ("CC", "be symmetric and positive", _is_positive),
     "weights_": ("K", "be shares that sum to 1", _are_shares),
-    "origin_": ("D", "be finite floats", _are_floats),
-    "axes_": ("AD", "be finite floats", _are_floats),
+    "origin_": ("D", *_FLOATS),
+    "axes_": ("AD", *_FLOATS),
     # A is the number of features, too, where there are no axes.
-    "mean_": ("A", "be finite floats", _are_floats),
-    "components_": ("CA", "be finite floats", _are_floats),
-    "hidden_weights_": ("HA", "be finite floats", _are_floats),
-    "hidden_bias_": ("H", "be finite floats", _are_floats),
-    "embedding_weights_": ("EH", "be finite floats", _are_floats),
-    "embedding_bias_": ("E", "be finite floats", _are_floats),
-    "gating_prototypes_": ("KE", "be finite floats", _are_floats),
+    "mean_": ("A", *_FLOATS),
+    "components_": ("CA", *_FLOATS),
+    "hidden_weights_": ("HA", *_FLOATS),
+    "hidden_bias_": ("H", *_FLOATS),
+    "embedding_weights_": ("EH", *_FLOATS),
+    "embedding_bias_": ("E", *_FLOATS),
+    "gating_prototypes_": ("KE", *_FLOATS),
     "labels_": ("N", _LABELS, _are_labels),
     "init_labels_": (
         None,
