@@ -33,12 +33,10 @@ def plain_numbers(estimator):
     given = {
         k: v for k, v in parameters.items() if isinstance(v, np.generic | Fraction)
     }
-    vars(estimator).update({name: _plain(value) for name, value in given.items()})
+    vars(estimator).update(
+        {k: float(v) if isinstance(v, Fraction) else v.item() for k, v in given.items()}
+    )
     try:
         yield
     finally:
         vars(estimator).update(given)
-
-
-def _plain(value):
-    return float(value) if isinstance(value, Fraction) else value.item()

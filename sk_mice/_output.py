@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from ._engine.arrays import fill
-from ._engine.maps import check_path, write_rows
+from ._engine.maps import check_out, write_rows
 
 
 def check_output(out, shape, dtype) -> None:
@@ -13,7 +13,7 @@ def check_output(out, shape, dtype) -> None:
     if out is None:
         return
     if isinstance(out, str | os.PathLike):
-        check_path(out, "`out`")
+        check_out(out)
         return
     if not isinstance(out, np.ndarray):
         raise TypeError(

@@ -22,7 +22,7 @@ from ._constraints import Count
 from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
 from ._engine.format import SampleFormat, infer_format
-from ._engine.maps import check_path
+from ._engine.maps import check_out
 from ._engine.samples import Samples, begun_ahead
 from ._fitting import fitting
 from ._output import filled
@@ -416,7 +416,7 @@ class PretrainedFeatures(
     def _check_out(self) -> None:
         """The file can be written, before the network runs."""
         if self.out is not None:
-            check_path(self.out, "`out`")
+            check_out(self.out)
 
     def _bar(self, n):
         bar_format = (

@@ -32,11 +32,11 @@ def will_need(X, start: int, stop: int) -> None:
     file.madvise(mmap.MADV_WILLNEED, aligned, n_bytes)
 
 
-def check_path(path, name: str) -> Path:
+def check_out(out) -> Path:
     """The path of a .npy file that can be made; ValueError or OSError if it cannot."""
-    path = Path(check_writable(path, name))
+    path = Path(check_writable(out, "`out`"))
     if path.suffix != ".npy":
-        raise ValueError(f'{name} must end in ".npy"; got {str(path)!r}.')
+        raise ValueError(f'`out` must end in ".npy"; got {str(path)!r}.')
     return path
 
 

@@ -14,7 +14,7 @@ from errno import EEXIST
 import numpy as np
 
 from .._engine.files import replace
-from .._engine.maps import check_path, create, reopened, write_rows
+from .._engine.maps import check_out, create, reopened, write_rows
 
 ROWS_OF_ENTRY = 512  # decoded between two entries of the journal
 JOURNAL = b'{"files": '  # how it begins
@@ -53,7 +53,7 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
     reasons : list of str or None
         For each file.
     """
-    out = check_path(out, "`out`").resolve()  # a link stays
+    out = check_out(out).resolve()  # a link stays
     part, journal = (out.with_name(out.name + end) for end in (".part", ".files"))
     stamps = [_stamp(os.path.join(root, *parts)) for parts in found]
     names = hashlib.sha256(repr(found).encode("utf-8", "surrogatepass")).hexdigest()
