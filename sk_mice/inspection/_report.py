@@ -181,33 +181,29 @@ def draw_page(
     one = "sample" if fmt is None else "image"
     noun = f"{one}s"
     class_names, codes = classes or (None, None)
-    data = _samples(reading, names, shown)
+    data = _samples(reading, names, shown) | {
+        "noun": noun,
+        "measure": reading.measure,
+        "of_neighbors": reading.is_of_neighbors,
+        "map": _map(reading, shown, rng),
+        "history": _history(check_model(model)[1]),
+        "limits": LIMITS,
+        "titled": title is not None,
+    }
     if classes is not None:
         data |= {"classes": class_names, "y": codes.tolist()}
     doubted = doubts(reading, noun, codes)
-    data |= {"noun": noun, "measure": reading.measure, "map": _map(reading, shown, rng)}
     sheets = None
     if fmt is not None:
         sheets = draw_sheets(X, fmt, _groups(reading, shown), rng)
-        data["thumbs"] = {
-            "width": sheets.width,
-            "height": sheets.height,
-            "columns": COLUMNS,
-            "members": [rows.tolist() for rows in sheets.members],
-            "type": f"image/{sheets.kind}",
-        }
+        data["thumbs"] = _places(sheets)
         pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
         doubted += doubt_of_duplicates(noun, pairs)
-    data["history"] = _history(check_model(model)[1])
-    data["limits"] = LIMITS
-    data["titled"] = title is not None
-    data["of_neighbors"] = reading.is_of_neighbors
-    identity = repr((names, data["order"], data["labels"])).encode(errors="replace")
-    data["key"] = hashlib.sha256(identity).hexdigest()[:16]
+    found = (
+        f"{count(len(reading.labels), one)} in {count(reading.n_clusters, 'cluster')}"
+    )
     page = template.render(
-        title=title
-        or f"{count(len(reading.labels), one)} in "
-        f"{count(reading.n_clusters, 'cluster')}",
+        title=title or found,
         noun=noun,
         one=one,
         count=count,
@@ -314,17 +310,31 @@ def _check_confidence(confidence, n_samples):
 def _samples(reading, names, shown) -> dict:
     """Everything about samples, as JSON."""
     nearest, _ = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
+    labels, order = reading.labels.tolist(), reading.order.tolist()
+    identity = repr((names, order, labels)).encode(errors="replace")
     return {
+        "key": hashlib.sha256(identity).hexdigest()[:16],
         "n_clusters": reading.n_clusters,
         "names": names,
-        "labels": reading.labels.tolist(),
+        "labels": labels,
         "confidence": _rounded(reading.confidence, 3),
         "second": reading.second.tolist(),
         "second_share": _rounded(reading.second_share, 3),
         "others": _others(reading.others),
-        "order": reading.order.tolist(),
+        "order": order,
         "shown": shown.tolist(),
         "nearest": shown[nearest].tolist(),
+    }
+
+
+def _places(sheets) -> dict:
+    """Where the thumbnails are in their sheets, as JSON."""
+    return {
+        "width": sheets.width,
+        "height": sheets.height,
+        "columns": COLUMNS,
+        "members": [rows.tolist() for rows in sheets.members],
+        "type": f"image/{sheets.kind}",
     }
 
 
