@@ -221,9 +221,9 @@ class SphericalKMeans(
                     # Not for a rounding error: the same clusters may come in any order.
                     if best is None or run.inertia < best.inertia * (1 - 1e-6):
                         best = run
-            labels, self.inertia_, self.cluster_centers_ = best[:3]
-            self.labels_ = labels.astype(np.int64)
-            self._sums, self.n_iter_ = best[3:]
+            self.labels_ = best.labels.astype(np.int64)
+            self.inertia_, self.n_iter_ = best.inertia, best.n_iter
+            self.cluster_centers_, self._sums = best.centers, best.sums
             vars(self).pop("n_steps_", None)  # of an earlier `partial_fit`
             _warn_of_zero_rows(rows.nonzero)
             self._warn_of_missing_clusters()
