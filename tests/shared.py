@@ -1,4 +1,4 @@
-"""What several test files use: small fits, plain formulas, callbacks, files."""
+"""What several test files use: small fits, samples, formulas, callbacks, files."""
 
 from contextlib import contextmanager
 
@@ -12,6 +12,8 @@ from skorch.callbacks import Callback
 
 import sk_mice
 from sk_mice import MiCEClustering
+from sk_mice._engine.format import infer_format
+from sk_mice._engine.samples import Samples
 from sk_mice.backbones import SmallResNet
 
 
@@ -26,6 +28,21 @@ def tiny(cls=MiCEClustering, **options):
     if issubclass(cls, MiCEClustering):
         defaults["n_clusters"] = 3
     return cls(**(defaults | options))
+
+
+def samples_of(X):
+    """X as samples, on the CPU."""
+    return Samples(X, infer_format(X), torch.device("cpu"))
+
+
+def state_of(module):
+    """A copy of the state of a module, which later changes leave alone."""
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def assert_same_state(module, state):
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, state[name]), name
 
 
 def refused(path):

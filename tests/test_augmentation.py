@@ -5,14 +5,11 @@ from functools import wraps
 
 import numpy as np
 import pytest
-import torch
-from shared import tiny
+from shared import samples_of, tiny
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice._engine.format import infer_format
-from sk_mice._engine.samples import Samples
 from sk_mice.augmentation import (
     ImageAugmentation,
     resolve_augmentation,
@@ -26,9 +23,7 @@ CLOTHES = (np.arange(24) % 12 < 6) * np.linspace(1, 2, 60)[:, None, None] + DIGI
 
 
 def resolved(augmentation, X):
-    return resolve_augmentation(
-        augmentation, Samples(X, infer_format(X), torch.device("cpu"))
-    )
+    return resolve_augmentation(augmentation, samples_of(X))
 
 
 def mirrored(images):

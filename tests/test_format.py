@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from shared import samples_of
 
 from sk_mice._engine.format import infer_format
 from sk_mice._engine.samples import Samples
@@ -147,5 +148,5 @@ def test_vectors_are_standardised():
 
 def test_a_large_constant_stays_finite():
     X = np.full((3, 1), 5.118216247002567e138)  # its mean is another by rounding
-    samples = Samples(X, infer_format(X), torch.device("cpu"))
+    samples = samples_of(X)
     assert samples[torch.arange(3)].abs().max() < 1e-3

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from shared import samples_of
 from sklearn.datasets import load_digits
 
-from sk_mice._engine.format import infer_format
 from sk_mice._engine.invariances import (
     _sheared,
     _shrunk,
@@ -16,14 +16,12 @@ from sk_mice._engine.invariances import (
     mirror_images_look_alike,
     share_nearer_as_it_is,
 )
-from sk_mice._engine.samples import Samples
 
-CPU = torch.device("cpu")
 DIGITS = load_digits().images.astype(np.float32) / 16
 
 
 def decide(X):
-    return mirror_images_look_alike(Samples(X, infer_format(X), CPU))
+    return mirror_images_look_alike(samples_of(X))
 
 
 def share(images):
@@ -121,7 +119,7 @@ def leaning(images, degrees):
 
 def test_handwriting_leans():
     assert gain(DIGITS[:1000]) > 0.02
-    assert images_lean(Samples(DIGITS, infer_format(DIGITS), CPU))
+    assert images_lean(samples_of(DIGITS))
 
 
 def test_what_stands_upright_does_not_lean():

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from shared import assert_same_state, state_of
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
@@ -55,15 +56,6 @@ def tiny_vectors(n_clusters=3, **options):
 @pytest.fixture(scope="module")
 def fitted():
     return tiny().fit(IMAGES)
-
-
-def state_of(estimator):
-    return {k: v.clone() for k, v in estimator._model.state_dict().items()}
-
-
-def assert_same_state(estimator, state):
-    for name, value in estimator._model.state_dict().items():
-        assert torch.equal(value, state[name]), name
 
 
 # ------------------------------------------------------------------- scikit-learn
@@ -175,7 +167,7 @@ def test_fit_predict_and_fit_transform(fitted):
 
 
 def test_prediction_changes_nothing_and_ignores_order_and_batches(fitted, monkeypatch):
-    before, keys = state_of(fitted), set(vars(fitted))
+    before, keys = state_of(fitted._model), set(vars(fitted))
     q, g = fitted.predict_proba(IMAGES), fitted.transform(IMAGES)
     order = RNG.permutation(len(IMAGES))
     np.testing.assert_allclose(
@@ -185,7 +177,7 @@ def test_prediction_changes_nothing_and_ignores_order_and_batches(fitted, monkey
     np.testing.assert_allclose(fitted.predict_proba(IMAGES), q, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(fitted.transform(IMAGES), g, rtol=1e-4, atol=1e-5)
     fitted.score(IMAGES)
-    assert_same_state(fitted, before)
+    assert_same_state(fitted._model, before)
     assert set(vars(fitted)) == keys
     assert not fitted._model.training
 
@@ -212,7 +204,7 @@ def test_two_fits_agree_bit_for_bit_and_touch_no_global_generator(fitted):
     random.seed(5)
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
     again = tiny().fit(IMAGES)
-    assert_same_state(again, state_of(fitted))
+    assert_same_state(again._model, state_of(fitted._model))
     assert torch.equal(torch.get_rng_state(), before[0])
     np.testing.assert_array_equal(np.random.get_state()[1], before[1])
     assert random.getstate() == before[2]
@@ -269,11 +261,11 @@ class FixedLabels(ClusterMixin, BaseEstimator):
 
 def test_warm_start_goes_on_with_everything(fitted):
     estimator = copy.deepcopy(fitted)
-    before = state_of(estimator)
+    before = state_of(estimator._model)
     estimator.set_params(warm_start=True, lr=1e-12, weight_decay=0.0, max_epochs=2)
     estimator.fit(IMAGES)
     assert [row["stage"] for row in estimator.history_] == ["em", "em"]
-    after = state_of(estimator)
+    after = state_of(estimator._model)
     for name, value in before.items():
         if name.startswith("student") and name.endswith(("weight", "bias")):
             torch.testing.assert_close(value, after[name], atol=1e-6, rtol=0)
@@ -464,7 +456,7 @@ def assert_fitted(estimator):
     np.testing.assert_array_equal(estimator.labels_, estimator.predict(IMAGES))
     assert estimator.elbo_ == pytest.approx(estimator.score(IMAGES))
     assert np.isfinite(estimator.predict_proba(IMAGES)).all()
-    for value in state_of(estimator).values():
+    for value in state_of(estimator._model).values():
         assert value.isfinite().all()
 
 
@@ -533,12 +525,12 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was(
     if len(X) == 20 and not parameters and not warm_start:
         estimator.set_params(n_clusters=21)
     q, kept = fitted.predict_proba(IMAGES), set(vars(estimator))
-    state = state_of(estimator)
+    state = state_of(estimator._model)
     with pytest.raises((TypeError, ValueError, FloatingPointError)):
         estimator.fit(X)
     assert set(vars(estimator)) == kept
     np.testing.assert_array_equal(estimator.predict_proba(IMAGES), q)
-    assert_same_state(estimator, state)
+    assert_same_state(estimator._model, state)
 
 
 def test_a_warning_taken_for_an_error_costs_no_fit():
@@ -854,7 +846,7 @@ def test_a_pipeline_as_start_is_told_the_clusters_and_a_seed():
         np.random.seed(seed)
         fits.append(tiny(init=init).fit(IMAGES))
     assert len(np.unique(fits[0].init_labels_)) == 4
-    assert_same_state(fits[0], state_of(fits[1]))
+    assert_same_state(fits[0]._model, state_of(fits[1]._model))
     assert init[-1].n_clusters == 7
 
 

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from shared import info_nce
+from shared import assert_same_state, info_nce, state_of
 
 from sk_mice._engine import objective
 from sk_mice._engine.inference import Inference
@@ -36,15 +36,6 @@ def make_model(
         kappa=kappa,
         **more,
     )
-
-
-def state_of(module):
-    return {name: value.clone() for name, value in module.state_dict().items()}
-
-
-def assert_same_state(module, state):
-    for name, value in module.state_dict().items():
-        assert torch.equal(value, state[name]), name
 
 
 def test_shapes_and_norms():

@@ -5,25 +5,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from shared import samples_of
 from sklearn.datasets import load_digits, make_blobs
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine import neighbors
-from sk_mice._engine.format import infer_format
 from sk_mice._engine.neighbors import (
     Neighbors,
     comparable_rows,
     find_neighbors,
     mutual_neighbors,
 )
-from sk_mice._engine.samples import Samples
 from sk_mice.metrics import clustering_accuracy_score
-
-CPU = torch.device("cpu")
-
-
-def samples(X):
-    return Samples(X, infer_format(X), CPU)
 
 
 def unit(rows):
@@ -64,27 +57,27 @@ def test_a_sample_apart_from_all_others_stands_alone():
 
 def test_neighbors_of_vectors_are_found_at_the_scale_that_they_have():
     X = np.random.RandomState(0).normal(size=(50, 4)) * [1e3, 1e3, 1e-3, 0]
-    found = find_neighbors(samples(X), 5).table.numpy()
+    found = find_neighbors(samples_of(X), 5).table.numpy()
     np.testing.assert_array_equal(found, mutual_neighbors(unit(X - X.mean(0)), 5)[0])
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1e100])
 def test_values_of_any_size_have_neighbors(scale):
     X = np.random.RandomState(0).normal(size=(50, 4))
-    plain = find_neighbors(samples(X), 5).table
-    assert torch.equal(find_neighbors(samples(X * scale), 5).table, plain)
+    plain = find_neighbors(samples_of(X), 5).table
+    assert torch.equal(find_neighbors(samples_of(X * scale), 5).table, plain)
 
 
 def test_neighbors_of_images_are_found_by_their_pixels():
     X = load_digits().images[:60]
-    found = find_neighbors(samples(X), 5).table.numpy()
+    found = find_neighbors(samples_of(X), 5).table.numpy()
     rows = X.reshape(60, -1)
     expected, _ = mutual_neighbors(unit(rows - rows.mean(0)), 5)
     assert (found == expected).mean() > 0.99  # but for ties
 
 
 def test_constant_samples_have_neighbors():
-    table = find_neighbors(samples(np.ones((6, 3))), 2).table
+    table = find_neighbors(samples_of(np.ones((6, 3))), 2).table
     assert table.shape == (6, 2)
 
 
@@ -99,9 +92,9 @@ def test_neighbors_of_what_is_larger_than_memory(image, tmp_path, monkeypatch):
     monkeypatch.setattr("sk_mice._engine.samples.LARGE", 1000)
     monkeypatch.setattr(neighbors, "N_COMPONENTS", 20)
     monkeypatch.setattr(neighbors, "N_OF_COMPONENTS", 100)
-    file = samples(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    file = samples_of(np.load(tmp_path / "X.npy", mmap_mode="r"))
     assert comparable_rows(file).shape == (300, 20)
-    found, plain = (find_neighbors(each, 5).table for each in (file, samples(X)))
+    found, plain = (find_neighbors(each, 5).table for each in (file, samples_of(X)))
     assert (found == plain).float().mean() > 0.97
 
 
@@ -117,8 +110,8 @@ def test_draws_are_neighbors_view_by_view():
 @pytest.mark.parametrize("make", [MiCEClustering, MoCo])
 def test_all_that_is_trained_on_is_a_neighbor(make):
     X = np.random.RandomState(0).normal(size=(12, 4)).astype(np.float32)
-    table = find_neighbors(samples(X), 3).table.numpy()
-    plain = samples(X)[torch.arange(12)]
+    table = find_neighbors(samples_of(X), 3).table.numpy()
+    plain = samples_of(X)[torch.arange(12)]
     seen = []
 
     def record(stack, generator):

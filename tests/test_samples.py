@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from shared import samples_of
 from torch.utils.data import TensorDataset
 
 from sk_mice._engine.dataset import DatasetRows
-from sk_mice._engine.format import infer_format
 from sk_mice._engine.order import blocks_of
-from sk_mice._engine.samples import BATCHES_AHEAD, Samples, batches_per_epoch
+from sk_mice._engine.samples import BATCHES_AHEAD, batches_per_epoch
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize("n_samples", [2, 5, 256, 257, 1000])
 def test_an_epoch_holds_every_sample_once_in_even_batches(n_samples):
     X = np.arange(n_samples * 4, dtype=np.float64).reshape(n_samples, 4)
-    samples = Samples(X, infer_format(X), CPU)
+    samples = samples_of(X)
     sizes, seen = [], []
     for indices in samples.shuffled_indices(256, torch.Generator().manual_seed(0)):
         assert len(samples[indices]) == len(indices)
@@ -48,7 +48,7 @@ def test_read_only_memory_map_stays_where_it_is(tmp_path):
     images = RNG.integers(0, 256, (20, 6, 5), dtype=np.uint8)
     np.save(tmp_path / "X.npy", images)
     X = np.load(tmp_path / "X.npy", mmap_mode="r")
-    samples = made(X)
+    samples = samples_of(X)
     batch = samples[torch.arange(20)]
     assert samples.X is X
     torch.testing.assert_close(batch[:, 0] * 255, torch.tensor(images).float())
@@ -69,42 +69,38 @@ def large_file(tmp_path, monkeypatch):
     return np.load(tmp_path / "X.npy", mmap_mode="r")
 
 
-def made(X):
-    return Samples(X, infer_format(X), CPU)
-
-
 def epoch(samples, seed=0):
     return list(samples.shuffled_indices(32, torch.Generator().manual_seed(seed)))
 
 
 def test_what_is_large(large_file):
-    assert made(large_file).is_large
-    assert not made(np.array(large_file)).is_large
-    assert not made(large_file[:100]).is_large
+    assert samples_of(large_file).is_large
+    assert not samples_of(np.array(large_file)).is_large
+    assert not samples_of(large_file[:100]).is_large
     dataset = TensorDataset(torch.from_numpy(np.array(large_file)))
-    assert made(DatasetRows(dataset)).is_large
+    assert samples_of(DatasetRows(dataset)).is_large
 
 
 def test_small_file_has_the_order_of_memory(large_file):
-    file = epoch(made(large_file[:100]))
-    for one, other in zip(file, epoch(made(RNG.random((100, 8)))), strict=True):
+    file = epoch(samples_of(large_file[:100]))
+    for one, other in zip(file, epoch(samples_of(RNG.random((100, 8)))), strict=True):
         assert torch.equal(one, other)
 
 
 def test_large_file_is_shuffled_in_windows(large_file):
-    batches = epoch(made(large_file))
+    batches = epoch(samples_of(large_file))
     assert [len(batch) for batch in batches] == [31] * 10 + [30] * 3
     order = torch.cat(batches)
     assert torch.equal(order.sort().values, torch.arange(400))
     assert len(blocks_of(order[:100])) <= 12  # 10 blocks of 10 rows
-    again = torch.cat(epoch(made(large_file)))
+    again = torch.cat(epoch(samples_of(large_file)))
     assert torch.equal(order, again)
 
 
 def test_large_file_is_read_a_window_ahead(large_file, monkeypatch):
     asked, name = [], "sk_mice._engine.samples.will_need"
     monkeypatch.setattr(name, lambda X, *rows: asked.append(rows))
-    samples, n_asked = made(large_file), []
+    samples, n_asked = samples_of(large_file), []
     for _ in samples.shuffled_indices(50, torch.Generator().manual_seed(0)):
         n_asked.append(sum(stop - start for start, stop in asked))
     # Nothing for the first batch, which may be the only one.
@@ -113,7 +109,7 @@ def test_large_file_is_read_a_window_ahead(large_file, monkeypatch):
 
 
 def test_batches_for_a_gpu_are_gathered_ahead(large_file, monkeypatch):
-    samples, gathered = made(large_file), []
+    samples, gathered = samples_of(large_file), []
 
     def gather(indices):
         gathered.append(threading.current_thread())

@@ -6,14 +6,13 @@ import types
 import numpy as np
 import pytest
 import torch
+from shared import samples_of
 from skorch.callbacks import Callback
 from torch import nn
 
 from sk_mice._engine import objective
-from sk_mice._engine.format import infer_format
 from sk_mice._engine.graphs import MOST, Replayed
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
-from sk_mice._engine.samples import Samples
 from sk_mice._engine.trainer import Trainer
 from sk_mice._engine.views import VectorViews
 from sk_mice.augmentation import VectorAugmentation
@@ -25,7 +24,7 @@ N, K, D, F = 40, 3, 8, 6
 @pytest.fixture
 def samples():
     X = np.random.default_rng(0).standard_normal((N, F))
-    return Samples(X, infer_format(X), torch.device("cpu"))
+    return samples_of(X)
 
 
 def constant(progress):
