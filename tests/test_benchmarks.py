@@ -337,7 +337,7 @@ def test_distributed_in_two_processes(benchmark, tmp_path):
     assert whole < 2 * shared < 4 * whole
 
 
-def test_train_step(benchmark, tmp_path, capsys, monkeypatch):
+def test_train_step(benchmark, tmp_path, monkeypatch):
     path = tmp_path / "step.json"
     options = ("--batch-size", "16", "--image-size", "16", "--queue-size", "64")
     argv = [*options, "--n-clusters", "3", "--repeats", "1", "--json", str(path)]
@@ -408,9 +408,7 @@ def test_gpu_goes_on_where_it_was_cut_off(gpu, capsys, monkeypatch):
     assert capsys.readouterr().out.count("to run") == len(names)
 
 
-def test_gpu_begins_no_stage_without_time_and_names_what_fails(
-    gpu, capsys, monkeypatch
-):
+def test_gpu_begins_no_stage_without_time_and_names_what_fails(gpu, monkeypatch):
     with pytest.raises(SystemExit, match=r"tests: no time is left of 0\.1 minutes"):
         gpu.tiny("--minutes", "0.1")
     ran = []
@@ -438,7 +436,7 @@ def test_gpu_needs_one(gpu, capsys, monkeypatch):
     assert capsys.readouterr().out.count("needs --path") == n_of_photographs
 
 
-def test_epochs_on_a_gpu_take_the_minutes_they_are_given(gpu, monkeypatch):
+def test_epochs_on_a_gpu_take_the_minutes_they_are_given(gpu):
     options = gpu.parse(["--device", "cpu", "--out", str(gpu.OUT)])
     with pytest.raises(SystemExit, match="must come after the stage step_resnet18"):
         gpu.n_epochs(options, 60_000)
@@ -450,7 +448,7 @@ def test_epochs_on_a_gpu_take_the_minutes_they_are_given(gpu, monkeypatch):
     assert gpu.n_epochs(options, 60_000) == 35
 
 
-def test_predict(benchmark, tmp_path, capsys):
+def test_predict(benchmark, tmp_path):
     path = tmp_path / "predict.json"
     options = ("--n", "300", "--image-size", "16", "--queue-size", "64")
     options = (*options, "--width", "4", "--epochs", "2")
@@ -462,7 +460,7 @@ def test_predict(benchmark, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("quick")
-def test_em(benchmark, tmp_path, capsys):
+def test_em(benchmark, tmp_path):
     em, options = benchmark("em"), ("--n", "60", "--seeds", "0")
     options = (*options, "--folder", tmp_path)
     kept = run(em, tmp_path / "heads.json", *options)["results"]
@@ -479,7 +477,7 @@ def test_em(benchmark, tmp_path, capsys):
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("more", [(), ("--images",)])
-def test_neighbors(benchmark, tmp_path, capsys, more):
+def test_neighbors(benchmark, tmp_path, more):
     kept = run(
         benchmark("neighbors"),
         tmp_path / "neighbors.json",

@@ -1184,7 +1184,7 @@ def test_score_names_the_table_that_is_wrong(tmp_path, capsys, content, words):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_score_takes_what_spreadsheets_write(tmp_path, capsys, end):
+def test_score_takes_what_spreadsheets_write(tmp_path, end):
     rows = ["file;class", "a;x", '"b;c";y', ";", ""]
     path = tmp_path / "truth.csv"
     path.write_text(end.join(rows), newline="")

@@ -154,7 +154,7 @@ def test_vectors(tmp_path, capsys):
     assert [row[:18].strip() for row in rows] == list(names["clusterers"])
 
 
-def test_baseline(tmp_path, capsys):
+def test_baseline(tmp_path):
     quicker = FEW | SHORT | {"range(3)": "range(2)"}
     names = run("plot_baseline.py", tmp_path, quicker)
     assert_picture(tmp_path / "output" / "baseline.png")

@@ -238,7 +238,7 @@ def test_a_second_ctrl_c_ends_the_fit_at_once(monkeypatch, when, capsys):
 
 
 @pytest.mark.parametrize("moment", ["setup", "train begins"])
-def test_ctrl_c_before_training_is_a_keyboard_interrupt(moment, monkeypatch):
+def test_ctrl_c_before_training_is_a_keyboard_interrupt(moment):
     class AtOnce(Callback):
         def on_train_begin(self, net, **kwargs):
             ctrl_c()
@@ -251,7 +251,7 @@ def test_ctrl_c_before_training_is_a_keyboard_interrupt(moment, monkeypatch):
     assert not hasattr(estimator, "history_")
 
 
-def test_a_handler_of_ones_own_stays_and_is_called(monkeypatch):
+def test_a_handler_of_ones_own_stays_and_is_called():
     presses = []
     before = signal.signal(signal.SIGINT, lambda *args: presses.append(args))
     try:

@@ -93,7 +93,7 @@ def test_every_row_runs_once(again, tmp_path, capsys):
     assert log(tmp_path) == "d"
 
 
-def test_a_row_that_fails_is_told_of_and_run_again(again, tmp_path, capsys):
+def test_a_row_that_fails_is_told_of_and_run_again(again, tmp_path):
     earlier = tmp_path / "results" / "b.json"
     earlier.parent.mkdir()
     earlier.write_text("earlier")
@@ -130,7 +130,7 @@ def test_time_that_earlier_rows_took_is_counted(again, tmp_path, capsys, monkeyp
     assert "no time was left for c" in capsys.readouterr().out
 
 
-def test_other_code_or_another_command_is_run_anew(reproduce, again, tmp_path):
+def test_other_code_or_another_command_is_run_anew(again, tmp_path):
     again("--only", "a", "c")
     state = tmp_path / "work" / "done.json"
     kept = json.loads(state.read_text())
