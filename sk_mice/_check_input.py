@@ -128,7 +128,7 @@ def _sentences_of_ours(X, what_to_do):
 
 def check_values_like(X, fmt: SampleFormat) -> None:
     """Refuse values that are too far from the fit's, warn of another scale."""
-    low, high = map(np.atleast_1d, extremes(X, axis=None if fmt.is_image else 0))
+    low, high = extremes(X, by_feature=not fmt.is_image)
     _check_distance(low, high, fmt)
     seen = np.array([fmt.seen_low, fmt.seen_high])
     spans = seen[1] - seen[0] if seen.size else np.zeros(1)

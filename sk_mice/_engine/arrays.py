@@ -157,11 +157,12 @@ def fill(whole, parts) -> None:
         start += len(part)
 
 
-def extremes(X, axis=None):
-    """Smallest and largest values of X, or of its columns, as float64 arrays.
+def extremes(X, *, by_feature: bool):
+    """Smallest and largest values of X, (1,), or of its features, (F,), in float64.
 
     Raises ValueError if a value is NaN or infinite, and says where.
     """
+    axis = 0 if by_feature else None
     lows, highs = [], []
     with np.errstate(invalid="ignore", over="ignore"):
         for part in chunks(X):
@@ -170,7 +171,7 @@ def extremes(X, axis=None):
     low, high = np.min(lows, axis=0), np.max(highs, axis=0)
     if not np.isfinite([low, high]).all():
         _refuse_infinite(X)
-    return low, high
+    return np.atleast_1d(low, high)
 
 
 def _refuse_infinite(X) -> None:

@@ -86,7 +86,7 @@ def infer_format(X, image_shape=None) -> SampleFormat:
         raise ValueError(f"X must hold samples with values; got shape {X.shape}.")
     shape, channels_first = _sample_shape(X.shape, image_shape)
     is_image = len(shape) == 3
-    lows, highs = map(np.atleast_1d, extremes(X, axis=None if is_image else 0))
+    lows, highs = extremes(X, by_feature=not is_image)
     minimum, maximum = float(lows.min()), float(highs.max())
     if max(abs(minimum), abs(maximum)) > LARGEST:
         raise ValueError(
