@@ -48,6 +48,8 @@ def common_parser(doc, *, data=("digits", "fashion-mnist")):
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="where to write the results")
+    if "cifar10-jpeg" in data:
+        parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     return parser
 
 

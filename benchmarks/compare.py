@@ -21,7 +21,6 @@ import io
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from _common import (
@@ -235,7 +234,6 @@ def unbalanced(X, y):
 
 def parse(argv):
     parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
-    parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument(
         "--unbalanced", action="store_true", help="classes from 1 to 0.1"
     )

@@ -153,7 +153,6 @@ SLOW = {name for name in NAMES if re.search("mice|temi|turtle|pca-hdbscan", name
 
 def parse(argv):
     parser = common_parser(__doc__, data=("digits", *TABLES, *IMAGES))
-    parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument(
         "--features", type=Path, help="a .npz file of X and y, written if missing"
     )

@@ -7,8 +7,6 @@ Seconds include the features. Labels are used for scores alone.
     python benchmarks/fine_tuning.py --path cifar10-jpeg.tar.xz --epochs 6 --seeds 0
 """
 
-from pathlib import Path
-
 from _common import (
     N_CLASSES,
     RESULTS,
@@ -49,7 +47,6 @@ def fine_tuned(X, seed, size, epochs, freeze) -> MiCEClustering:
 def main(argv=None):
     parser = common_parser(__doc__, data=("cifar10-jpeg", "fashion-mnist", "digits"))
     parser.set_defaults(data="cifar10-jpeg", epochs=6, seeds=[0])
-    parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument(
         "--image-size", type=int, default=96, help="pixels to enlarge views to"
     )

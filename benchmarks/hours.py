@@ -99,7 +99,6 @@ def main(argv=None):
     parser = common_parser(__doc__, data=("cifar10-jpeg", "fashion-mnist", "digits"))
     parser.set_defaults(data="cifar10-jpeg", n=60_000, seeds=[0])
     add_backbone(parser)
-    parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument("--fit", choices=("moco", "mice-random", "mice"), required=True)
     parser.add_argument("--every", type=int, default=1, help="epochs between scores")
     parser.add_argument(

@@ -98,7 +98,6 @@ def partitions(rows, seed):
 
 def main(argv=None):
     parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
-    parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument("--unbalanced", action="store_true", help="see compare.py")
     parser.add_argument("--rows", choices=["features", "pixels"], default="features")
     parser.add_argument("--folder", type=Path, default=Path("features"))

@@ -13,7 +13,6 @@ are used for scores alone.
 """
 
 import statistics
-from pathlib import Path
 
 import numpy as np
 from _common import (
@@ -99,7 +98,6 @@ def judge(model, X, y, seed) -> dict:
 
 def main(argv=None):
     parser = common_parser(__doc__, data=("digits", "fashion-mnist", "cifar10-jpeg"))
-    parser.add_argument("--path", type=Path, help="of the data, where it needs one")
     parser.add_argument(
         "--cases", nargs="+", choices=SHARES, default=list(SHARES), metavar="NAME"
     )
