@@ -300,6 +300,45 @@ def test_colours_of_16_bits_have_no_other_white(tmp_path):
         load_one(tmp_path, content, white=4095)
 
 
+def in_planes(values, order="<"):
+    """A TIFF file with a plane for each channel of 16 bits, in strips of five rows."""
+    strips = [
+        values[y : y + 5, :, k].astype(f"{order}u2").tobytes()
+        for k in range(values.shape[2])
+        for y in range(0, len(values), 5)
+    ]
+    height, width, n_channels = values.shape
+    sizes = [len(strip) for strip in strips]
+    starts = 300 + np.cumsum([0, *sizes[:-1]])
+    tags = [
+        *((256, [width]), (257, [height]), (258, n_channels * [16]), (259, [1])),
+        *((262, [2 if n_channels > 1 else 1]), (273, starts), (277, [n_channels])),
+        *((278, [5]), (279, sizes), (284, [2])),
+    ]
+    place, entries, outside = 8 + 2 + 12 * len(tags) + 4, b"", b""
+    for tag, numbers in tags:
+        packed = struct.pack(f"{order}{len(numbers)}H", *numbers)
+        if len(packed) > 4:
+            at = struct.pack(f"{order}L", place + len(outside))
+            packed, outside = at, outside + packed
+        entry = struct.pack(f"{order}HHL", tag, 3, len(numbers))
+        entries += entry + packed.ljust(4, b"\0")
+    header = b"II" if order == "<" else b"MM"
+    header += struct.pack(f"{order}HLH", 42, 8, len(tags)) + entries + bytes(4)
+    return (header + outside).ljust(300, b"\0") + b"".join(strips)
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_planes_of_16_bits(tmp_path, order):
+    values = RNG.integers(0, 65536, (12, 16, 3)).astype(np.uint16)
+    loaded = load_one(tmp_path, in_planes(values, order))
+    np.testing.assert_array_equal(loaded, values >> 8)
+    with pytest.raises(ValueError, match=r"has colours of 16 bits, and `white` is for"):
+        load_one(tmp_path, in_planes(values, order), white=4095)
+    loaded = load_one(tmp_path, in_planes(values[..., :1], order), grey=True)
+    np.testing.assert_array_equal(loaded, np.rint(values[..., 0] / 65535 * 255))
+
+
 def test_images_converted_piece_by_piece_are_as_if_converted_at_once(tmp_path):
     size = (700, 1100)
     image = Image.fromarray(RNG.integers(0, 256, (*size, 4)).astype(np.uint8))

@@ -45,6 +45,7 @@ FORMATS += ["HEIF", "JPEG2000", "PPM", "TGA"]
 WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
 ORIENTATION, TILE_WIDTH, TILE_LENGTH = 0x0112, 322, 323  # tags of TIFF
+BITS, PLANES = 258, 284
 WHITE = 2**16 - 1
 DARK = 1 / 8  # of white, if no value of 16 bits in any file exceeds it
 
@@ -513,6 +514,24 @@ class _Tiff(_quiet(TiffImagePlugin.TiffImageFile, ImageFileDirectory_v2=_Tags)):
         exif = Image.Exif()
         exif[ORIENTATION] = self.tag_v2.get(ORIENTATION) or _of_xmp(self.info)
         return exif
+
+    def _setup(self):
+        super()._setup()
+        # Of planes that are not compressed, Pillow takes each byte for a value.
+        if self.tag_v2.get(PLANES) == 2 and max(self.tag_v2.get(BITS, (1,))) == 16:
+            order = ";16B" if self.tag_v2.prefix == b"MM" else ";16L"
+            grey = self.mode if self.mode.startswith("I;16") else None
+            self.tile = [_of_plane(tile, order, grey) for tile in self.tile]
+
+
+def _of_plane(tile, order, grey):
+    """A tile with the raw mode of 16 bits in place of a single letter."""
+    mode, *rest = tile[3]
+    if len(mode) > 1:
+        return tile
+    args = grey or mode + order, *rest
+    # A plain tuple in earlier versions of Pillow.
+    return tile._replace(args=args) if hasattr(tile, "_replace") else (*tile[:3], args)
 
 
 class _PngStream(_quiet(PngImagePlugin.PngStream)):
