@@ -300,6 +300,19 @@ def test_colours_of_16_bits_have_no_other_white(tmp_path):
         load_one(tmp_path, content, white=4095)
 
 
+def test_zeros_of_tiff_files_may_be_white(tmp_path):
+    values = RNG.integers(0, 65536, (12, 16)).astype(np.uint16)
+    kinds = [(np.uint8, 255, 1), (np.uint16, 65535, 1), (np.float32, 1, 3)]
+    for dtype, white, sample in kinds:
+        stored = (values.astype(np.float64) / 65535 * white).astype(dtype)
+        entries = [(256, 16), (257, 12), (258, 8 * stored.itemsize), (259, 1)]
+        entries += [(262, 0), (273, 4096), (277, 1), (278, 12), (279, stored.nbytes)]
+        content = tiff([*entries, (339, sample)], stored.tobytes())
+        loaded = load_one(tmp_path, content, grey=True)
+        expected = 255 - np.rint(stored / white * 255)
+        np.testing.assert_array_equal(loaded, expected)
+
+
 def in_planes(values, order="<"):
     """A TIFF file with a plane for each channel of 16 bits, in strips of five rows."""
     strips = [

@@ -45,7 +45,7 @@ FORMATS += ["HEIF", "JPEG2000", "PPM", "TGA"]
 WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
 ORIENTATION, TILE_WIDTH, TILE_LENGTH = 0x0112, 322, 323  # tags of TIFF
-BITS, PLANES = 258, 284
+BITS, PHOTOMETRIC, PLANES = 258, 262, 284
 WHITE = 2**16 - 1
 DARK = 1 / 8  # of white, if no value of 16 bits in any file exceeds it
 
@@ -166,11 +166,15 @@ class Decoder:
         if image.mode == self.mode and not image.has_transparency_data:
             return image
         white = self._white(image)
+        # Pillow inverts such values of 8 bits itself.
+        inverted = white is not None and _is_white_zero(image)
         whole = Image.new(self.mode, image.size)
         for box in _boxes(image.size):
             piece = image.crop(box)
             if white is not None:  # Pillow would clip what exceeds 255
                 piece = _in_eight_bits(piece, white)
+            if inverted:
+                piece = ImageOps.invert(piece)
             if piece.has_transparency_data:
                 piece = piece.convert("RGBA")
                 ground = Image.new("RGBA", piece.size, self.background)
@@ -224,6 +228,11 @@ def _in_eight_bits(image, white):
     if isinstance(clear, int):
         eight.putalpha(Image.fromarray(np.uint8(255) * (values != clear)))
     return eight
+
+
+def _is_white_zero(image):
+    """Whether a file says that its zeros are white, as some scanners of gels do."""
+    return image.format == "TIFF" and image.tag_v2.get(PHOTOMETRIC) == 0
 
 
 def size_of(path):
