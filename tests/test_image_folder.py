@@ -631,11 +631,15 @@ BAD = {
     "small bomb": (png(10_000, 10_000), r"decompression bomb"),
     "HDR": (
         encoded(np.full((4, 4), 7.5, np.float32), "TIFF"),
-        r"has floats from 7.5 to 7.5, where white is 1",
+        r"has floats from 7.5 to 7.5, where white is 1; scale them to 0..1, or save",
     ),
     "NaN": (
         encoded(np.pad(np.float32([[np.nan]]), ((599, 0), (1099, 0))), "TIFF"),
         r"has floats from nan to nan",
+    ),
+    "two channels": (
+        in_planes(np.zeros((12, 16, 2), np.uint16)),
+        r"is a TIFF image whose pixels .* not read; save it as grey or RGB",
     ),
     "32 bits": (
         encoded(np.full((4, 4), 70_000, np.int32), "TIFF"),

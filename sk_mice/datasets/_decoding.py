@@ -195,8 +195,10 @@ class Decoder:
         low, high = np.min(lows), np.max(highs)
         if not (low >= 0 and high <= white):  # false for NaN
             values = "floats" if floats else "values"
+            advice = "; scale them to 0..1, or save whole numbers of 16 bits"
             raise ImageError(
                 f"has {values} from {low:g} to {high:g}, where white is {white}"
+                f"{advice if floats else ''}"
             )
         if not floats:
             with self._lock:
@@ -404,6 +406,18 @@ def _find_formats():
             pillow_heif.register_heif_opener()
 
 
+# What Pillow says of a TIFF file whose header it has understood.
+UNKNOWN_PIXELS = {
+    "unknown pixel mode",
+    "unknown data organization",
+    "string index out of range",  # it has more planes than channels
+}
+OTHER_TIFF = (
+    "is a TIFF image whose pixels are of a kind that is not read; save it as grey or "
+    "RGB of 8 or 16 bits, or as grey floats of 32 bits"
+)
+
+
 def _opened(file):
     """The first image of a file, with its size and mode, not yet decoded."""
     prefix = file.read(16)
@@ -419,8 +433,9 @@ def _opened(file):
                 file.seek(0)
                 return PLUGINS.get(name, plugin)(file)
         # What a plugin raises for a file of another format.
-        except (SyntaxError, IndexError, TypeError, struct.error):
-            continue
+        except (SyntaxError, IndexError, TypeError, struct.error) as error:
+            if name == "TIFF" and accepted and str(error) in UNKNOWN_PIXELS:
+                raise ImageError(OTHER_TIFF) from error
     if prefix[4:11] in (b"ftyphei", b"ftypmif") and "HEIF" not in Image.OPEN:
         raise ImageError('is a HEIC image, which `pip install "sk-mice[heif]"` reads')
     raise UnidentifiedImageError
