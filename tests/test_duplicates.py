@@ -28,6 +28,18 @@ def test_pairs_of_nearly_the_same_pixels(images):
     assert pairs.tolist() == [[3, 7], [5, 20]]
 
 
+def test_dim_images_are_not_the_same_because_they_are_dim():
+    rng = np.random.default_rng(0)
+    shapes = rng.random((30, 4, 4)).repeat(4, axis=1).repeat(4, axis=2)
+    images = np.uint8(12 * shapes + rng.random(shapes.shape))
+    images[20] = np.clip(images[5].astype(int) + rng.integers(-1, 2, (16, 16)), 0, 255)
+    images[7] = images[8] = 3  # without any contrast
+    images[8, :8] = 4
+    fmt = infer_format(images, None)
+    pairs = near_duplicates(images, fmt, np.arange(30), everyone(30))
+    assert pairs.tolist() == [[5, 20], [7, 8]]
+
+
 def test_only_nearest_neighbours_that_are_shown_are_compared(images):
     images[7] = images[3]
     fmt = infer_format(images, None)
