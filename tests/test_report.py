@@ -39,9 +39,10 @@ from sk_mice.inspection import (
 )
 
 EVIL = "<img src=x onerror=alert(1)>.png"
-# Markup, the end of a script, a line break, a quote and a comma, and a byte that is
-# not UTF-8.
+# Markup, the end of a script, a line break, a quote and a comma, a byte that is not
+# UTF-8, and an accent of its own.
 NAMES = [EVIL, "</script><script>alert(2)</script>", 'a\nb,"c".png', "caf\udce9.png"]
+NAMES += ["zelle\u0301.png"]
 
 
 @pytest.fixture(scope="module")
@@ -634,6 +635,9 @@ def test_names_and_classes_with_markup_run_nothing(open_page):
         find("#detail-close")[0].click()
     find("#search")[0].clear()
     find("#search")[0].send_keys("caf\\xe9")
+    wait(lambda: len(find("#found .thumb")) == 1)
+    find("#search")[0].clear()
+    find("#search")[0].send_keys("zell\u00e9")
     wait(lambda: len(find("#found .thumb")) == 1)
     assert not find("img, b, i.more")  # an alert or a log entry fails the test, too
 

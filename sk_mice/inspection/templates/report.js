@@ -451,9 +451,11 @@ document.addEventListener("keydown", (event) => {
 // -------------------------------------------------------------------------- search
 
 function showFound(text) {
-  const wanted = text.toLowerCase();
+  // A Mac may write é as e and an accent, which no keyboard types.
+  const plain = (name) => name.normalize("NFC").toLowerCase();
+  const wanted = plain(text);
   const rows = [];
-  for (let i = 0; i < N; i++) if (nameOf(i).toLowerCase().includes(wanted)) rows.push(i);
+  for (let i = 0; i < N; i++) if (plain(nameOf(i)).includes(wanted)) rows.push(i);
   $("search-title").textContent = `${rows.length ? count(rows.length) : `No ${NOUN}`} with “${text}” in the name`;
   fillGallery($("found"), rows, { caption: fileOf });
 }
