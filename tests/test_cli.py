@@ -1153,6 +1153,17 @@ def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
     assert "ACC  0.667" in capsys.readouterr().out
 
 
+def test_score_takes_accents_as_a_mac_or_a_spreadsheet_writes_them(tmp_path, capsys):
+    rows = [["e\u0301", 0], ["\u00fc", 0], ["u\u0308", 1], ["n", 1]]
+    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
+    rows = [["\u00e9", "a"], ["\u00fc", "a"], ["u\u0308", "b"], ["n", "b"]]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], rows)
+    assert run("score", clusters, truth, "--json") == 0
+    stdout, stderr = capsys.readouterr()
+    facts = json.loads(stdout)
+    assert (facts["files"], facts["ACC"], stderr) == (4, 1, "")
+
+
 def test_score_shows_what_is_not_printed_as_escapes(tmp_path, capsys):
     path = tmp_path / "clusters.csv"
     write_table(path, ["file", "cluster"], [["a", "x\n\x1b[31m"], ["b", "é"]])

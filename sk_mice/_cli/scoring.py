@@ -1,5 +1,7 @@
 """``sk-mice score``: clusters beside known classes."""
 
+from unicodedata import normalize
+
 import numpy as np
 
 from .. import metrics
@@ -13,6 +15,7 @@ def score(clusters, truth, as_json) -> None:
     """Compare a table of clusters with one of classes."""
     found = tables.read_column(clusters, ["cluster"])
     known = tables.read_column(truth, ["class", "label", "cluster"])
+    known = _as_named(known, found)
     _name_missing(found, clusters, known, truth)
     _name_missing(known, truth, found, clusters)
     found = _with_value(found, clusters, "cluster")
@@ -32,6 +35,19 @@ def score(clusters, truth, as_json) -> None:
         put_json({"files": len(files), **values, "matching": matching})
     else:
         _show(len(files), scores, matching)
+
+
+def _as_named(table: dict, other: dict) -> dict:
+    """The table with the names of the other one, should only accents differ.
+
+    A Mac may write é as e and an accent, which a spreadsheet does not.
+    """
+    written = {normalize("NFC", name): name for name in other}
+    named = {}
+    for name, value in table.items():
+        there = written.get(normalize("NFC", name), name)
+        named[name if name in other or there in table else there] = value
+    return named
 
 
 def _name_missing(here: dict, path, there: dict, other) -> None:
