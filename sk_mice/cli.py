@@ -67,7 +67,7 @@ def main(argv=None) -> int:
             warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
             # Is about folds that the user makes; `choose-k` makes its own.
             warnings.filterwarnings("ignore", ".* of the samples to score would have")
-            warnings.showwarning = _show_warning
+            warnings.showwarning = _shown_once()
             code = _run(argv)
     except BrokenPipeError:
         code = NO_READER
@@ -147,6 +147,18 @@ def _with_options(text: str) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _shown_once():
+    """Shows a warning the first time: a command may ask a model several things."""
+    shown = set()
+
+    def show(message, *args, **kwargs):
+        if str(message) not in shown:
+            shown.add(str(message))
+            _show_warning(message)
+
+    return show
 
 
 def _show_warning(message, *args, **kwargs):

@@ -1463,6 +1463,13 @@ def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys)
     assert not capsys.readouterr().out
 
 
+def test_a_warning_is_shown_once(fitted, tmp_path, capsys):
+    for value in (100, 101):  # far nearer to each other than those of the fit
+        Image.new("RGB", (8, 8), 3 * (value,)).save(tmp_path / f"{value}.png")
+    assert run("predict", fitted, tmp_path, "-q") == 0
+    assert capsys.readouterr().err.count("the samples are at another scale") == 1
+
+
 def test_a_long_list_in_a_warning_is_shortened(capsys):
     cli._show_warning(UserWarning("\n  ".join(["Left out:", *map(str, range(3000))])))
     lines = capsys.readouterr().err.splitlines()
