@@ -530,6 +530,20 @@ def test_missing_libraries_are_named_with_the_extra(monkeypatch, library, tmp_pa
         write_report(None, None, tmp_path / "report.html")
 
 
+def test_changes_are_kept_for_the_same_images_in_the_same_clusters(digits, tmp_path):
+    mice, X, y, names = digits
+    path, few = tmp_path / "report.html", np.arange(len(X) - 1)
+    pages = [
+        data_of(write_report(mice, X, path, names=names)),
+        data_of(write_report(mice, X, path, names=names, y=y, random_state=1)),
+        data_of(write_report(mice, X, path, names=[*names[1:], "other"])),
+        data_of(write_report(mice, X[few], path, names=names[:-1])),
+    ]
+    assert pages[0]["order"] != pages[1]["order"]  # of other random views
+    assert pages[0]["key"] == pages[1]["key"]
+    assert len({page["key"] for page in pages}) == 3
+
+
 # ------------------------------------------------------------------ in a real browser
 
 

@@ -311,9 +311,9 @@ def _samples(reading, names, shown) -> dict:
     """Everything about samples, as JSON."""
     nearest, _ = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
     labels, order = reading.labels.tolist(), reading.order.tolist()
-    identity = repr((names, order, labels)).encode(errors="replace")
+    identity = repr((names, reading.n_clusters, labels))
     return {
-        "key": hashlib.sha256(identity).hexdigest()[:16],
+        "key": hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:16],
         "n_clusters": reading.n_clusters,
         "names": names,
         "labels": labels,
