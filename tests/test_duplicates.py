@@ -7,6 +7,7 @@ from shared import tiny
 from sk_mice._engine.format import infer_format
 from sk_mice.inspection import write_report
 from sk_mice.inspection._duplicates import near_duplicates
+from sk_mice.inspection._reading import doubt_of_duplicates
 
 
 @pytest.fixture
@@ -47,6 +48,16 @@ def test_only_nearest_neighbours_that_are_shown_are_compared(images):
     found = near_duplicates(images, fmt, rows, np.array([[9], [3], [3]]))
     assert found.tolist() == [[3, 7]]
     assert near_duplicates(images, fmt, rows, np.array([[9], [9], [3]])).shape == (0, 2)
+
+
+def test_pairs_of_one_series_leave_room_for_others():
+    series = [[i, j] for i in range(20) for j in range(i + 1, 20)]
+    others = [[30, 31], [30, 32], [40, 41]]
+    (doubt,) = doubt_of_duplicates("images", np.array(series + others))
+    assert doubt.sentence.startswith("25 images are")
+    assert doubt.sentence.endswith("; the first 100 of 193 pairs.")
+    assert doubt.pairs[:5] == [[0, 1], [30, 31], [40, 41], [0, 2], [30, 32]]
+    assert doubt.pairs[5:] == series[2:97]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array, issparse
+from scipy.sparse.csgraph import connected_components
 from sklearn.base import is_clusterer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
@@ -309,7 +310,20 @@ def doubt_of_duplicates(noun, pairs) -> list[Doubt]:
     sentence = f"{len(np.unique(pairs)):,} {noun} are nearly the same as another one"
     if len(pairs) > MOST_PAIRS:
         sentence += f"; the first {MOST_PAIRS} of {len(pairs):,} pairs"
+        pairs = _one_of_each_group_first(pairs)
     return [Doubt("duplicates", f"{sentence}.", [], pairs[:MOST_PAIRS].tolist())]
+
+
+def _one_of_each_group_first(pairs):
+    """Pairs (P, 2), so that the first ones are not all of one long series."""
+    n = pairs.max() + 1
+    graph = coo_array((np.ones(len(pairs), np.int8), pairs.T), shape=(n, n))
+    groups = connected_components(graph, directed=False)[1][pairs[:, 0]]
+    by_group = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[by_group], groups[by_group])
+    place = np.empty(len(pairs), np.int64)  # of a pair among those of its group
+    place[by_group] = np.arange(len(pairs)) - starts
+    return pairs[np.argsort(place, kind="stable")]
 
 
 def _sorted(mask, by) -> list[int]:
