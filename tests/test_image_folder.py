@@ -279,16 +279,44 @@ def test_grey_values_are_scaled_to_8_bits(tmp_path):
 def test_images_of_few_of_16_bits_are_said_to_be_dark(tmp_path):
     twelve = np.uint16(np.linspace(0, 4000, 12 * 16)).reshape(12, 16)
     content = encoded(twelve, "TIFF")
-    with pytest.warns(UserWarning, match=r"16 bits exceeds 4000.*`white`.*to 4095"):
+    with pytest.warns(
+        UserWarning, match=r"1 of 1 image .* above 4000.*`white`.*4095\.$"
+    ):
         assert load_one(tmp_path, content, grey=True).max() == 16
     assert load_one(tmp_path, content, grey=True, white=4095).max() == 249
     features, files = PretrainedFeatures(image_size=32), [tmp_path / "one"]
-    with pytest.warns(UserWarning, match=r"No value of the images with 16 bits"):
+    with pytest.warns(UserWarning, match=r"with 16 bits have no value above"):
         dark = features.fit_transform(files)
     bright = features.set_params(white=4095).transform(files)
     assert np.abs(bright - dark).max() > 0.1
     # Pictures to look at need no such parameter.
     assert pictures(files, 16).max() > 240
+
+
+def test_one_bright_image_does_not_hide_that_the_others_are_dark(tmp_path):
+    twelve = np.uint16(np.linspace(0, 4000, 12 * 16)).reshape(12, 16)
+    for name, factor in {"a": 1, "b": 0.9, "hot": 16}.items():
+        (tmp_path / f"{name}.tif").write_bytes(
+            encoded((twelve * factor).astype(np.uint16), "TIFF")
+        )
+    said = r"2 of 3 images .* above 4000.*to 4095\. Images with larger values are then"
+    with pytest.warns(UserWarning, match=said):
+        load_image_folder(tmp_path, SIZE, grey=True)
+    (tmp_path / "b.tif").unlink()
+    load_image_folder(tmp_path, SIZE, grey=True)  # half of them are as they should be
+
+
+def test_packed_values_of_12_bits_have_their_own_white(tmp_path):
+    values = RNG.integers(0, 4096, (12, 16))
+    first, second = values[:, ::2], values[:, 1::2]
+    packed = [first >> 4, (first & 15) << 4 | second >> 8, second & 255]
+    stored = np.stack(packed, axis=-1).astype(np.uint8).tobytes()
+    entries = [(256, 16), (257, 12), (258, 12), (259, 1), (262, 1), (273, 4096)]
+    content = tiff([*entries, (277, 1), (278, 12), (279, len(stored))], stored)
+    expected = np.rint(values / 4095 * 255)
+    for options in {}, {"white": 4095}:
+        loaded = load_one(tmp_path, content, grey=True, **options)
+        np.testing.assert_array_equal(loaded, expected)
 
 
 def test_colours_of_16_bits_have_no_other_white(tmp_path):

@@ -822,6 +822,17 @@ def test_pairs_of_images_open_the_images(open_page, between):
 
 
 @pytest.mark.browser
+def test_files_of_one_name_are_told_apart_by_their_folders(open_page, tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (20, 8, 8), np.uint8)
+    X[10:] = X[:10]
+    names = [f"plate {i // 10}/{i % 10}.png" for i in range(20)]
+    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(2)).fit(X)
+    write_report(model, X, tmp_path / "report.html", names=names)
+    _, find = open_page("twice", tmp_path / "report.html")
+    assert find("[data-pair]")[0].text == "plate 0/0.png, plate 1/0.png"
+
+
+@pytest.mark.browser
 def test_going_back_closes_the_picture_and_fills_the_search(open_page, between):
     browser, find = open_page("clusters", between)
     find("#search")[0].send_keys("to/5")

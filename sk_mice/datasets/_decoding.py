@@ -34,6 +34,7 @@ from PIL import (
 from .._constraints import Count
 from .._engine.warn import warn_user
 from .._memory import available_memory
+from .._words import count
 
 LONGEST_SIDE = 4096
 PIECE = 512  # side of the pieces that are converted one after the other
@@ -69,7 +70,7 @@ class Decoder:
         self.background = _colour(background)
         self.white = white
         self.smooth = smooth
-        self.largest = -1  # of all values of 16 bits
+        self.tops: list[int] = []  # largest value of each file with values of 16 bits
         self._lock = Lock()
 
     def shape(self, n_images):
@@ -189,7 +190,7 @@ class Decoder:
         if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
             return None
         floats = image.mode == "F"
-        white = 1 if floats else self.white
+        white = 1 if floats else min(self.white, _white_of_header(image))
         pieces = (np.asarray(image.crop(box)) for box in _boxes(image.size))
         lows, highs = zip(*((p.min(), p.max()) for p in pieces), strict=True)
         low, high = np.min(lows), np.max(highs)
@@ -200,26 +201,44 @@ class Decoder:
                 f"has {values} from {low:g} to {high:g}, where white is {white}"
                 f"{advice if floats else ''}"
             )
-        if not floats:
+        if not floats and white == self.white:
             with self._lock:
-                self.largest = max(self.largest, int(high))
+                self.tops.append(int(high))
         return white
+
+    @property
+    def _dark(self) -> list[int]:
+        """The largest values of files that are too dark to have all bits in use."""
+        return [top for top in self.tops if top < DARK * self.white]
 
     @property
     def white_in_use(self) -> int:
         """White of fewer bits, if all files with 16 bits are too dark to have those."""
-        if 0 < self.largest < DARK * self.white:
-            return 2 ** self.largest.bit_length() - 1
-        return self.white
+        dark = self._dark
+        if len(dark) < len(self.tops):
+            return self.white
+        return _white_above(max(dark, default=0)) or self.white
 
     def warn_if_dark(self) -> None:
-        """Warn if these files are read as if they had all bits."""
-        if self.white_in_use != self.white:
-            warn_user(
-                f"No value of the images with 16 bits exceeds {self.largest}, where "
-                f"white is {self.white}, so that they are nearly black. If fewer bits "
-                f"are in use, set `white` (or --white) to {self.white_in_use}."
-            )
+        """Warn if most files of 16 bits are read as if they had them, and do not."""
+        dark = self._dark
+        white = _white_above(max(dark, default=0))
+        if not white or 2 * len(dark) <= len(self.tops):
+            return
+        rest = ""
+        if len(dark) < len(self.tops):
+            rest = " Images with larger values are then no longer read."
+        warn_user(
+            f"{len(dark):,} of {count(len(self.tops), 'image')} with 16 bits have no "
+            f"value above {max(dark)}, where white is {self.white}: they are nearly "
+            "black. If fewer bits are in use, set `white`, or --white of `sk-mice "
+            f"fit`, to {white}.{rest}"
+        )
+
+
+def _white_above(value: int) -> int:
+    """The largest value of as many bits."""
+    return 2 ** value.bit_length() - 1
 
 
 def _in_eight_bits(image, white):
@@ -230,6 +249,12 @@ def _in_eight_bits(image, white):
     if isinstance(clear, int):
         eight.putalpha(Image.fromarray(np.uint8(255) * (values != clear)))
     return eight
+
+
+def _white_of_header(image) -> int:
+    """White of a TIFF file that packs values of 12 bits, as its header says."""
+    packed = image.format == "TIFF" and max(image.tag_v2.get(BITS, (1,))) == 12
+    return 2**12 - 1 if packed else WHITE
 
 
 def _is_white_zero(image):
@@ -317,7 +342,9 @@ def _check_bits(image):
     raw_mode = image.tile[0][3] if image.tile else ""
     raw_mode = raw_mode[0] if isinstance(raw_mode, tuple) else raw_mode
     if re.search(";16[BLN]", str(raw_mode)) and not image.mode.startswith("I"):
-        raise ImageError("has colours of 16 bits, and `white` is for grey values")
+        raise ImageError(
+            "has colours of 16 bits, and `white` is for grey values; save it with 8"
+        )
 
 
 # ------------------------------------------------------------------------------ memory
