@@ -278,7 +278,7 @@ ROWS = (
     # These share fits: whichever comes first has the time of them.
     paper("table1", "digits", 21),
     paper("table1", "fashion-mnist", 24),
-    paper("table1", "cifar10-jpeg", 18, f"{THREE} {CIFAR}"),
+    paper("table1", "cifar10-jpeg", 29, CIFAR),
     paper("table3", "digits", 87, "--rows MiCE '('"),
     paper("table3", "fashion-mnist", 114, "--rows MiCE '('"),
     paper("table3", "cifar10-jpeg", 8, f"--seeds 0 --rows MiCE '(4)' '(a)' {CIFAR}"),
