@@ -342,6 +342,36 @@ def test_confusion_of_an_estimator(blobs):
     assert "ACC 1.000" in display.ax_.get_title()
 
 
+def test_classes_of_many_clusters_all_have_legible_names():
+    y = np.arange(400) % 10
+    display = MatchedConfusionDisplay.from_predictions(y, np.arange(400) // 2)
+    display.figure_.canvas.draw()
+    names = display.ax_.get_yticklabels()
+    assert [name.get_text() for name in names] == [str(k) for k in range(10)]
+    assert min(name.get_size() for name in names) >= 8
+
+
+def test_long_names_of_classes_leave_room_for_the_counts():
+    y = np.arange(7000) % 7
+    names = [f"class with a very long name, number {k} of the seven" for k in y]
+    display = MatchedConfusionDisplay.from_predictions(names, y)
+    display.figure_.canvas.draw()
+    cell = display.ax_.get_window_extent().width / 7
+    for text in display.ax_.texts:
+        assert text.get_window_extent().width < cell
+    title, figure = display.ax_.title.get_window_extent(), display.figure_.bbox
+    assert figure.x0 <= title.x0
+    assert title.x1 <= figure.x1
+
+
+def test_one_of_a_kind_is_written_as_one():
+    display = MatchedConfusionDisplay.from_predictions([0, 0], [3, 4])
+    title = display.ax_.get_title()
+    assert title == "ACC 0.500: 2 samples, 2 clusters, 1 class"
+    display = MatchedConfusionDisplay.from_predictions([0], [3])
+    assert display.ax_.get_title() == "ACC 1.000: 1 sample, 1 cluster, 1 class"
+
+
 # --------------------------------------------------------------------- all of them
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
+from .._words import count
 from ..metrics import _matching
 from ._drawing import (
     clusters_of,
@@ -17,6 +18,8 @@ from ._drawing import (
 
 MOST_CELLS = 20  # classes or clusters, up to which counts are written
 SMALLEST_TEXT = 4  # points, below which some names are left out
+SHORT_NAME = 8  # letters of a class, for which the figure has room
+LETTER, MOST_ADDED = 0.08, 4  # inches, by which longer names make it wider
 
 
 class MatchedConfusionDisplay:
@@ -141,16 +144,23 @@ class MatchedConfusionDisplay:
         counts = self.confusion_matrix
         shares = counts / counts.sum(axis=1, keepdims=True)
         height, width = np.clip(0.5 * np.array(counts.shape), 4, 14)
-        self.figure_, (ax,) = panels(ax, 1, (width + 2, height))
+        longest = max(len(str(name)) for name in self.classes)
+        added = min(LETTER * max(longest - SHORT_NAME, 0), MOST_ADDED)
+        self.figure_, (ax,) = panels(ax, 1, (width + 2 + added, height))
         self.ax_ = ax
         size = text_size(ax, *counts.shape)
+        sizes = size, size
         long = max(counts.shape) > 2 * min(counts.shape)  # squares would be tiny
+        if long:
+            n_classes, n_clusters = counts.shape
+            sizes = text_size(ax, n_classes), text_size(ax, 1, n_clusters)
         aspect = "auto" if long else "equal"
         image = ax.imshow(shares, cmap=cmap, vmin=0, vmax=shares.max(), aspect=aspect)
-        step = math.ceil(SMALLEST_TEXT / size)
-        for axis, names in ((ax.yaxis, self.classes), (ax.xaxis, self.clusters)):
+        axes = (ax.yaxis, self.classes), (ax.xaxis, self.clusters)
+        for (axis, names), points in zip(axes, sizes, strict=True):
+            step = math.ceil(SMALLEST_TEXT / points)
             places = range(0, len(names), step)
-            axis.set_ticks(places, names[::step], size=max(size, SMALLEST_TEXT))
+            axis.set_ticks(places, names[::step], size=max(points, SMALLEST_TEXT))
         if max(len(str(name)) for name in self.clusters) > 2:
             ax.tick_params("x", rotation=90)
         if max(counts.shape) <= MOST_CELLS:
@@ -158,8 +168,10 @@ class MatchedConfusionDisplay:
                 _write(ax, image, place, counts, shares, min(9, size))
         ax.figure.colorbar(image, ax=ax, label="share of the class", shrink=0.8)
         acc = np.trace(counts) / counts.sum()
-        n_classes, n_clusters = counts.shape
-        of = f"{counts.sum():,} samples, {n_clusters} clusters, {n_classes} classes"
+        n = len(self.classes)
+        classes = f"{n:,} {'class' if n == 1 else 'classes'}"
+        clusters = count(len(self.clusters), "cluster")
+        of = f"{count(counts.sum(), 'sample')}, {clusters}, {classes}"
         ax.set(xlabel="cluster", ylabel="class", title=f"ACC {acc:.3f}: {of}")
         return self
 
