@@ -351,6 +351,26 @@ def test_classes_of_many_clusters_all_have_legible_names():
     assert min(name.get_size() for name in names) >= 8
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e18, 1e200])
+def test_a_map_of_very_small_or_large_values_is_that_of_usual_ones(blobs, scale):
+    X, y = blobs
+    X = X / np.abs(X).max()
+    expected = EmbeddingDisplay.from_predictions(X, y).points
+    points = EmbeddingDisplay.from_predictions(scale * X, y).points
+    apart = [np.linalg.norm(own[:, None] - own, axis=2) for own in (expected, points)]
+    same = y[:, None] == y
+    for distances in apart:
+        assert distances[same].mean() < 0.5 * distances[~same].mean()
+
+
+def test_a_map_takes_bits_and_small_numbers(blobs):
+    X, y = blobs
+    for rows in (X > 1, X.astype(np.float16), X.astype(np.int8), csr_array(X > 1)):
+        display = EmbeddingDisplay.from_predictions(rows, y)
+        assert np.isfinite(display.points).all()
+        assert np.ptp(display.points, axis=0).all()
+
+
 def test_long_names_of_classes_leave_room_for_the_counts():
     y = np.arange(7000) % 7
     names = [f"class with a very long name, number {k} of the seven" for k in y]

@@ -24,6 +24,7 @@ from ._drawing import (
 MARKERS = "os^DvPX<"
 UNKNOWN = "0.8"  # grey, of samples whose class is missing
 MANY = 20  # groups, beyond which their names are smaller
+FAR = 1e12  # largest value, or its inverse, up to which t-SNE is sound
 _CONSTRAINTS = {
     "n_points": [Count(3)],
     "reducer": [HasMethods(["fit_transform"]), None],
@@ -216,6 +217,8 @@ class EmbeddingDisplay:
         _, codes = _encode_classes(y_true) if y_pred is None else _encode(y_pred)
         indices = fair_sample(codes - codes.min(), n_points, rng)
         chosen = X[indices].toarray() if issparse(X) else X[indices]
+        if chosen.dtype not in (np.float32, np.float64):
+            chosen = chosen.astype(np.float64)
         points, reducer_name = _in_the_plane(chosen, reducer, rng)
         display = cls(
             points=points,
@@ -291,6 +294,9 @@ def _in_the_plane(X, reducer, rng):
     if reducer is None:
         perplexity = min(30, (len(X) - 1) / 3)
         seed = rng.randint(2**31 - 1)
+        peak = np.abs(X).max()
+        if not 1 / FAR < peak < FAR:
+            X = X / peak  # squares beyond float32 end t-SNE, or the process
         tsne = TSNE(perplexity=perplexity, init="pca", random_state=seed)
         # An array, in spite of `set_output`.
         return np.asarray(tsne.fit_transform(X)), "t-SNE"
