@@ -416,6 +416,28 @@ def test_doubts_are_sentences_about_clusters():
     ]
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e200])
+def test_values_beyond_float32_have_neighbours(scale):
+    rng = np.random.default_rng(0)
+    X = np.repeat(np.eye(3, 5), 20, axis=0) + 0.01 * rng.random((60, 5))
+    kmeans = SphericalKMeans(3, random_state=0).fit(X)
+    usual = _reading.read(kmeans, X)
+    assert usual.confidence.tolist() == [1.0] * 60
+    reading = _reading.read(kmeans, scale * X)
+    assert np.allclose(reading.embeddings, usual.embeddings)
+    assert np.array_equal(reading.confidence, usual.confidence)
+
+
+@pytest.mark.parametrize("kind", [bool, np.int8, np.int64, np.float16, object])
+def test_any_type_of_vectors_has_directions(kind):
+    X = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1], [-100, 5, 0]]).astype(kind)
+    rows = _reading._directions(X)
+    assert rows.dtype == np.float32
+    expected = X.astype(float)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert np.allclose(rows, expected, atol=1e-6)
+
+
 def test_a_cluster_of_one_image_has_no_agreement():
     labels = np.repeat([0, 1, 2], [20, 19, 1])
     shares = np.eye(3)[np.minimum(labels, 1)]

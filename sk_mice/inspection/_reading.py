@@ -7,9 +7,9 @@ import numpy as np
 from scipy.sparse import coo_array, issparse
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import is_clusterer
-from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
+from .._directions import by_blocks, directions
 from .._engine.nearest import nearest_neighbors, shares_of_neighbors
 from .._pipelines import first_step, last_step, last_with_input
 from .._words import count
@@ -134,7 +134,7 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     else:
         labels, n_clusters = _labels(last, features)
         posterior, embeddings = None, _numbers(features)
-    embeddings = normalize(embeddings.reshape(len(labels), -1).astype(np.float32))
+    embeddings = _directions(embeddings.reshape(len(labels), -1))
 
     meaning = _meaning(last, confidence)
     if shares is None:
@@ -166,6 +166,12 @@ def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None)
 
 def _numbers(features):
     return features.toarray() if issparse(features) else np.asarray(features)
+
+
+def _directions(rows):
+    """Unit rows (N, D), float32; values may lie beyond float32."""
+    wide = np.float64 if rows.dtype.itemsize > 4 else np.float32
+    return by_blocks(lambda some: directions(some.astype(wide)), rows, np.float32)
 
 
 def _meaning(clusterer, confidence) -> str:
