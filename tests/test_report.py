@@ -18,13 +18,21 @@ import torch
 from PIL import Image
 from shared import Averages, red_and_blue_files
 from sklearn import config_context
-from sklearn.cluster import KMeans
+from sklearn.cluster import AgglomerativeClustering, Birch, KMeans
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans, load, save
+from sk_mice import (
+    ClassificationEM,
+    MiCEClustering,
+    MoCo,
+    NeighborMixture,
+    SphericalKMeans,
+    load,
+    save,
+)
 from sk_mice._engine.format import infer_format
 from sk_mice.datasets import _paths, load_digits
 from sk_mice.features import PretrainedFeatures
@@ -955,3 +963,28 @@ def test_parameters_for_the_next_fit_change_no_report(digits, tmp_path):
     later = copy.deepcopy(mice).set_params(n_clusters=5)
     path = write_report(later, X, tmp_path / "report.html")
     assert data_of(path)["n_clusters"] == 3
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ClassificationEM(3, random_state=0),
+        NeighborMixture(3, max_epochs=1, random_state=0),
+        SphericalKMeans(3, random_state=0),
+        KMeans(3, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_next_number_of_clusters_is_not_that_of_vectors(model):
+    X = np.repeat(np.eye(3, 5), 10, axis=0) + 0.01 * np.arange(150).reshape(30, 5)
+    later = model.fit(X).set_params(n_clusters=5)
+    reading = _reading.read(later, X)
+    assert reading.n_clusters == 3
+    assert (reading.sizes > 0).all()
+
+
+@pytest.mark.parametrize("n_clusters", [None, AgglomerativeClustering(3)])
+def test_a_clusterer_without_a_number_of_clusters_has_a_report(n_clusters):
+    X = np.repeat(np.eye(3, 5), 10, axis=0)
+    birch = Birch(n_clusters=n_clusters).fit(X)
+    assert _reading.read(birch, X).n_clusters == 3

@@ -1,6 +1,7 @@
 """What a fitted clusterer says of samples, and what there is to doubt about it."""
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -198,7 +199,16 @@ def _labels(clusterer, features):
     if labels.min() < 0:
         raise ValueError("`model` must give every sample a cluster; it has label -1.")
     labels = labels.astype(np.int64)
-    return labels, max(getattr(clusterer, "n_clusters", 0), int(labels.max()) + 1)
+    return labels, max(_n_fitted(clusterer), int(labels.max()) + 1)
+
+
+def _n_fitted(clusterer) -> int:
+    """Clusters of the fit: the parameter may be that of the next one."""
+    for name in ("cluster_centers_", "gating_prototypes_", "means_"):
+        if hasattr(clusterer, name):
+            return len(getattr(clusterer, name))
+    parameter = getattr(clusterer, "n_clusters", None)
+    return int(parameter) if isinstance(parameter, Integral) else 0
 
 
 def _second(shares, posterior, labels):
