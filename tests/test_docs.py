@@ -112,6 +112,24 @@ def test_figures_of_umap_are_those_of_the_results(label, name):
     assert shown[label] == [f"{mean(r, 'acc')}, {mean(r, 'nmi')}" for r in runs]
 
 
+def test_figures_of_outliers_are_those_of_the_results():
+    scores = {
+        "largest value of the posterior": "largest posterior",
+        "`agreement`": "agreement",
+        "`score_samples`": "score_samples",
+        "`LocalOutlierFactor` of `transform`": "LocalOutlierFactor of transform",
+    }
+    results = measured("outliers")
+    text = (DOCS / "user_guide/outliers.md").read_text(encoding="utf-8")
+    for name, score in scores.items():
+        found = []
+        for fitted_to in ("clean", "others"):
+            aucs = [run["auc"] for run in results[f"{score}, {fitted_to}"]]
+            found.append(f"{statistics.mean(aucs):.2f} ({min(aucs):.2f})")
+        row = re.search(rf"^\| {re.escape(name)} \| (.*) \|$", text, re.MULTILINE)
+        assert row[1].replace("*", "").split(" | ") == found, name
+
+
 def test_figures_of_features_are_those_of_the_results():
     methods = {
         "`NeighborMixture`": "neighbor-mixture",
