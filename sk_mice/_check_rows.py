@@ -3,9 +3,10 @@
 from contextlib import contextmanager
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.validation import validate_data
 
-from ._engine.arrays import plain_array, stored_once
+from ._engine.arrays import plain_array, refuse_infinite, stored_once
 from ._engine.dataset import DatasetRows, from_dataset
 
 
@@ -15,20 +16,34 @@ def check_rows(estimator, X, *, reset=False, accept_sparse=False):
     if isinstance(X, DatasetRows):
         X = X[:]
     with fitting_floats("X"):
-        X = validate_data(
-            estimator,
-            plain_array(X, "X"),
-            reset=reset,
-            accept_sparse=accept_sparse,
-            dtype=[np.float64, np.float32],
-            order="C",
-        )
+        X = plain_array(X, "X")
+        with _naming_rows(X):
+            X = validate_data(
+                estimator,
+                X,
+                reset=reset,
+                accept_sparse=accept_sparse,
+                dtype=[np.float64, np.float32],
+                order="C",
+            )
     if reset and X.shape[0] < estimator.n_clusters:
         raise ValueError(
             "`n_clusters` must be at most the number of rows of X; got "
             f"n_clusters={estimator.n_clusters} and n_samples={X.shape[0]}."
         )
     return stored_once(X)
+
+
+@contextmanager
+def _naming_rows(X):
+    """Say which rows have values that are not finite, if that is what is wrong."""
+    try:
+        yield
+    except ValueError:
+        rows = None if sparse.issparse(X) else np.asarray(X)
+        if rows is not None and rows.ndim == 2 and rows.dtype.kind == "f" and rows.size:
+            refuse_infinite(rows)
+        raise
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import DBSCAN, KMeans
 from skorch.callbacks import BatchScoring, EpochScoring, LRScheduler
 
@@ -737,7 +737,9 @@ def bad_kmeans(given, message, X=VECTORS, weight=None, error=ValueError, **param
 
 
 KMEANS_ROWS = [
-    bad_kmeans("k-means: NaN", "Input X contains NaN.", X=VECTORS * math.nan),
+    bad_kmeans(
+        "k-means: NaN", "Input X contains NaN in sample 0", X=VECTORS * math.nan
+    ),
     bad_kmeans(
         "k-means: dates", "not dates; got datetime64[D].", DATES, error=TypeError
     ),
@@ -988,3 +990,19 @@ def test_y_is_ignored():
 
 def test_no_row_comes_twice():
     assert len(set(map(key, ROWS))) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    "estimator", [ClassificationEM, NeighborMixture, SphericalKMeans]
+)
+@pytest.mark.parametrize("as_what", [np.asarray, pd.DataFrame, torch.from_numpy])
+def test_rows_of_vectors_that_are_not_finite_are_named(estimator, as_what):
+    X = np.random.default_rng(0).random((12, 5))
+    fitted = estimator(2, random_state=0).fit(X)
+    odd = X.copy()
+    odd[[7, 10], 3] = np.nan, np.inf
+    for call in (clone(fitted).fit, fitted.predict):
+        with pytest.raises(ValueError, match="NaN in sample 7; 2 of 12 samples have"):
+            call(as_what(odd))
+    with pytest.raises(ValueError, match="infinity in sample 0; 1 of 2 samples have"):
+        fitted.predict(odd[[10, 0]])

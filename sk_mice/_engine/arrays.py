@@ -170,11 +170,12 @@ def extremes(X, *, by_feature: bool):
             highs.append(part.max(axis=axis).astype(np.float64))
     low, high = np.min(lows, axis=0), np.max(highs, axis=0)
     if not np.isfinite([low, high]).all():
-        _refuse_infinite(X)
+        refuse_infinite(X)
     return np.atleast_1d(low, high)
 
 
-def _refuse_infinite(X) -> None:
+def refuse_infinite(X) -> None:
+    """Raise ValueError if a value is NaN or infinite, and say where."""
     rows = [np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in chunks(X)]
     odd = np.flatnonzero(~np.concatenate(rows))
     if not len(odd):  # long doubles may be beyond any float64
@@ -183,4 +184,4 @@ def _refuse_infinite(X) -> None:
     raise ValueError(
         f"Input X contains {what} in sample {odd[0]}; {len(odd)} of {len(X)} samples "
         "have values that are not finite. Leave them out, or fill the values in."
-    )
+    ) from None
