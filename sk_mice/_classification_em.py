@@ -58,7 +58,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
     n_components : "auto" or int, default="auto"
         Number of principal components, D: "auto" takes those that hold 99% of the
         variance, at most 3 K; an int is an upper bound. Few components have few
-        directions: with one, two clusters are found at most.
+        directions: with one, clusters beyond the second may stay empty.
     center : bool, default=False
         Whether directions are those from the mean of the rows, in the space of their
         first 64 principal components (or as many as `n_components` allows, if that is
