@@ -96,6 +96,14 @@ def test_index_finds_few_and_many(n_neighbors):
 
 
 @pytest.mark.usefixtures("indexed")
+def test_any_of_equal_rows_are_neighbors_that_were_found():
+    rows = blobs(50)[np.random.default_rng(0).integers(50, size=3000)]
+    found, recall = nearest_neighbors(rows, 5)
+    assert np.array_equal(rows[found], np.repeat(rows[:, None], 5, axis=1))
+    assert recall == 1
+
+
+@pytest.mark.usefixtures("indexed")
 def test_equal_rows_have_neighbors_in_an_index():
     found, _ = nearest_neighbors(np.ones((300, 4), np.float32), 3)
     assert found.shape == (300, 3)
