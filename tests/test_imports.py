@@ -85,7 +85,7 @@ IMPORTS = {
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
     "inspection._gallery inspection._report inspection._training",
-    "inspection._confusion": "inspection._drawing metrics",
+    "inspection._confusion": "_words inspection._drawing metrics",
     "inspection._drawing": "_engine.dataset _pipelines datasets._paths metrics",
     "inspection._duplicates": "inspection._thumbnails",
     "inspection._embedding": "_constraints _engine.arrays _pipelines "
@@ -98,7 +98,7 @@ IMPORTS = {
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
     "_interruption _pipelines metrics",
     "recipes": "_constraints augmentation",
-    "inspection._reading": "_engine.nearest _pipelines _words",
+    "inspection._reading": "_directions _engine.nearest _pipelines _words",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
     "_engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
