@@ -37,7 +37,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
-from ._cosine_kmeans import rescaled
+from ._cosine_kmeans import blocks, rescaled
 from ._engine.arrays import plain_array, stored_once
 from ._engine.warn import warn_user
 from ._pipelines import last_step, last_with_input
@@ -400,23 +400,33 @@ def _space_of(estimator, X):
     return last.transform(X)
 
 
+ROWS = 4096  # of which silhouettes are computed at a time
+
+
 def _cosine_silhouettes(X, codes):
     """Silhouette of each row by cosine distance, for codes from 0 on of two or more."""
     X = check_array(plain_array(X, "X"), accept_sparse="csr", dtype=np.float64)
     X = stored_once(X)
     X = rescaled(X, np.ones(X.shape[0], dtype=bool))  # a copy, unless all are zero
     X = normalize(X, copy=False)
+    n = X.shape[0]
+    members = csr_array((np.ones(n), (codes, np.arange(n))))  # (K, N)
+    sums, sizes = (members @ X).T, np.bincount(codes)
+    parts = [_silhouettes_of(X[b], codes[b], sums, sizes) for b in blocks(n, ROWS)]
+    return np.concatenate(parts)
+
+
+def _silhouettes_of(X, codes, sums, sizes):
+    """Those of some rows, from the sums (D, K) and sizes (K,) of all clusters."""
     rows = np.arange(X.shape[0])
-    members = csr_array((np.ones(len(rows)), (codes, rows)))  # (K, N)
-    sizes = np.bincount(codes)
     # (N, K): sums of the distances to all members, with that of a row to itself, which
     # is not 0 for a zero row.
-    totals = sizes - safe_sparse_dot(X, (members @ X).T, dense_output=True)
+    totals = sizes - safe_sparse_dot(X, sums, dense_output=True)
     to_itself = 1 - row_norms(X, squared=True)
     own = (totals[rows, codes] - to_itself) / np.maximum(sizes[codes] - 1, 1)
-    means = totals / sizes
-    means[rows, codes] = np.inf
-    other = means.min(axis=1)
+    totals /= sizes
+    totals[rows, codes] = np.inf
+    other = totals.min(axis=1)
     largest = np.maximum(own, other)
     alone = (sizes[codes] == 1) | (largest <= 0)  # or all rows have one direction
     return np.where(alone, 0, (other - own) / np.where(alone, 1, largest))
