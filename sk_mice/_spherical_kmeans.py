@@ -111,9 +111,10 @@ class SphericalKMeans(
     A zero row has cosine 0 with every centre and hence cost 1; it gets label 0 and
     moves no centre. An empty cluster takes the row that is farthest from its
     centre. If X has fewer directions than clusters, some centres are equal, and
-    rounding may decide between them. CSR matrices are used as they are; other sparse
-    formats are converted. In late iterations, rows whose label cannot change are
-    skipped [4]_.
+    rounding may decide between them; so it may if all rows have nearly one direction,
+    as with a large common offset. Subtract the mean of such rows first. CSR matrices
+    are used as they are; other sparse formats are converted. In late iterations, rows
+    whose label cannot change are skipped [4]_.
 
     Work is spread over as many threads as the BLAS library has
     (``OPENBLAS_NUM_THREADS`` or threadpoolctl set them).
