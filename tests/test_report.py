@@ -839,6 +839,19 @@ def test_one_and_two_clusters_in_words(open_page, tmp_path):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(("n_more", "mean"), [(0, "none"), (6, "100%")])
+def test_samples_that_are_alone_do_not_count_in_the_mean(
+    open_page, tmp_path, n_more, mean
+):
+    path = tmp_path / "report.html"
+    rows = np.repeat(np.eye(3), [1, 1, 1 + n_more], axis=0)
+    write_report(SphericalKMeans(3, random_state=0).fit(rows), rows, path)
+    _, find = open_page("clusters", path)
+    assert find("#mean")[0].text == mean
+    assert f'<dd id="mean">{mean}</dd>' in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
 def test_pairs_of_images_open_the_images(open_page, between):
     _, find = open_page("clusters", between)
     chips = find("[data-pair]")

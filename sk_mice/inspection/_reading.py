@@ -69,6 +69,14 @@ class Reading:
         return self.meaning == OF_NEIGHBORS
 
     @property
+    def mean(self) -> float | None:
+        """Mean confidence of the samples that have one; None if none has."""
+        known = self.confidence
+        if self.is_of_neighbors:
+            known = known[self.sizes[self.labels] > 1]
+        return float(known.mean()) if len(known) else None
+
+    @property
     def measure(self) -> str:
         """The confidence in a word."""
         return "confidence" if self.meaning == GIVEN else "agreement"

@@ -209,7 +209,6 @@ def draw_page(
         count=count,
         reading=reading,
         measure=reading.measure,
-        mean=float(reading.confidence.mean()),
         doubts=doubted,
         scores=[] if classes is None else _scores(codes, reading.labels),
         duration=duration(sum(row["seconds"] for row in data["history"])),

@@ -173,7 +173,8 @@ function showEdits() {
   const n = living().length;
   if (!data.titled) document.title = $("title").textContent = `${count(N)} in ${count(n, "cluster")}`;
   $("n-clusters").textContent = n;
-  if (N > 1) $("mean").textContent = percent(confidence.reduce((sum, x) => sum + x, 0) / N);
+  const known = confidence.filter((_, i) => !isSingle(i));
+  $("mean").textContent = known.length ? percent(known.reduce((sum, x) => sum + x, 0) / known.length) : "none";
   showDoubts();
 }
 
