@@ -149,7 +149,7 @@ def test_figures_of_features_are_those_of_the_results():
     for label, *cells in rows:
         found = []
         for data in ("cifar10_jpeg", "fashion_mnist"):
-            name = re.sub(", (one seed|three seeds)$", "", label)
+            name = re.sub(", (one|three|one and three) seeds?$", "", label)
             runs = measured(f"features_{data}_10000")[methods[name]]
             worst = min(run["acc"] for run in runs)
             spread = f" ({worst:.3f})" if len(runs) > 1 else ""
