@@ -100,7 +100,8 @@ def load_image_folder(
     white : int, default=65535
         Value of white in grey images of 16 bits, for example 4095 if a camera uses 12
         of them. An image with larger values cannot be read, nor a PNG or TIFF file with
-        colours of 16 bits, unless this is 65535. Floats are from 0 to 1.
+        colours of 16 bits, unless this is 65535. Floats are from 0 to 1. TIFF files
+        that pack 12 bits have 4095, unless this is less.
     on_error : {"raise", "warn"}, default="raise"
         Whether files that are no images, or cannot be read as a whole, raise an error
         or are left out with one warning that lists them. Both come after all files have
@@ -143,7 +144,7 @@ def load_image_folder(
     -----
     UserWarning
         With ``on_error="warn"``, if files are left out: how many, which, and why. If
-        all images with 16 bits are nearly black.
+        most images with 16 bits are nearly black.
 
     Examples
     --------
