@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, PngImagePlugin
 
 from sk_mice import datasets
-from sk_mice.datasets import _decoding, load_image_folder
+from sk_mice.datasets import _decoding, _opening, load_image_folder
 from sk_mice.datasets._paths import pictures
 from sk_mice.features import PretrainedFeatures
 
@@ -526,7 +526,7 @@ def test_unreadable_files_and_folders(tmp_path, monkeypatch):
     write(tmp_path, {"folder/x.png": encoded(), "secret.png": encoded()})
     scandir = os.scandir
 
-    class RefusedFile(_decoding._File):
+    class RefusedFile(_decoding.File):
         def __init__(self, path):
             if "secret" in str(path):
                 raise PermissionError(13, "Permission denied")
@@ -537,7 +537,7 @@ def test_unreadable_files_and_folders(tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    monkeypatch.setattr(_decoding, "_File", RefusedFile)
+    monkeypatch.setattr(_decoding, "File", RefusedFile)
     monkeypatch.setattr(os, "scandir", refuse_folder)
     reasons = left_out(tmp_path, "folder", "secret.png")
     assert reasons == ["Permission denied", "Permission denied"]
@@ -803,7 +803,7 @@ def test_postscript_is_listed_and_no_program_started(tmp_path, started):
     assert started() == []
 
 
-@pytest.mark.parametrize("format", [*_decoding.FORMATS, "MPO"])
+@pytest.mark.parametrize("format", [*_opening.FORMATS, "MPO"])
 def test_formats_that_are_read(tmp_path, format):
     try:
         content = encoded(format=format)

@@ -76,7 +76,8 @@ IMPORTS = {
     # beside them
     "datasets": "torchvision _constraints _engine.warn _progress_bar _words "
     "datasets._decoding datasets._file",
-    "datasets._decoding": "_constraints _engine.warn _memory _words",
+    "datasets._decoding": "_constraints _engine.warn _memory _words datasets._opening",
+    "datasets._opening": "",
     "datasets._paths": "_words datasets._decoding",
     "datasets._file": "_engine.files _engine.maps",
     "features": "torch _fitting _check_input _constraints _device "

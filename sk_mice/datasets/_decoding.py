@@ -1,58 +1,41 @@
-"""A file as a row of X: the formats that are read, and within bounded memory.
-
-Some of Pillow's plugins start programs, or take files that hold images of any other
-format. They are not used. Others read as many bytes as a header asks for, keep data
-that no image needs, or warn. Subclasses further below replace them and do none of this.
-(Filters of warnings are those of all threads: a thread cannot silence its own.)
-"""
+"""A file as a row of X, within bounded memory."""
 
 import ctypes
-import io
 import math
 import os
 import re
 import stat
-import struct
 from contextlib import ExitStack, suppress
 from itertools import product
 from numbers import Integral
 from threading import Condition, Lock
-from types import FunctionType, SimpleNamespace
 
 import numpy as np
-from PIL import (
-    GifImagePlugin,
-    Image,
-    ImageColor,
-    ImageOps,
-    JpegImagePlugin,
-    PngImagePlugin,
-    TiffImagePlugin,
-    UnidentifiedImageError,
-)
+from PIL import Image, ImageColor, ImageOps, UnidentifiedImageError
 
 from .._constraints import Count
 from .._engine.warn import warn_user
 from .._memory import available_memory
 from .._words import count
+from ._opening import (
+    BITS,
+    ORIENTATION,
+    File,
+    ImageError,
+    find_formats,
+    opened,
+    orientation,
+)
 
 LONGEST_SIDE = 4096
 PIECE = 512  # side of the pieces that are converted one after the other
-# TGA comes last, as it has no signature.
-FORMATS = ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF"]
-FORMATS += ["HEIF", "JPEG2000", "PPM", "TGA"]
 # Bytes that a decoder takes for a pixel, beside those of the image: planes of 32 bits,
 # frames, strips, copies.
 WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
-ORIENTATION, TILE_WIDTH, TILE_LENGTH = 0x0112, 322, 323  # tags of TIFF
-BITS, PHOTOMETRIC, PLANES = 258, 262, 284
+PHOTOMETRIC, TILE_WIDTH, TILE_LENGTH = 262, 322, 323  # tags of TIFF
 WHITE = 2**16 - 1
 DARK = 1 / 8  # of white, if no value of 16 bits in any file exceeds it
-
-
-class ImageError(Exception):
-    """A file cannot be read as an image; why, in words that follow its name."""
 
 
 class Decoder:
@@ -62,7 +45,7 @@ class Decoder:
     """
 
     def __init__(self, image_size, grey, resize, background, white=WHITE, smooth=False):
-        _find_formats()  # before threads would do it
+        find_formats()  # before threads would do it
         height, width = _height_and_width(image_size)
         self.size = width, height
         self.mode = "L" if grey else "RGB"
@@ -108,7 +91,7 @@ class Decoder:
 
     def _fill(self, row, path, at_the_end):
         _check_file(path)
-        with _File(path) as file, _opened(file) as image:
+        with File(path) as file, opened(file) as image:
             _check_pixels(image.size)
             if self.white != WHITE:
                 _check_bits(image)
@@ -148,7 +131,7 @@ class Decoder:
 
     def _decode(self, image):
         image.load()
-        turn = _orientation(image)
+        turn = orientation(image)
         image = self._converted(image)
         size = self.size[::-1] if 5 <= turn <= 8 else self.size  # on its side
         is_small = any(a < b for a, b in zip(image.size, size, strict=True))
@@ -264,13 +247,13 @@ def _is_white_zero(image):
 
 def size_of(path):
     """Width and height of an image file as its header has them, or None; and why."""
-    _find_formats()
+    find_formats()
     return _tried(_read_size, path)
 
 
 def _read_size(path):
     _check_file(path)
-    with _File(path) as file, _opened(file) as image:
+    with File(path) as file, opened(file) as image:
         _check_pixels(image.size)
         return image.size
 
@@ -382,232 +365,3 @@ LARGE = 2**26
 def _of_image(size):
     """Bytes of an image in Pillow, at most: a pointer for each row, and its pixels."""
     return size[1] * (4 * size[0] + 16)
-
-
-# ----------------------------------------------------------------------------- opening
-
-HEADER_BYTES = 2**26  # that a file may have before its pixels
-SMALL_HEADER = 2**22
-LARGE_HEADER = Lock()  # held by the one open file with such a header
-
-
-class _File(io.BufferedReader):
-    """A file of whose header no more is read than `HEADER_BYTES`.
-
-    Plugins may read the same bytes many times.
-    """
-
-    def __init__(self, path):
-        super().__init__(io.FileIO(path))
-        self.length = os.fstat(self.fileno()).st_size
-        self.in_header, self.header, self.alone = True, 0, False
-
-    def read(self, size=-1):
-        most = HEADER_BYTES + 1
-        size = most if size is None or size < 0 else min(size, most)
-        if not self.in_header:
-            return super().read(size)
-        if not self.alone and self.header + min(size, self.length) > SMALL_HEADER:
-            LARGE_HEADER.acquire()
-            self.alone = True
-        data = super().read(size)
-        self.header += len(data)
-        if self.header > HEADER_BYTES:
-            raise ImageError(f"has a header of more than {HEADER_BYTES:,} bytes")
-        return data
-
-    def close(self):
-        super().close()
-        if self.alone:
-            self.alone = False
-            LARGE_HEADER.release()
-
-
-def _find_formats():
-    """Pillow's own, and HEIF, if pillow-heif is installed."""
-    Image.init()
-    if "HEIF" not in Image.OPEN:
-        with suppress(ImportError):
-            import pillow_heif
-
-            pillow_heif.register_heif_opener()
-
-
-# What Pillow says of a TIFF file whose header it has understood.
-UNKNOWN_PIXELS = {
-    "unknown pixel mode",
-    "unknown data organization",
-    "string index out of range",  # it has more planes than channels
-}
-OTHER_TIFF = (
-    "is a TIFF image whose pixels are of a kind that is not read; save it as grey or "
-    "RGB of 8 or 16 bits, or as grey floats of 32 bits"
-)
-
-
-def _opened(file):
-    """The first image of a file, with its size and mode, not yet decoded."""
-    prefix = file.read(16)
-    for name in FORMATS:
-        if name not in Image.OPEN:
-            continue
-        plugin, accepts = Image.OPEN[name]
-        try:
-            accepted = accepts is None or accepts(prefix)
-            if isinstance(accepted, str):  # this build of Pillow lacks the format
-                raise ImageError(accepted)
-            if accepted:
-                file.seek(0)
-                return PLUGINS.get(name, plugin)(file)
-        # What a plugin raises for a file of another format.
-        except (SyntaxError, IndexError, TypeError, struct.error) as error:
-            if name == "TIFF" and accepted and str(error) in UNKNOWN_PIXELS:
-                raise ImageError(OTHER_TIFF) from error
-    if prefix[4:11] in (b"ftyphei", b"ftypmif") and "HEIF" not in Image.OPEN:
-        raise ImageError('is a HEIC image, which `pip install "sk-mice[heif]"` reads')
-    raise UnidentifiedImageError
-
-
-def _orientation(image):
-    """How a loaded image has to be turned, as EXIF data say it; 1 is upright.
-
-    Pillow would read all EXIF data for this, and warn if they are broken.
-    """
-    if image.format == "TIFF":  # which Pillow turns as it loads it
-        return 1
-    exif = image.info.get("exif")
-    if not exif:  # as ImageMagick writes it into a PNG file
-        lines = image.info.get("Raw profile type exif", "").split("\n")
-        with suppress(ValueError):
-            exif = bytes.fromhex("".join(lines[3:]))
-    return _of_exif(exif) or _of_xmp(image.info)
-
-
-def _of_exif(exif):
-    try:
-        exif = re.sub(rb"^(?:Exif\0\0)+", b"", exif)
-        order = {b"II": "<", b"MM": ">"}[exif[:2]]
-        (start,) = struct.unpack_from(order + "L", exif, 4)
-        (count,) = struct.unpack_from(order + "H", exif, start)
-        for entry in range(start + 2, start + 2 + 12 * count, 12):
-            tag, _, _, value = struct.unpack_from(order + "HHLH", exif, entry)
-            if tag == ORIENTATION:
-                return value
-    except (KeyError, TypeError, struct.error):  # broken, or the text of a PNG file
-        pass
-    return None
-
-
-def _of_xmp(info):
-    xmp = info.get("XML:com.adobe.xmp") or info.get("xmp") or b""
-    xmp = xmp.encode(errors="replace") if isinstance(xmp, str) else xmp
-    match = re.search(rb'tiff:Orientation(?:="|>)([0-9])', xmp)
-    return int(match[1]) if match else 1
-
-
-# ------------------------------------------------------- plugins that neither warn nor
-# take memory for what no image needs; the number of pixels is checked in one place.
-
-
-class _Exif(Image.Exif):
-    """EXIF data of which only the orientation is read."""
-
-    def load(self, data):
-        value = _of_exif(data)
-        if value is not None:
-            self[ORIENTATION] = value
-
-
-def _nothing(*args, **kwargs):
-    pass
-
-
-_QUIET = {
-    "warnings": SimpleNamespace(warn=_nothing),
-    "Image": SimpleNamespace(
-        **vars(Image) | {"Exif": _Exif, "_decompression_bomb_check": _nothing}
-    ),
-}
-
-
-def _quiet(cls, **names):
-    """A subclass with the same methods, for which some global names mean another."""
-    methods = {}
-    for name, method in vars(cls).items():
-        if isinstance(method, FunctionType):
-            scope = method.__globals__ | _QUIET | names
-            settings = name, method.__defaults__, method.__closure__
-            methods[name] = FunctionType(method.__code__, scope, *settings)
-            methods[name].__kwdefaults__ = method.__kwdefaults__
-    return type(cls)(cls.__name__, (cls,), methods)
-
-
-class _Jpeg(JpegImagePlugin.JpegImageFile):
-    """Also the first frame of an MPO file."""
-
-    def getexif(self):  # asked for the resolution when the file is opened
-        return Image.Exif()
-
-
-class _Tags(_quiet(TiffImagePlugin.ImageFileDirectory_v2)):
-    LONGEST = 2**19  # bytes of numbers, which become objects of many times that
-    BYTES = (1, 2, 7)  # types that stay as they are
-
-    def __getitem__(self, tag):
-        long = len(self._tagdata.get(tag, b"")) > self.LONGEST
-        if long and self.tagtype[tag] not in self.BYTES:
-            raise ImageError(f"has a tag of more than {self.LONGEST:,} bytes")
-        return super().__getitem__(tag)
-
-
-class _Tiff(_quiet(TiffImagePlugin.TiffImageFile, ImageFileDirectory_v2=_Tags)):
-    def getexif(self):  # asked how to turn the image when it is loaded
-        exif = Image.Exif()
-        exif[ORIENTATION] = self.tag_v2.get(ORIENTATION) or _of_xmp(self.info)
-        return exif
-
-    def _setup(self):
-        super()._setup()
-        # Of planes that are not compressed, Pillow takes each byte for a value.
-        if self.tag_v2.get(PLANES) == 2 and max(self.tag_v2.get(BITS, (1,))) == 16:
-            order = ";16B" if self.tag_v2.prefix == b"MM" else ";16L"
-            grey = self.mode if self.mode.startswith("I;16") else None
-            self.tile = [_of_plane(tile, order, grey) for tile in self.tile]
-
-
-def _of_plane(tile, order, grey):
-    """A tile with the raw mode of 16 bits in place of a single letter."""
-    mode, *rest = tile[3]
-    if len(mode) > 1:
-        return tile
-    args = grey or mode + order, *rest
-    # A plain tuple in earlier versions of Pillow.
-    return tile._replace(args=args) if hasattr(tile, "_replace") else (*tile[:3], args)
-
-
-class _PngStream(_quiet(PngImagePlugin.PngStream)):
-    KEPT = {"exif", "Raw profile type exif", "XML:com.adobe.xmp"}
-
-    def check_text_memory(self, chunklen):  # called after each text
-        super().check_text_memory(chunklen)
-        # A text may be packed to a thousandth, and Pillow would keep all of them.
-        for key in set(self.im_text) - self.KEPT:
-            del self.im_text[key]
-            self.im_info.pop(key, None)
-
-
-class _Gif(_quiet(GifImagePlugin.GifImageFile)):
-    # Pillow would prepare the second frame when it opens the first.
-    disposal_method = property(lambda self: 0, _nothing)
-
-
-PLUGINS = {
-    "JPEG": _Jpeg,
-    "PNG": _quiet(PngImagePlugin.PngImageFile, PngStream=_PngStream),
-    "TIFF": _Tiff,
-    "GIF": _Gif,
-}
-with suppress(ImportError):  # before Pillow 11.3
-    from PIL import AvifImagePlugin
-
-    PLUGINS["AVIF"] = _quiet(AvifImagePlugin.AvifImageFile)
