@@ -52,6 +52,8 @@ __all__ = [
     "silhouette_scorer",
 ]
 
+ROWS = 4096  # of which silhouettes are computed at a time
+
 
 def clustering_accuracy_score(y_true, y_pred):
     """Accuracy of clusters under the best one-to-one matching with classes.
@@ -398,9 +400,6 @@ def _space_of(estimator, X):
     if hasattr(last, "cluster_centers_") or not hasattr(last, "transform"):
         return X
     return last.transform(X)
-
-
-ROWS = 4096  # of which silhouettes are computed at a time
 
 
 def _cosine_silhouettes(X, codes):
