@@ -612,6 +612,8 @@ def open_page(browser, page):
     def go(view, path=page):
         browser.get("about:blank")
         browser.get(f"{path.as_uri()}#{view}")
+        wait(lambda: find("[data-view]"))
+        wait(lambda: browser.execute_script("return document.readyState") == "complete")
         return browser, find
 
     yield go
