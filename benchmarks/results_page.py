@@ -950,7 +950,8 @@ def em_page():
         *side_by_side(
             "E-steps, EM after one first stage",
             labelled(E_STEPS),
-            f'{of_em} "held" is the default: q stays at the partition. "batch, '
+            f'{of_em} "held" is the default: q stays at the partition, on the digits '
+            'for the first half of each round. "batch, '
             "free\" is the paper's: q is the posterior of one random view. The "
             "others take q once an epoch from the whole model and all plain images, "
             "from four random views, or from the plain images and ten mutual "
