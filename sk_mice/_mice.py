@@ -59,15 +59,15 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         CPU and "resnet18" for images on a GPU. `sk_mice.backbones.Pretrained` is a
         network with weights, and with the preprocessing that belongs to them.
     freeze : int or "all but last", default=None
-        Which blocks of the backbone keep their weights, and their batch norms the
-        statistics, as in a slice of a list: -2 freezes all but the last two, 3 the
-        first three. "all but last" is -1, and None trains everything. Nothing else is
-        frozen. A block is a child of the module that has weights, in the order in which
-        the module defines them (of a network with one such child, a child of that). If
-        exactly one of them is a `Sequential` or a `ModuleList`, its children are
-        blocks; several are a block each, as the four stages of a ResNet.
-        Normalisation belongs to the block before it, and weights outside of blocks are
-        frozen.
+        Which blocks of the backbone keep their weights and the statistics of their
+        batch norms, as in a slice of a list: 3 freezes the first three, -2 all but the
+        last two, and "all but last" is -1. None trains everything. A block is a child
+        of the module that has weights, in the order in which the module defines them
+        (of a network with one such child, a child of that). If exactly one child is a
+        `Sequential` or a `ModuleList`, its children are blocks in its place; several
+        are a block each, as the four stages of a ResNet. Normalisation belongs to the
+        block before it. Weights of the backbone outside of blocks are frozen, too;
+        heads and prototypes never are.
     embedding_dim : int, default=128
         D, the dimension of all embeddings.
     tau : float, default=1.0
@@ -625,23 +625,22 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def agreement(self, X, *, n_views=10, random_state=0):
         """How often views of each sample fall into each cluster.
 
-        This is a confidence that people can read, where the largest posterior of a
-        well clustered sample may be less than a half: 1 in its own cluster means that
-        all views of a sample agree with each other. It is agreement and not accuracy,
-        as a cluster that the model confuses with another may be stable. With
-        `n_init`, the views are those of the best restart, the only one that is kept.
-        `stability_` says how far the restarts agree.
+        This is a confidence that people can read: 1 in a sample's own cluster means
+        that all of its views fall there. (The largest posterior of a well clustered
+        sample may be less than a half.) It is agreement and not accuracy: a cluster
+        that mixes two classes may be stable. How far the restarts of a fit agree is
+        another question, which `stability_` answers.
 
         Parameters
         ----------
         X : array-like
             Samples of the shape seen in `fit`.
         n_views : int, default=10
-            Of an image, random views as in training. Of a vector, and of an image that
-            had no augmentation, its nearest neighbours in X by cosine of the centred
-            values, at most as many as there are others in its cluster, and at least
-            one: pass many at a time, as of a few vectors all may be near, and one alone
-            agrees with itself.
+            Number of random views of each image, which are made as in training. For
+            vectors, and for images without augmentation, number of nearest neighbours
+            in X by cosine of the centred values: at most as many as there are others in
+            the cluster, and at least one. Pass many of these at a time: among a few,
+            all may be near to each other, and one alone agrees with itself.
         random_state : int, RandomState or None, default=0
             Of the random views, and of the index of more than 50,000 vectors.
 
