@@ -907,7 +907,7 @@ def em_page():
     return [
         "# Experiments with EM and its start",
         f"{OTHER_PAGE}, or the mean ACC and NMI. [Training](../../docs/user_guide/"
-        "training.md#what-em-gains) says what followed.",
+        "training.md#what-em-gains) has the conclusions.",
         *by_set(
             "Votes of neighbours, and a choice by them",
             labelled(VOTES),
