@@ -126,9 +126,9 @@ class EmbeddingDisplay:
         y : array-like of shape (N,), default=None
             Classes; needed if the estimator has no `predict`.
         n_points : int, default=2000
-            Samples on the map, at most: a random choice of each cluster (of each class
-            if there are no clusters) in proportion to its size, at least one of each
-            if there are no more of them than that.
+            Most samples on the map. They are a random choice of each cluster (of each
+            class if there are no clusters) in proportion to its size, and at least one
+            of each if there is room for all clusters.
         reducer : transformer, default=None
             What maps embeddings to two dimensions by `fit_transform`; it is cloned.
             None is t-SNE of a perplexity of 30, less for under 100 points. Embeddings

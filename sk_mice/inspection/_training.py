@@ -56,8 +56,8 @@ class PosteriorDisplay:
         Parameters
         ----------
         estimator : MiCEClustering
-            Fitted, also as the last step of a Pipeline. Of its ``history_``, the epochs
-            of EM are meant.
+            Fitted, also as the last step of a Pipeline. Its ``history_`` has the
+            posterior of each epoch of EM.
         epochs : sequence of int, default=None
             Epochs of EM, from 1 on; the first and the last if None.
         ax : sequence of 2 matplotlib Axes, default=None
