@@ -166,6 +166,8 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
     True
     >>> bool((cem.predict(X) == cem.labels_).all())
     True
+    >>> bool((cem.predict_proba(X).argmax(axis=1) == cem.labels_).all())
+    True
     """
 
     _parameter_constraints: dict = {

@@ -234,6 +234,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     >>> out = np.empty((200, 3), np.float32)
     >>> mice.predict_proba(X, out=out) is out
     True
+    >>> mice.transform(X).shape
+    (200, 128)
+    >>> agreement = mice.agreement(X)  # the confidence of reports
+    >>> agreement[np.arange(200), mice.labels_].shape
+    (200,)
+    >>> bool(np.isclose(mice.score_samples(X).mean(), mice.score(X)))
+    True
     """
 
     _parameter_constraints: dict = {

@@ -136,6 +136,8 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
     >>> mixture = NeighborMixture(10, center=False, random_state=0).fit(X)
     >>> bool(clustering_accuracy_score(y, mixture.labels_) > 0.8)
     True
+    >>> mixture.predict_proba(X[:5]).shape
+    (5, 10)
     """
 
     _parameter_constraints: dict = {

@@ -267,6 +267,19 @@ class NClustersChoice:
     See Also
     --------
     choose_n_clusters : Returns it, and explains how the number is chosen.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sk_mice import SphericalKMeans
+    >>> from sk_mice.model_selection import choose_n_clusters
+    >>> X = load_iris().data
+    >>> choice = choose_n_clusters(SphericalKMeans(), X, [2, 3, 4], random_state=0)
+    >>> skm = SphericalKMeans(choice.n_clusters, random_state=0).fit(X)
+    >>> [row["n_clusters"] for row in choice.table]
+    [2, 3, 4]
+    >>> choice.plot().get_xlabel()
+    'number of clusters'
     """
 
     n_clusters: int

@@ -203,6 +203,18 @@ def public_objects():
                         yield pytest.param(function, id=name_of_method)
 
 
+def test_classes_and_functions_have_an_example():
+    # That of a class shows its methods.
+    classes_and_functions = {
+        name.id: name.values[0]
+        for name in public_objects()
+        if "." not in name.values[0].__qualname__
+    }
+    assert len(classes_and_functions) > 20
+    for name, found in classes_and_functions.items():
+        assert "\nExamples\n---" in inspect.getdoc(found), name
+
+
 @pytest.mark.parametrize("found", list(public_objects()))
 def test_documented_defaults_are_the_defaults(found):
     text = inspect.getdoc(found)
