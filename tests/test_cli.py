@@ -1332,6 +1332,19 @@ def test_help_has_examples(capsys):
     assert run("--version") == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "epochs"),
+    [("fit", fitting.DEFAULTS["epochs"]), ("choose-k", choosing.EPOCHS)],
+)
+def test_help_has_the_defaults(capsys, command, epochs):
+    assert run(command, "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    defaults = fitting.DEFAULTS | {"epochs": epochs, "white": images.WHITE}
+    for option in ("image-size", "epochs", "seed", "white"):
+        said = re.search(rf"--{option} .*?\[default: (\d+)", text)
+        assert int(said[1]) == defaults[option.replace("-", "_")], option
+
+
 def test_the_command_alone_prints_its_help(capsys):
     assert run() == 0
     out, err = capsys.readouterr()
