@@ -82,6 +82,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": "/output/",
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,  # pages that load scripts from elsewhere
 }
 
 html_theme = "pydata_sphinx_theme"
