@@ -8,6 +8,8 @@ runs the examples, which takes some minutes; `-D plot_gallery=0` leaves that out
 import io
 import re
 
+from sphinx_gallery.sorting import ExplicitOrder
+
 import sk_mice
 from sk_mice import _progress_bar
 
@@ -75,10 +77,14 @@ numpydoc_validation_exclude = {"NClustersChoice$"}  # its attributes are its par
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
+# From the first clusters to what few need.
+EXAMPLES = ["digits", "photographs", "choose_k", "displays", "outliers", "vectors"]
+EXAMPLES += ["baseline", "search", "backbone", "resume"]
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": "/plot_",
+    "within_subsection_order": ExplicitOrder([f"plot_{name}.py" for name in EXAMPLES]),
     "ignore_pattern": "/output/",
     "download_all_examples": False,
     "show_memory": False,
