@@ -36,12 +36,7 @@ from ._constraints import (
     Count,
     Number,
 )
-from ._device import (
-    check_size,
-    is_worker,
-    resolve_device,
-    resolve_precision,
-)
+from ._device import check_size, is_worker, resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, own_settings, spawn_seed
 from ._engine.distributed import Group, open_group
 from ._engine.format import SampleFormat, infer_format

@@ -19,11 +19,7 @@ from ._empty_clusters import fill_empty_clusters
 from ._engine import objective
 from ._engine.ambient import OwnDraws, own_settings
 from ._engine.model import gating_prototypes
-from ._engine.nearest import (
-    nearest_neighbors,
-    shares_of_neighbors,
-    warn_of_recall,
-)
+from ._engine.nearest import nearest_neighbors, shares_of_neighbors, warn_of_recall
 from ._engine.neighbors import comparable_rows
 from ._engine.views import OneRandomView
 from ._engine.warn import warn_user

@@ -20,15 +20,7 @@ from ._engine.files import as_path
 from ._engine.format import SampleFormat
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
-from ._engine.storage import (
-    UNREADABLE,
-    NotDataError,
-    pack,
-    read,
-    reason,
-    unpack,
-    write,
-)
+from ._engine.storage import UNREADABLE, NotDataError, pack, read, reason, unpack, write
 from ._engine.warn import warn_user
 from ._fitted_state import (
     ATTRIBUTES,

@@ -15,12 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from ._check_rows import check_rows, fitting_floats
 from ._constraints import RANDOM_STATE, Count, Number
-from ._cosine_kmeans import (
-    absorb,
-    first_centers,
-    lloyd,
-    unit_rows,
-)
+from ._cosine_kmeans import absorb, first_centers, lloyd, unit_rows
 from ._engine.arrays import plain_array
 from ._engine.warn import warn_user
 from ._fitting import fitting

@@ -10,10 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice.augmentation import (
-    ImageAugmentation,
-    resolve_augmentation,
-)
+from sk_mice.augmentation import ImageAugmentation, resolve_augmentation
 
 DIGITS = load_digits().images[:100]
 VECTORS = DIGITS.reshape(100, -1)

@@ -15,10 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine import nearest
-from sk_mice._engine.nearest import (
-    nearest_neighbors,
-    shares_of_neighbors,
-)
+from sk_mice._engine.nearest import nearest_neighbors, shares_of_neighbors
 
 ROOT = Path(__file__).parents[1]
 

@@ -23,13 +23,7 @@ from windows import needs_proc, refuse_files_in_use
 import sk_mice
 from sk_mice import SphericalKMeans
 from sk_mice._engine import storage
-from sk_mice._engine.storage import (
-    NotDataError,
-    pack,
-    read,
-    unpack,
-    write,
-)
+from sk_mice._engine.storage import NotDataError, pack, read, unpack, write
 
 KIND = {"kind": "model", "version": 4}
 KMEANS = SphericalKMeans(3, random_state=0).fit(np.random.default_rng(0).random((9, 5)))

@@ -26,13 +26,7 @@ from ..inspection._reading import read
 from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
-from .images import (
-    digest,
-    features_in_file,
-    files_beside,
-    fitted_network,
-    read_images,
-)
+from .images import digest, features_in_file, files_beside, fitted_network, read_images
 from .terminal import Progress, end_after_ctrl_c, not_in, put, put_json
 from .together import fit_together, run_together
 

@@ -26,14 +26,7 @@ from .._words import count, duration
 from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
-from ._reading import (
-    LIMITS,
-    check_model,
-    doubt_of_duplicates,
-    doubts,
-    is_mixture,
-    read,
-)
+from ._reading import LIMITS, check_model, doubt_of_duplicates, doubts, is_mixture, read
 from ._thumbnails import COLUMNS, Thumbnails, draw_sheets, image_format
 
 MOST_SHOWN = 10_000  # samples with a thumbnail
