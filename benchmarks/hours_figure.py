@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from _common import RESULTS
 from matplotlib import pyplot as plt
-from results_page import HOURS
+from pages.overview import HOURS
 
 METRICS = {"acc": "accuracy", "nmi": "NMI"}
 

@@ -397,9 +397,8 @@ def test_gpu_goes_on_where_it_was_cut_off(gpu, capsys, monkeypatch):
     assert n_passed > 0
     kept = json.loads((gpu.OUT / "gpu_cifar10_jpeg.json").read_text(encoding="utf-8"))
     assert [row["seed"] for row in kept["results"]["MiCE"]] == [1, 0]
-    results_page = importlib.import_module("results_page")
-    monkeypatch.setattr(results_page, "RESULTS", gpu.OUT)
-    page = "\n".join(results_page.on_a_gpu())
+    monkeypatch.setattr(importlib.import_module("pages.files"), "RESULTS", gpu.OUT)
+    page = "\n".join(importlib.import_module("pages.gpu").page())
     assert f"{n_passed} passed" in page
     for part in ("MoCo, MiCE's start", "Another seed"):
         assert part in page

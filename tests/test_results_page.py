@@ -22,9 +22,9 @@ def module(monkeypatch):
 @pytest.fixture
 def copied(module, tmp_path, monkeypatch):
     """The results and the pages in a folder of their own."""
-    shutil.copytree(module.RESULTS, tmp_path / "results")
+    shutil.copytree(module.files.RESULTS, tmp_path / "results")
     shutil.copy(module.README, tmp_path / "README.md")
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(module.files, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(module, "README", tmp_path / "README.md")
     return tmp_path
 
@@ -36,7 +36,8 @@ def test_pages_are_those_of_the_files(module):
 
 
 def test_check_tells_of_other_pages_and_writes_none(module, copied):
-    for path in (*(module.RESULTS / name for name in module.PAGES), module.README):
+    pages = (copied / "results" / name for name in module.PAGES)
+    for path in (*pages, module.README):
         text = path.read_text(encoding="utf-8")
         changed = re.sub(r"\b0(\.\d{3})\b", r"1\1", text, count=1)
         assert changed != text
@@ -59,7 +60,7 @@ def others(value, rng):
 
 def test_the_page_shows_every_file(module, copied):
     before = module.pages()
-    files = sorted(module.RESULTS.rglob("*.json"))
+    files = sorted(copied.rglob("*.json"))
     assert len(files) > 30
     for path in files:
         text = path.read_text(encoding="utf-8")
@@ -73,47 +74,49 @@ def test_the_page_shows_every_file(module, copied):
 
 
 def test_every_row_has_a_commit(module):
-    for path in module.RESULTS.rglob("*.json"):
+    for path in module.files.RESULTS.rglob("*.json"):
         kept = json.loads(path.read_text(encoding="utf-8"))
         methods = kept["results"] if isinstance(kept["results"], dict) else {}
         assert kept.get("commits", {}).keys() <= methods.keys()
         for method in methods or [None]:
-            assert re.fullmatch(r"[0-9a-f]{7,}\+?|unknown", module.commit(kept, method))
+            commit = module.files.commit(kept, method)
+            assert re.fullmatch(r"[0-9a-f]{7,}\+?|unknown", commit)
 
 
 def test_links_lead_to_files_and_every_figure_is_linked(module):
     text = "".join(module.pages().values())
     links = set(re.findall(r"\]\(([^)#]+)\)", text))
-    assert all((module.RESULTS / link).is_file() for link in links)
-    figures = module.RESULTS.rglob("*.png")
-    assert {path.relative_to(module.RESULTS).as_posix() for path in figures} <= links
+    results = module.files.RESULTS
+    assert all((results / link).is_file() for link in links)
+    figures = results.rglob("*.png")
+    assert {path.relative_to(results).as_posix() for path in figures} <= links
 
 
 def test_cells_are_mean_deviation_and_worst(module):
     values = [0.9, 0.6, 0.75]
     rows = [{"seed": seed, "acc": acc} for seed, acc in enumerate(values)]
-    cell = module.over_seeds(rows, "acc")
+    cell = module.tables.over_seeds(rows, "acc")
     mean, deviation, worst = map(float, re.findall(r"[\d.]+", cell))
     assert mean == pytest.approx(statistics.mean(values), abs=5e-4)
     assert deviation == pytest.approx(statistics.stdev(values), abs=5e-4)
     assert worst == 0.6
-    assert module.over_seeds(rows[:1], "acc") == "0.900"
-    assert module.over_seeds([], "acc") == ""
+    assert module.tables.over_seeds(rows[:1], "acc") == "0.900"
+    assert module.tables.over_seeds([], "acc") == ""
 
 
 def test_seeds_are_compared_with_themselves(module):
     ours = [{"seed": seed, "acc": acc} for seed, acc in ((2, 0.5), (0, 0.9), (1, 0.7))]
     others = [{"seed": seed, "acc": acc} for seed, acc in ((0, 0.8), (1, 0.7), (3, 0))]
-    assert module.wins(ours, others) == (1, 2)  # level is not above
+    assert module.tables.wins(ours, others) == (1, 2)  # level is not above
     above = [row | {"acc": 1} for row in others]
-    assert module.verdict([(above, others)]) == ("yes", "above on 3 of 3 seeds")
-    assert module.verdict([(others, above)])[0] == "no"
+    assert module.paper.verdict([(above, others)]) == ("yes", "above on 3 of 3 seeds")
+    assert module.paper.verdict([(others, above)])[0] == "no"
     some = [(above, others), (others, above[:1])]
-    assert module.verdict(some) == ("not clearly", "above on 3 of 4 seeds")
+    assert module.paper.verdict(some) == ("not clearly", "above on 3 of 4 seeds")
 
 
 def test_commands_are_shown_without_where_files_go(module):
     run = "python a.py --checkpoint ck --rows MiCE '(' --out out --seeds 0 --verbose"
-    assert module.command({"command": run}) == "`python a.py --rows MiCE '(' --seeds 0`"
-    shown = module.command({"command": "python b.py --json"})
-    assert shown == "`python b.py`"
+    command = module.files.command
+    assert command({"command": run}) == "`python a.py --rows MiCE '(' --seeds 0`"
+    assert command({"command": "python b.py --json"}) == "`python b.py`"

@@ -1,0 +1,112 @@
+"""The first page: clusterings at equal time, fits of hours, speed."""
+
+from itertools import accumulate
+
+from .files import commit, labelled
+from .speed import speed
+from .tables import DATA, by_set, compared, line_on_all, table, three
+
+HOURS = {
+    "hours_cifar10_jpeg_moco": "MoCo, spherical k-means",
+    "hours_cifar10_jpeg_mice_random": "MiCE from random weights, as in the paper",
+    "hours_cifar10_jpeg_mice": "MiCE by default",
+}
+NOT_MEASURED = (
+    "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
+    "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
+    "learning rate of EM.",
+    "More than one seed of the comparison with SCAN, of the passes, of the choice of "
+    "K, of fits of hours, and of most methods of features that take more than three "
+    "minutes.",
+    "More than three seeds of fits to Fashion-MNIST and CIFAR-10 (JPEG) in the paper's "
+    "tables, and in the experiments with EM and its start.",
+    "ClustPy on other images than the digits.",
+)
+
+
+def hours():
+    """How far each fit has come after hours of a core, and a figure."""
+    files = labelled(HOURS)
+    rows = []
+    for label, kept in files.items():
+        course, end = kept["results"]["course"], kept["results"]["end"]
+        spent = list(accumulate(row["seconds"] for row in course))
+        cells = []
+        for hour in (1, 2, 3):
+            there = [
+                row for row, s in zip(course, spent, strict=True) if s <= 3600 * hour
+            ]
+            cells.append(f"{there[-1]['acc']:.3f}, {there[-1]['nmi']:.3f}")
+        at_end = three(end)
+        if "start of EM" in kept["results"]:
+            at_end += f" (start of EM: {three(kept['results']['start of EM'])})"
+        cells += [at_end, len(course), f"{spent[-1] / 3600:.1f}", commit(kept)]
+        rows.append((label, *cells))
+    first = next(iter(files.values()))
+    head = (f"**{DATA[first['data']]}, {first['n']:,} images**",)
+    head += ("ACC, NMI after 1 h", "after 2 h", "after 3 h")
+    head += ("all images at the end, with ARI", "epochs", "hours", "commit")
+    text = (
+        "Each fit has one core, one seed, and a number of epochs that was set "
+        "beforehand to take about three hours. After each epoch, 10,000 of the images "
+        "are clustered; the columns of hours have the last of these scores. Hours are "
+        "the processor's, without what the scores take. On a machine without bfloat16. "
+        "`python benchmarks/hours_figure.py` draws the figure."
+    )
+    image = "![Accuracy and NMI by hours of a core](hours.png)"
+    return ["## Hours of a core", image, table(head, *rows), line_on_all(files, text)]
+
+
+def page():
+    parts = [
+        "# Results",
+        "Accuracy and time of MiCE, MoCo and other clusterings. [The features of "
+        "pretrained networks](features.md), [experiments with EM and its start](em.md)"
+        ", [confidence and outliers](confidence.md), [a GPU](gpu.md) and [the paper's "
+        "tables and figures](paper.md) have pages of their own.",
+        "A cell is the mean ± standard deviation (worst) over the seeds. ACC is the "
+        "accuracy under the best matching of clusters with classes, NMI the normalised "
+        "mutual information, ARI the adjusted Rand index; labels are used for scores "
+        "alone. Seconds (s) are the median of a fit on one thread of a virtual 2-core "
+        "AMD EPYC with bfloat16, unless the line below a table says otherwise. Other "
+        "processes ran at the same time, so compare seconds only within a table.",
+        "`python benchmarks/results_page.py` writes these pages from the JSON files of "
+        "this folder. `python benchmarks/reproduce.py` runs every row again, but for "
+        "those of a GPU (`benchmarks/gpu.py`). The last column is the commit that was "
+        "measured, or, up to c420039, the one that added the row. Older rows had older "
+        "code and partly other defaults.",
+        "## Clusterings at equal time",
+        "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
+        "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
+        "trains for as many epochs as fit into the same time, and its features are "
+        "clustered in several ways. One of them is how MiCE starts EM, "
+        "`ClassificationEM`. UMAP has 20 neighbours and K components, and a mixture of "
+        "Gaussians or HDBSCAN on top, whose noise is one more cluster. Where the "
+        "smallest class is a tenth of the largest, the classes have the first of their "
+        "images, and the sizes fall in equal ratios. CIFAR-10 (JPEG) is CIFAR-10 saved "
+        "as JPEG files, in a tar archive of `train/CLASS/NUMBER.jpg` "
+        "and `test/CLASS/NUMBER.jpg`. It is not distributed; another archive gives "
+        "slightly other figures.",
+    ]
+    for name in (
+        "compare_digits",
+        "compare_digits_710_unbalanced",
+        "compare_digits_1797_vectors",
+        "compare_fashion_mnist_10000_24_epochs",
+        "compare_fashion_mnist_3850_unbalanced",
+        "compare_cifar10_jpeg_10000",
+    ):
+        parts += compared(name)
+    parts += by_set(
+        "Digits, 200 epochs, another K",
+        {"compare_digits_1797_k0.5": "K = 5", "compare_digits_1797_k1.5": "K = 15"},
+        "ACC and NMI. There are 10 classes, so ACC is at most 0.5 with K = 5.",
+    )
+    parts += [
+        "## All images of Fashion-MNIST",
+        "Not quite at equal time: MoCo was measured at another commit than MiCE.",
+        *compared("compare_fashion_mnist_70000"),
+    ]
+    parts += [*hours(), *speed()]
+    parts += ["## Not measured", "\n".join(f"- {said}" for said in NOT_MEASURED)]
+    return parts
