@@ -219,6 +219,12 @@ def print_table(results: dict, title: str) -> None:
     print(flush=True)
 
 
+def results_path(options, *parts) -> Path:
+    """The file that the options name, or one with these parts, if any, in its name."""
+    name = "_".join(str(part) for part in parts if part).replace("-", "_")
+    return options.json or RESULTS / f"{name}.json"
+
+
 def read_json(path: Path) -> dict:
     """What `write_json` has written to a file; empty if there is none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -16,10 +16,10 @@ import statistics
 
 import numpy as np
 from _common import (
-    RESULTS,
     common_parser,
     limit_threads,
     load,
+    results_path,
     scores,
     timed,
     write_json,
@@ -124,7 +124,7 @@ def main(argv=None):
         "batch_size": options.batch_size,
         "max_epochs": options.epochs,
     }
-    default = RESULTS / f"choose_k_{options.data.replace('-', '_')}.json"
+    path = results_path(options, "choose_k", options.data)
     rows = []
     for n_classes in options.classes:
         X, y = all_X[all_y < n_classes], all_y[all_y < n_classes]
@@ -136,7 +136,7 @@ def main(argv=None):
                 rows.append(where | row | {"seconds": seconds})
                 print(rows[-1], flush=True)
             print_table(rows, n_classes, options, queue_size)
-            write_json(options.json or default, __file__, argv, rows)
+            write_json(path, __file__, argv, rows)
 
 
 if __name__ == "__main__":

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 from _common import (
     N_CLASSES,
-    RESULTS,
     Budget,
     common_parser,
     limit_threads,
     load,
     print_table,
     read_json,
+    results_path,
     scores,
     timed,
     whitened,
@@ -255,14 +255,6 @@ def parse(argv):
     return options
 
 
-def default_path(options, n):
-    parts = ["compare", options.data, str(n)]
-    parts += ["unbalanced"] if options.unbalanced else []
-    parts += ["vectors"] if options.vectors else []
-    parts += [f"k{options.k_factor:g}"] if options.k_factor != 1 else []
-    return RESULTS / ("_".join(parts).replace("-", "_") + ".json")
-
-
 def main(argv=None):
     options = parse(argv)
     limit_threads(options.threads)
@@ -272,7 +264,9 @@ def main(argv=None):
     if options.vectors:
         X = X.reshape(len(X), -1)
     n_clusters = round(options.k_factor * N_CLASSES)
-    path = options.json or default_path(options, len(X))
+    kind = options.unbalanced and "unbalanced", options.vectors and "vectors"
+    factor = options.k_factor != 1 and f"k{options.k_factor:g}"
+    path = results_path(options, "compare", options.data, len(X), *kind, factor)
     title = f"{options.data}, {len(X):,} images, {n_clusters} clusters, equal time"
     results = read_json(path).get("results", {}) if options.resume else {}
     known = [row["seed"] for row in results.get("MiCE", [])]

@@ -15,10 +15,10 @@ from functools import partial
 import numpy as np
 from _common import (
     N_CLASSES,
-    RESULTS,
     common_parser,
     limit_threads,
     load,
+    results_path,
     scores,
     timed,
     write_json,
@@ -54,8 +54,7 @@ def main(argv=None):
     options = common_parser(__doc__).parse_args(argv)
     limit_threads(options.threads)
     X, y = load(options.data, options.n)
-    case = f"{options.data}_{options.epochs}".replace("-", "_")
-    path = options.json or RESULTS / f"confidence_{case}.json"
+    path = results_path(options, "confidence", options.data, options.epochs)
     results = {}
     for seed in options.seeds:
         mice = MiCEClustering(

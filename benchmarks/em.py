@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 from _common import (
     N_CLASSES,
-    RESULTS,
     common_parser,
     limit_threads,
     load,
     print_table,
     read_json,
+    results_path,
     scores,
     timed,
     write_json,
@@ -209,9 +209,8 @@ def main(argv=None):
     variants = HEADS
     if options.what == "e-steps":
         variants = e_steps(options.heads or "own", options.gate_view or "own")
-    start = "" if options.start == "two-stage" else "_random"
-    what = options.what.replace("-", "_")
-    path = options.json or RESULTS / f"em_{what}_{case(options)}{start}.json"
+    start = options.start == "random" and "random"
+    path = results_path(options, "em", options.what, case(options), start)
     results = read_json(path).get("results", {})
     for seed in options.seeds:
         for name in options.variants or variants:
@@ -230,7 +229,7 @@ def main(argv=None):
                     starts.append({"seed": seed, **at_start, "seconds": 0.0})
             print(f"seed {seed}  {name:40} {row}  ({seconds:.0f} s)", flush=True)
             write_json(path, __file__, argv, results, data=options.data, n=len(X))
-    print_table(results, f"{case(options)}{start}, {len(X):,} images")
+    print_table(results, f"{case(options)}, {options.start}, {len(X):,} images")
 
 
 if __name__ == "__main__":

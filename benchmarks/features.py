@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 from _common import (
-    RESULTS,
     common_parser,
     limit_threads,
     load,
     print_table,
     read_json,
+    results_path,
     scores,
     timed,
     write_json,
@@ -185,9 +185,8 @@ def main(argv=None):
     X, y = vectors(options)
     n_clusters = len(np.unique(y))
     unequal = "_unbalanced" if options.unbalanced else ""
-    name = f"features_{options.data}_{len(X)}{unequal}{network_of(options)}.json"
-    name = name.replace("-", "_")
-    path = options.json or RESULTS / name
+    name = f"{options.data}_{len(X)}{unequal}{network_of(options)}"
+    path = results_path(options, "features", name)
     results = read_json(path).get("results", {}) if options.resume else {}
     functions = methods(options.epochs)
     for seed in options.seeds:

@@ -9,11 +9,11 @@ Seconds include the features. Labels are used for scores alone.
 
 from _common import (
     N_CLASSES,
-    RESULTS,
     common_parser,
     limit_threads,
     load,
     print_table,
+    results_path,
     scores,
     timed,
     write_json,
@@ -54,9 +54,8 @@ def main(argv=None):
     options = parser.parse_args(argv)
     limit_threads(options.threads)
     X, y = load(options.data, options.n, options.path)
-    name = f"fine_tuning_{options.data}_{len(X)}.json".replace("-", "_")
-    path, size = options.json or RESULTS / name, options.image_size
-    results = {}
+    path = results_path(options, "fine_tuning", options.data, len(X))
+    results, size = {}, options.image_size
 
     def keep(name, seed, labels, seconds):
         row = {"seed": seed, **scores(y, labels), "seconds": seconds}

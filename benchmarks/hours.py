@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from _common import (
     N_CLASSES,
-    RESULTS,
     add_backbone,
     backbone,
     common_parser,
@@ -24,6 +23,7 @@ from _common import (
     load,
     now,
     read_json,
+    results_path,
     scores,
     write_json,
 )
@@ -111,8 +111,7 @@ def main(argv=None):
     X, y = load(options.data, options.n, options.path)
     (seed,) = options.seeds
     case = case_of(options, seed)
-    name = f"hours_{options.data}_{case}".replace("-", "_")
-    path = options.json or RESULTS / f"{name}.json"
+    path = results_path(options, "hours", options.data, case)
     results = read_json(path).get("results", {"course": []})
 
     def write():

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from _common import (
     N_CLASSES,
-    RESULTS,
     common_parser,
     limit_threads,
     load,
     print_table,
+    results_path,
     scores,
     timed,
     whitened,
@@ -106,10 +106,8 @@ def main(argv=None):
     X, y = load(options.data, options.n, options.path)
     if options.unbalanced:
         X, y = unbalanced(X, y)
-    parts = ["neighbor_votes", options.data, str(len(X))]
-    parts += ["unbalanced"] if options.unbalanced else []
-    parts += ["pixels"] if options.rows == "pixels" else []
-    path = options.json or RESULTS / ("_".join(parts).replace("-", "_") + ".json")
+    kind = options.unbalanced and "unbalanced", options.rows == "pixels" and "pixels"
+    path = results_path(options, "neighbor_votes", options.data, len(X), *kind)
     results = {}
     for seed in options.seeds:
         named, seconds = timed(

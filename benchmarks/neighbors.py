@@ -8,11 +8,11 @@ method without one, has left, and for which there is no augmentation.
 import numpy as np
 from _common import (
     N_CLASSES,
-    RESULTS,
     common_parser,
     limit_threads,
     load,
     print_table,
+    results_path,
     scores,
     timed,
     write_json,
@@ -44,8 +44,7 @@ def main(argv=None):
     if not options.images:
         X, beside = vectors, {"augmentation": None}
     kind = "images" if options.images else "vectors"
-    file = f"neighbors_{options.data}_{kind}.json".replace("-", "_")
-    path = options.json or RESULTS / file
+    path = results_path(options, "neighbors", options.data, kind)
     cases = {"MiCE": {}}
     for n_neighbors in options.n_neighbors:
         title = f"MiCE, n_neighbors={n_neighbors}"

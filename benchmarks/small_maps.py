@@ -17,13 +17,13 @@ import statistics
 import numpy as np
 from _common import (
     N_CLASSES,
-    RESULTS,
     EpochSeconds,
     common_parser,
     limit_threads,
     load,
     print_table,
     read_json,
+    results_path,
     scores,
     timed,
     write_json,
@@ -107,8 +107,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     limit_threads(options.threads)
     X, y = load(options.data, options.n, options.path)
-    case = f"{options.data}_{options.epochs}".replace("-", "_")
-    path = options.json or RESULTS / f"small_maps_{case}.json"
+    path = results_path(options, "small_maps", options.data, options.epochs)
     kept = read_json(path)
     results, ratio = kept.get("results", {}), options.ratio or kept.get("ratio")
     if ratio is None:
