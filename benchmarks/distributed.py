@@ -26,9 +26,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch.distributed as dist
-from _common import RESULTS, add_backbone, limit_threads, write_json
+from _common import RESULTS, limit_threads, write_json
 from torch.utils.flop_counter import FlopCounterMode
-from train_step import Step
+from train_step import Step, add_step
 
 from sk_mice._engine.ambient import kept_memory
 from sk_mice._engine.distributed import open_group
@@ -214,15 +214,7 @@ def report(result, options) -> None:
 def parser() -> argparse.ArgumentParser:
     of = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     of.add_argument("--processes", type=int, default=2)
-    add_backbone(of)
-    of.add_argument("--image-size", type=int, default=28)
-    of.add_argument("--channels", type=int, choices=[1, 3], default=1)
-    of.add_argument("--batch-size", type=int, default=256, help="of all processes")
-    of.add_argument("--n-clusters", type=int, default=10)
-    of.add_argument("--queue-size", type=int, default=4096)
-    of.add_argument("--heads", choices=["own", "shared"], default="shared")
-    of.add_argument("--gate-view", choices=["own", "student"], default="own")
-    of.add_argument("--precision", default="auto")
+    add_step(of)
     of.add_argument("--steps", type=int, default=3, help="of each measurement")
     of.add_argument("--repeats", type=int, default=9)
     of.add_argument(

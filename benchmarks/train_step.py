@@ -46,6 +46,23 @@ from sk_mice.ablations import PaperMiCE
 LARGE = {"cuda": 8192, "cpu": 2048}  # rows of a large matrix
 
 
+def add_step(parser) -> None:
+    """Options of the model and of its data, which `Step` reads."""
+    add_backbone(parser)
+    parser.add_argument("--image-size", type=int, default=28)
+    parser.add_argument("--channels", type=int, choices=[1, 3], default=1)
+    parser.add_argument("--batch-size", type=int, default=256, help="of all processes")
+    parser.add_argument("--n-clusters", type=int, default=10)
+    parser.add_argument("--queue-size", type=int, default=4096)
+    parser.add_argument("--heads", choices=["own", "shared"], default="shared")
+    parser.add_argument("--gate-view", choices=["own", "student"], default="own")
+    parser.add_argument(
+        "--precision",
+        default="auto",
+        help="of the networks: auto is bfloat16 where the hardware has it",
+    )
+
+
 class Step:
     """A step of training, whole and in parts, on random images.
 
@@ -294,19 +311,7 @@ def report(result):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    add_backbone(parser)
-    parser.add_argument("--image-size", type=int, default=28)
-    parser.add_argument("--channels", type=int, choices=[1, 3], default=1)
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--n-clusters", type=int, default=10)
-    parser.add_argument("--queue-size", type=int, default=4096)
-    parser.add_argument("--heads", choices=["own", "shared"], default="shared")
-    parser.add_argument("--gate-view", choices=["own", "student"], default="own")
-    parser.add_argument(
-        "--precision",
-        default="auto",
-        help="of the networks: auto is bfloat16 where the hardware has it",
-    )
+    add_step(parser)
     parser.add_argument(
         "--no-paper",
         dest="paper",

@@ -9,7 +9,6 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -161,16 +160,15 @@ class Task:
         moco.labels_ = self.kmeans(moco.transform(self.X), seed)
         return moco
 
-    def row(self, seed, fit) -> tuple:
-        """The model that `fit` makes, and a row of results; seconds are its epochs'."""
-        model = fit()
+    def row(self, seed, model) -> dict:
+        """The row of results of a model; seconds are those of its epochs."""
         row = {"seed": seed, **scores(self.y, model.labels_)}
-        # Not those of this call: a checkpoint may have some of the epochs, or all.
+        # Not those of the call: a checkpoint may have had some of the epochs, or all.
         seconds = sum(entry["seconds"] for entry in model.history_)
         row |= {"epochs": model.n_iter_, "seconds": seconds}
         if hasattr(model, "elbo_"):
             row["elbo"] = model.elbo_
-        return model, row
+        return row
 
 
 @dataclass
@@ -285,6 +283,5 @@ def run_rows(this: Study, rows: dict, paper=None) -> None:
     for task in this.tasks():
         for seed in this.options.seeds:
             for name, fit in rows.items():
-                _, row = task.row(seed, partial(fit, task, seed))
-                this.keep(task, name, row)
+                this.keep(task, name, task.row(seed, fit(task, seed)))
         this.print_table(task, paper and paper(task))

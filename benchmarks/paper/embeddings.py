@@ -96,9 +96,7 @@ def main(argv=None):
                         reducer=tsne(n_points, seed),
                         random_state=0,
                     )
-            path = this.path("png", task, f"seed{seed}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=150)
+            figure.savefig(this.path("png", task, f"seed{seed}"), dpi=150)
             plt.close(figure)
         if task.name == "cifar10":
             print("the paper: ACC after epochs", literature.EMBEDDINGS)

@@ -16,16 +16,15 @@ def main(argv=None):
     this = study(__doc__, __file__, argv, paper_sets=["cifar10"])
     for task in this.tasks():
         for seed in this.options.seeds:
-            model, row = task.row(seed, lambda t=task, s=seed: t.mice(s).fit(t.X))
+            model = task.mice(seed).fit(task.X)
             display = PosteriorDisplay.from_estimator(model)
-            row |= {
+            row = task.row(seed, model) | {
                 "first": display.shares[0].tolist(),
                 "last": display.shares[-1].tolist(),
                 "sizes": model.cluster_sizes_.tolist(),
             }
             this.keep(task, "MiCE", row)
             path = this.path("png", task, f"seed{seed}")
-            path.parent.mkdir(parents=True, exist_ok=True)
             display.figure_.savefig(path, dpi=150)
             plt.close(display.figure_)
 

@@ -17,8 +17,9 @@ def main(argv=None):
     this = study(__doc__, __file__, argv, paper_sets=["cifar10"])
     for task in this.tasks():
         for seed in this.options.seeds:
-            model, row = task.row(seed, lambda t=task, s=seed: t.mice(s).fit(t.X))
+            model = task.mice(seed).fit(task.X)
             cosines = np.abs(model.expert_prototypes_ @ model.gating_prototypes_.T)
+            row = task.row(seed, model)
             row["largest_cosine"] = float(cosines.max())
             row["mean_cosine"] = float(cosines.mean())
             this.keep(task, "MiCE", row)

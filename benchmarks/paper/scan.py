@@ -18,8 +18,6 @@ from torchvision.transforms import v2
 
 from sk_mice import recipes
 
-FIRST = "MiCE"
-
 
 def randaugment(stack, generator, *, crop_scale, flip):
     """A crop, a flip, four operations and a cutout, drawn for every eight images.
@@ -65,12 +63,11 @@ def main(argv=None):
     views = chosen(VIEWS, this.options.rows)
     for task in this.tasks():
         for seed in this.options.seeds:
-            first, row = task.row(seed, lambda t=task, s=seed: t.mice(s).fit(t.X))
-            this.keep(task, FIRST, row)
+            first = task.mice(seed).fit(task.X)
+            this.keep(task, "MiCE", task.row(seed, first))
             for name, of_first in views.items():
-                fit = partial(finetune, first, task.X, of_first)
-                _, row = task.row(seed, fit)
-                this.keep(task, name, row)
+                second = finetune(first, task.X, of_first)
+                this.keep(task, name, task.row(seed, second))
         paper = {name: {"acc": acc} for name, acc in literature.SCAN.items()}
         this.print_table(task, paper if task.name == "cifar10" else None)
 
