@@ -184,7 +184,8 @@ class ContrastiveEstimator(
         model = self._model
         kept = {"n_clusters": model.n_experts, "embedding_dim": model.embedding_dim}
         for name, value in (kept | getattr(self, "_fitted_with", {})).items():
-            if not _is_same(getattr(self, name, value), value):  # MoCo has no clusters
+            # MoCo has no `n_clusters`.
+            if not _is_same(getattr(self, name, value), value):
                 raise ValueError(
                     f"`{name}` must be as in the fit that `warm_start` goes on from, "
                     f"{value!r}; got {getattr(self, name)!r}."
@@ -210,7 +211,7 @@ class ContrastiveEstimator(
         batch_size = min(self.batch_size, len(X))
         self._check_rows(len(X), batch_size, group)
         if not self._continues:
-            self._check_size(backbone, views.out_shape, queue_size, queue_dtype, device)
+            self._check_size(backbone, shape, queue_size, queue_dtype, device)
         checkpoint, saved, seeds = self._find_progress(X, group, n_restarts)
         if saved:
             self._check_device(checkpoint, saved, device)
@@ -323,7 +324,7 @@ class ContrastiveEstimator(
         def resolve():
             return augmentation.resolve_augmentation(self.augmentation, samples)
 
-        # The user's own function is the same everywhere, and may not be sent.
+        # A function of the user's is the same in all processes, and perhaps no pickle.
         return resolve() if callable(self.augmentation) else group.from_first(resolve)
 
     def _take_up(self, task: Task, saved: dict) -> None:
@@ -508,7 +509,7 @@ class ContrastiveEstimator(
             return
         if not isinstance(error, KeyboardInterrupt):
             raise error
-        if not task.group.first:  # which says it
+        if not task.group.first:  # the first process warns
             return
         warn_user(
             f"`fit` was interrupted: the model is that of {self.n_iter_} whole epochs.",

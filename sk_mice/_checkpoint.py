@@ -55,7 +55,7 @@ class Restarts:
     def __init__(self, seeds: list[int], checkpoint=None, device: str = "cpu"):
         self.seeds = seeds
         self.checkpoint = checkpoint
-        self.device = device  # its type
+        self.device = device  # type of device
         self.partitions: list[np.ndarray] = []  # of the samples, by each complete run
         self.best: Run | None = None  # of the complete runs
         self.stopped_by: BaseException | None = None
@@ -180,7 +180,7 @@ class Checkpoint:
         """
         tensors: dict = {}
         document = {"fit": self.fit, "progress": pack(progress, "progress", tensors)}
-        with suppress(FileNotFoundError):  # there is none, or another fit was quicker
+        with suppress(FileNotFoundError):  # no file yet, or an equal fit moved it
             replace(self.path, self.previous)
         try:
             write(self.path, tensors, document, **_KIND)
@@ -205,7 +205,7 @@ class SaveProgress(Callback):
         self.group.from_first(lambda: self._save(net))
 
     def _save(self, net):
-        start = time.perf_counter()  # other clocks of Windows go in steps of 16 ms
+        start = time.perf_counter()  # others go in steps of 16 ms on Windows
         last = len(net.history) == net.max_epochs or net.stop_requested()
         if last or start >= self.next_:
             self.restarts.save(self.run, net)

@@ -19,7 +19,7 @@ from .ablations import PaperMiCE, PaperMoCo
 from .datasets._decoding import LONGEST_SIDE
 from .features import PretrainedFeatures
 
-_AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
+AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
 _LARGEST_PROBE = 64  # pixels a side
 # By how much a unit vector's norm may be off: a queue may be in bfloat16.
 _ROUNDING = 0.01
@@ -116,7 +116,7 @@ _RULES: dict = {
     "augmentation_": (
         None,
         "be an augmentation",
-        lambda v, _: v is None or callable(v) or isinstance(v, _AUGMENTATIONS),
+        lambda v, _: v is None or callable(v) or isinstance(v, AUGMENTATIONS),
     ),
     "cluster_sizes_": ("K", "be those of `labels_`", lambda a, _: a.dtype.kind == "i"),
     "cluster_centers_": (
@@ -276,7 +276,7 @@ def _check_network(network) -> None:
     figures = {"tau": network.tau, "kappa": network.kappa}
     limits = {name: MiCEClustering._parameter_constraints[name] for name in figures}
     validate_parameter_constraints(limits, figures, caller_name="the network")
-    own = network.backbone is None  # whose buffers may be masks
+    own = network.backbone is None  # its buffers may be masks with infinite values
     masks = {n for n, _ in network.named_buffers() if own and ".backbone." in n}
     for name, tensor in network.state_dict().items():
         if tensor.is_floating_point() and tensor.numel():
@@ -301,11 +301,11 @@ def _probe_vectors(model) -> None:
     noise = np.random.default_rng(0).standard_normal(model.n_features_in_)
     rows = np.stack([np.zeros_like(noise), np.ones_like(noise), noise])
     model = copy.copy(model)
-    vars(model).pop("feature_names_in_", None)  # which rows of an array have not
+    vars(model).pop("feature_names_in_", None)  # `rows` has none
     try:
         with np.errstate(all="ignore"):
             finite = bool(np.isfinite(model.predict_proba(rows)).all())
-    except ValueError:  # what scipy says of values that are not finite
+    except ValueError:  # raised by scipy if values are not finite
         finite = False
     expect(finite, "attributes", "give finite probabilities")
 

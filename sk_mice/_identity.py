@@ -30,10 +30,10 @@ from ._engine.arrays import chunks
 from ._engine.dataset import DatasetRows
 from ._show_versions import versions
 
-# What can be changed without changing what a fit arrives at. Callbacks have states of
-# their own, which nobody but they can tell apart or restore.
+# Parameters that do not change the result. Callbacks may, but their states can neither
+# be compared nor restored.
 _INDIFFERENT = {"callbacks", "checkpoint", "distributed", "verbose"}
-# What each process of a fit may have its own of.
+# Parameters that the processes of a fit need not have in common.
 _OF_A_PROCESS = {"callbacks", "device", "verbose"}
 _LIBRARIES = ("torch", "numpy", "scikit-learn", "skorch")
 LONGEST_SHOWN = 60
@@ -114,7 +114,7 @@ class _Digests:
 
     def __init__(self):
         self._known = {}  # by id: the value, which is kept alive, and its digest
-        self._open = {}  # by id: how deep the values lie whose digest is being computed
+        self._open = {}  # by id, of values whose digest is not complete: their depth
 
     def __call__(self, value) -> bytes:
         if isinstance(value, np.generic):
@@ -151,7 +151,6 @@ class _Digests:
             entries = [self(key) + self(item) for key, item in value.items()]
             return _joined("dict", "", *sorted(entries))
         if isinstance(value, CodeType):
-            # Lists, as equal constants may or may not be one object.
             return _joined("code", "", *(self(getattr(value, n)) for n in _OF_CODE))
         if isinstance(value, FunctionType | type):
             return self._of_definition(value)
@@ -206,7 +205,7 @@ def _of_array(array: np.ndarray | DatasetRows) -> bytes:
     sha = hashlib.sha256()
     for some in chunks(array if array.ndim else array[None]):
         if some.dtype.kind == "f" and some.dtype.itemsize > 8:
-            some = some.astype(np.float64)  # of 16 bytes, some have no meaning
+            some = some.astype(np.float64)  # some of the 16 bytes are padding
         sha.update(np.ascontiguousarray(some).data)
     return _joined("array", f"{array.shape} {array.dtype.str}", sha.digest())
 

@@ -424,7 +424,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         }
 
     def _gating_prototypes(self, seed):
-        return gating_prototypes(self.n_clusters, self.embedding_dim)  # no draws
+        return gating_prototypes(self.n_clusters, self.embedding_dim)  # draws nothing
 
     # ------------------------------------------------------------------- initialise
 

@@ -24,6 +24,7 @@ from ._engine.storage import UNREADABLE, NotDataError, pack, read, reason, unpac
 from ._engine.warn import warn_user
 from ._fitted_state import (
     ATTRIBUTES,
+    AUGMENTATIONS,
     check_attributes,
     check_trained,
     expect,
@@ -37,11 +38,10 @@ from .features import PretrainedFeatures
 _KIND = {"kind": "model", "version": 4}  # `read` refuses all others
 # Classes whose objects may be parameters: a file has their names and parameters.
 _BACKBONES = (backbones.MLP, backbones.ResNet, backbones.SmallResNet)
-_AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
 PARAMETER_CLASSES = {
     cls.__name__: cls
     for cls in (
-        *(*_BACKBONES, backbones.Pretrained, *_AUGMENTATIONS),
+        *(*_BACKBONES, backbones.Pretrained, *AUGMENTATIONS),
         *(ClassificationEM, NeighborMixture, SphericalKMeans),
     )
 }
@@ -51,7 +51,7 @@ _NAMES_OF_PARTS = {
 }
 # What is kept of a network beside its tensors.
 _FIGURES = ("backbone", "tau", "kappa", "class_level", "shared_head", "gate_view")
-# Parameters that are not stored: a file could choose what is written.
+# Parameters that are not stored: a file must not choose where a fit writes.
 _PLACES = ("checkpoint", "out")
 # Attributes of features that follow from the rest.
 _OF_THE_MACHINE = ("_dtype", "_placed", "batch_size_")
@@ -126,7 +126,7 @@ def save(model, path):
     document, tensors = parts[0]
     if type(model) is Pipeline:
         document, tensors = _joined([name for name, _ in steps], parts)
-    # For whoever has to find out what wrote a file.
+    # For people: `load` does not read them.
     versions = {"sk_mice": __version__, "python": platform.python_version()}
     versions |= {lib.__name__: lib.__version__ for lib in (np, sklearn, torch)}
     document["versions"] = versions
@@ -222,7 +222,7 @@ def _check_class(model, name: str) -> None:
 def _to_part(model, left_out) -> tuple[dict, dict]:
     """Document and tensors of a fitted estimator, once all of it has been checked."""
     check_is_fitted(model)
-    BaseEstimator._validate_params(model)  # that of a fit may wait for processes
+    BaseEstimator._validate_params(model)  # its own may wait for processes
     for value in model.get_params(deep=False).values():
         if isinstance(value, backbones.Backbone):
             value._validate_params()
@@ -294,7 +294,7 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     if "_fitted_with" in attributes:
         attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
     del attributes["_inference"]  # follows from the model
-    if callable(attributes.get("augmentation_")):  # as the parameter, which is said
+    if callable(attributes.get("augmentation_")):  # the warning names the parameter
         del attributes["augmentation_"]
     network = attributes.pop("_model")
     backbones.check_state(network)
@@ -399,12 +399,12 @@ def _restore_one(document, tensors, backbone, weights):
     if cls is PretrainedFeatures and weights is not None:
         parameters["weights"] = weights
     model = cls(**parameters)
-    BaseEstimator._validate_params(model)  # that of a fit may wait for processes
+    BaseEstimator._validate_params(model)  # its own may wait for processes
     _check_parts(network, parameters)
     vars(model).update(attributes)
     if fmt:
         model._format = SampleFormat(**fmt)
-    check_attributes(model)  # before anything is built of the size that they claim
+    check_attributes(model)  # before a network of that size is built
     if cls is PretrainedFeatures:
         _find_network_of(model)
     if issubclass(cls, ContrastiveEstimator):
@@ -454,7 +454,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
         raise ValueError(f"its queue must hold embeddings; got {_words(queue)}.")
     size, n_heads, dim = queue.shape
     n_experts = n_heads if omega is None or omega.ndim == 0 else len(omega)
-    halved = queue.dtype == torch.bfloat16  # it may be kept in either
+    halved = queue.dtype == torch.bfloat16  # a queue has one of two types
     queue_dtype = torch.bfloat16 if halved else torch.float32
     known = figures.pop("backbone")
     source, n_features, own_format = _source(known, backbone, shape)
@@ -481,7 +481,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     for key in sorted(needed.keys() | found.keys()):
         has, needs = (words.get(key, "nothing") for words in (found, needed))
         expect(has == needs, repr(key), f"be {needs}; it is {has}")
-    if known is None:  # may keep more than its state, and share parts of it
+    if known is None:  # a user's module is more than its state
         model = build("cpu")
     model.load_state_dict(weights, assign=known is not None)
     return model.placed("cpu")
@@ -492,7 +492,7 @@ def _source(known, backbone, shape) -> tuple:
 
     Found once, outside of `build`: a factory may do more than build.
     """
-    if known is not None:  # without a probe, for which torch imports its compiler
+    if known is not None:  # a probe would import torch's compiler
         _, n_features = backbones.weight_count(known, shape)
         return known, n_features, None
     if isinstance(backbone, backbones.Pretrained):

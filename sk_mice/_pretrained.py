@@ -21,8 +21,8 @@ LITE = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite
 ENLARGED = 160  # pixels a side, to which images much smaller than a network's are
 DECODED = 256  # pixels a side, if the transforms of a module do not say
 HEADS = ("fc", "classifier", "heads", "head")  # of torchvision's networks
-# Weights from TensorFlow expect inputs at another scale. Weights that are replaced need
-# no initial values, which take long and are warned of.
+# Weights from TensorFlow expect inputs at another scale. Random initial weights, which
+# are replaced, would take long and give a warning.
 OF_TENSORFLOW = {"transform_input": True, "init_weights": False}
 ARGUMENTS = {"googlenet": OF_TENSORFLOW, "inception_v3": OF_TENSORFLOW}
 
@@ -162,7 +162,7 @@ class _Lite:
         # The padding of its convolutions depends on the size.
         net = self.code.EfficientNet.from_name(self.name, image_size=size)
         _fill(net, read_weights(self.weights) if filled else None, ["_fc"], self)
-        # 8 bits, less 127, by 128.
+        # (pixel - 127) / 128 for pixels of 8 bits.
         standardize = Standardize(3 * (127 / 255,), 3 * (128 / 255,))
         return Network(net, Square(size, size, standardize), size, size)
 
@@ -200,7 +200,7 @@ class _Torchvision:
                 self.theirs.get_state_dict(
                     progress=progress, check_hash=True, weights_only=True
                 )
-            except (OSError, RuntimeError) as error:  # of the network, of the hash
+            except (OSError, RuntimeError) as error:  # no connection, or a wrong hash
                 raise OSError(
                     f'The weights of `network`="{self.name}" are not there, and '
                     f"downloading them raised {type(error).__name__}: {error}. Put "
@@ -264,7 +264,7 @@ class _OwnModule:
             )
 
     def build(self, size, progress=False, filled=True) -> Network:
-        net = copy.deepcopy(self.module)  # which changes mode, type and device
+        net = copy.deepcopy(self.module)  # gets another mode, type and device
         if type(net).__module__.startswith("torchvision.models"):
             _take_off(net, _heads(net))
         transforms = net.transforms
@@ -287,7 +287,7 @@ class Square:
 
     size: int
     resized: int
-    after: Callable  # what becomes of it
+    after: Callable  # is given the squares
     interpolation: str = "bicubic"
 
     def __call__(self, images: Tensor):

@@ -365,7 +365,7 @@ def make_schedule(schedule, warmup: float) -> Callable[[float], float]:
 
 def _decay(schedule):
     if callable(schedule):
-        for percent in range(101):  # before any work
+        for percent in range(101):  # what it returns is checked before any work
             _factor(schedule, percent / 100)
         return partial(_factor, schedule)
     if isinstance(schedule, str):

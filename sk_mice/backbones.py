@@ -311,7 +311,7 @@ def resolve_backbone(backbone, shape, device):
             )
         return NAMED[backbone]
     if isinstance(backbone, Pretrained):
-        return backbone.build(shape)  # of which copies are trained
+        return backbone.build(shape)  # a fit trains copies of it
     if isinstance(backbone, Backbone | nn.Module):
         return own_copy(backbone)
     if callable(backbone):
@@ -350,7 +350,7 @@ def build_backbone(resolved, shape) -> nn.Module:
         raise TypeError(_no_backbone(module))
     try:  # it may be the same module each time
         return copy.deepcopy(module)
-    except Exception:  # a factory may be there because its modules cannot be copied
+    except Exception:  # modules that cannot be copied need a factory
         return module
 
 
@@ -398,7 +398,7 @@ def feature_count(backbone: nn.Module, shape) -> int:
     """F of a backbone that maps (B, *shape) to (B, F), or ValueError."""
     was_training = backbone.training
     backbone.eval()  # a probe must not touch batch-norm statistics
-    with torch.no_grad(), _device(backbone):  # for tensors that the module makes
+    with torch.no_grad(), _device(backbone):  # where `forward` makes tensors
         features = _probed(backbone, torch.zeros(2, *shape, dtype=torch.float32))
     backbone.train(was_training)
     return features.shape[1]
@@ -414,7 +414,7 @@ def check_training(backbone: nn.Module, shape) -> None:
         raise ValueError("`backbone` must have weights; those on meta have no values.")
     copied = _copied(backbone).train()
     x = torch.randn(2, *shape, dtype=torch.float32)
-    cuda = [device] if device.type == "cuda" else []  # whose dropout has one generator
+    cuda = [device] if device.type == "cuda" else []  # dropout draws from its generator
     with torch.random.fork_rng(cuda, enabled=bool(cuda)), torch.enable_grad():
         features = _probed(copied, x.to(device), backward=True)
     if not features.isfinite().all():

@@ -228,7 +228,7 @@ class PretrainedFeatures(
         else:
             for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
                 vars(self).pop(name, None)
-            fmt = None  # follows from the size
+            fmt = None  # files are decoded to the size of the network
             shorter = np.median(np.min(sizes(paths, self.n_jobs), axis=1))
         self._check_out()
         self._from_files = fmt is None
@@ -379,7 +379,7 @@ class PretrainedFeatures(
             tasks = map(begin, range(0, len(paths), self.batch_size_))
             for images, files, reasons in begun_ahead(tasks, AHEAD):
                 problems += named(files, reasons)
-                if not problems:  # else the rest is read for the list alone
+                if not problems:  # otherwise the rest is read to name all bad files
                     yield fmt.as_batch(torch.from_numpy(images))
         refuse(problems)
         decoder.warn_if_dark()

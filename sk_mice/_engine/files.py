@@ -87,7 +87,7 @@ def replacement(path):
                 file.close()
             replace(file.name, target)  # while the lock is held
     except BaseException:  # an interruption, too
-        with suppress(OSError):  # what was not written is tried again
+        with suppress(OSError):  # closing writes what is left, if it can
             file.close()
         with suppress(OSError):
             os.unlink(file.name)
@@ -203,7 +203,7 @@ def _remove_orphans(folder: str, start: str) -> None:
 
 def _sync_folder(folder: str) -> None:
     """Write the folder, and with it the file's new name, to the disk."""
-    if os.name == "nt":  # has no way to
+    if os.name == "nt":  # cannot sync a folder
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

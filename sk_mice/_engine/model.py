@@ -137,7 +137,7 @@ class ContrastiveMixture(nn.Module):
         self.teacher = copy.deepcopy(self.student)
         self.teacher.gate = None
         self.teacher.requires_grad_(False)
-        self.tau, self.kappa = tau, kappa  # which a callback may change
+        self.tau, self.kappa = tau, kappa  # callbacks may change them
         self.gate_view = gate_view
         queue = torch.empty(queue_size, n_heads, embedding_dim, dtype=queue_dtype)
         self.register_buffer("queue", _random_units(queue))
@@ -381,7 +381,7 @@ def _ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """
     centred, y = x.double(), y.double()
     x_mean, y_mean = centred.mean(dim=0), y.mean(dim=0)
-    # In place, if this is a copy, as it is large.
+    # The copy in float64 is large, so it is centred in place; x may be float64 itself.
     centred = centred - x_mean if centred is x else centred.sub_(x_mean)
     covariance = centred.T @ centred / len(x)
     ridge = 1e-2 * covariance.diagonal().mean() + 1e-12

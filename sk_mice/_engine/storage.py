@@ -59,7 +59,7 @@ def write(path, tensors, document: dict, *, kind: str, version: int) -> None:
     write_atomically(path, (header, content[8 + length :]))
 
 
-@torch.inference_mode(False)  # what is made in it cannot be trained
+@torch.inference_mode(False)  # tensors made in that mode cannot be trained
 def read(path, *, kind: str, version: int):
     """The tensors, each with memory of its own, and the document of a file.
 
@@ -137,7 +137,7 @@ def _read_tensors(file, path, kind, version) -> dict:
             for name in sorted(entries, key=lambda n: entries[n]["data_offsets"]):
                 # A copy of the mapped tensor would take its memory twice.
                 # Older versions of safetensors read onto the caller's default device.
-                # No name refers to it: the frames of an error would keep it mapped.
+                # It has no name, as the frames of an error would keep the file mapped.
                 tensor = torch.empty_like(content.get_tensor(name), device="cpu")
                 raw = tensor.flatten().view(torch.uint8)
                 file.readinto(raw.numpy())  # the tensors fill the rest of the file

@@ -185,7 +185,7 @@ class Trainer(NeuralNet):
             if not self.between_epochs_ or self.group.any(self.stop_requested()):
                 raise
         finally:
-            # The hooks of torch's wrapper for processes would run in later stages, too.
+            # torch's wrapper has hooks that would run in later stages, too.
             self.networks_ = self.replayed_ = None
             whole = self.history
             self.notify("on_train_end", X=self.samples_, y=None)
@@ -316,7 +316,8 @@ class Trainer(NeuralNet):
         n_views = self.module_.n_views
         if self.neighbors is None:
             return self.views(x, n_views, self.generator, part)
-        views = self.views(x, 1, self.generator, part)[0]  # x holds a sample for each
+        # x has a sample for each view.
+        views = self.views(x, 1, self.generator, part)[0]
         return views.unflatten(0, (n_views, -1))
 
     @contextmanager
@@ -341,9 +342,9 @@ class Trainer(NeuralNet):
         self.networks_ = self.group.parallel(module)
         size = (len(X), module.n_experts, module.embedding_dim)
         self.statistics_ = EpochStatistics(*size, module.queue.device)
-        if self.held_labels is not None:  # the first epoch may change these
+        if self.held_labels is not None:  # the first epoch counts what changes
             self.statistics_.labels.copy_(self.held_labels)
-        unknown = self.module_.backbone is None
+        unknown = module.backbone is None
         self.may_draw_ = unknown or callable(self.views.augmentation)
         self.masks_ = self._infinite_buffers() if unknown else []
         if self._can_replay():
@@ -352,9 +353,9 @@ class Trainer(NeuralNet):
             self._fill_queue(X)
 
     def _can_replay(self) -> bool:
-        # What may draw may also wait for the device.
-        steady = not self.may_draw_
-        return steady and self.module_.queue.is_cuda and self.group.size == 1
+        # A user's code may wait for the device, and CUDA graphs cannot.
+        ours = not self.may_draw_
+        return ours and self.module_.queue.is_cuda and self.group.size == 1
 
     def on_epoch_begin(self, net, dataset_train=None, dataset_valid=None, **kwargs):
         super().on_epoch_begin(net, dataset_train, dataset_valid, **kwargs)
