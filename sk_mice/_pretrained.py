@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -161,7 +162,8 @@ class _Lite:
     def build(self, size, progress=False, filled=True) -> Network:
         # The padding of its convolutions depends on the size.
         net = self.code.EfficientNet.from_name(self.name, image_size=size)
-        _fill(net, read_weights(self.weights) if filled else None, ["_fc"], self)
+        state = read_weights(self.weights) if filled else None
+        _fill(net, state, partial(_take_off, net, ["_fc"]), self)
         # (pixel - 127) / 128 for pixels of 8 bits.
         standardize = Standardize(3 * (127 / 255,), 3 * (128 / 255,))
         return Network(net, Square(size, size, standardize), size, size)
@@ -186,7 +188,7 @@ class _Torchvision:
         state = None
         if filled:
             state = read_weights(self.weights or self._fetched(progress))
-        _fill(net, state, _heads(net), self)
+        _fill(net, state, partial(_take_off, net, _heads(net)), self)
         resized = round(size * self.preset.resize_size[0] / self.own_size)
         transforms = self.theirs.transforms(crop_size=size, resize_size=resized)
         return Network(net, transforms, size, resized)
@@ -237,15 +239,14 @@ class _Timm:
                 f"({type(error).__name__}: {error}). Name a file with them by "
                 "`weights`."
             ) from error
-        before = net.state_dict().keys()
-        net.reset_classifier(0)
-        if filled and self.weights is not None:
-            _load(net, before, read_weights(self.weights), self)
+        given = filled and self.weights is not None
+        state = read_weights(self.weights) if given else None
+        _fill(net, state, partial(net.reset_classifier, 0), self)
         config = resolve_model_data_config(net)
         resized = math.floor(size / config["crop_pct"])
         standardize = Standardize(tuple(config["mean"]), tuple(config["std"]))
         transforms = Square(size, resized, standardize, config["interpolation"])
-        return Network(net.eval(), transforms, size, resized)
+        return Network(net, transforms, size, resized)
 
 
 class _OwnModule:
@@ -337,17 +338,13 @@ def _take_off(net, heads) -> None:
         net.set_submodule(name, left)
 
 
-def _fill(net, state, heads, source) -> None:
-    """Give a network its weights, if any, but those of its head, which it loses."""
+def _fill(net, state, take_off, source) -> None:
+    """Take off the head of a network, and load its other weights, if any."""
     before = net.state_dict().keys()
-    _take_off(net, heads)
-    if state is not None:
-        _load(net, before, state, source)
+    take_off()
     net.eval()
-
-
-def _load(net, before, state, source) -> None:
-    """Load weights into a network that has lost its head since `before`."""
+    if state is None:
+        return
     of_head = before - net.state_dict().keys()
     state = {name: value for name, value in state.items() if name not in of_head}
     try:
