@@ -17,7 +17,7 @@ from skorch.callbacks import Callback
 from ._engine.distributed import Group
 from ._engine.files import replace
 from ._engine.model import ContrastiveMixture
-from ._engine.storage import UNREADABLE, pack, read, reason, unpack, write
+from ._engine.storage import pack, read, refusing, unpack, write
 from ._engine.warn import warn_user
 
 _KIND: dict = {"kind": "checkpoint", "version": 5}
@@ -158,13 +158,8 @@ class Checkpoint:
 
     def _read(self, path) -> dict:
         tensors, document = read(path, **_KIND)
-        try:
-            fit, progress = document["fit"], document["progress"]
-            progress = unpack(progress, tensors)
-        except UNREADABLE as error:
-            raise ValueError(
-                f"{str(path)!r} cannot be read: {reason(error)}"
-            ) from error
+        with refusing(f"{str(path)!r} cannot be read"):
+            fit, progress = document["fit"], unpack(document["progress"], tensors)
         names = sorted(fit.keys() | self.fit.keys())
         others = [name for name in names if fit.get(name) != self.fit.get(name)]
         if others:

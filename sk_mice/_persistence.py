@@ -20,7 +20,7 @@ from ._engine.files import as_path
 from ._engine.format import SampleFormat
 from ._engine.inference import Inference
 from ._engine.model import ContrastiveMixture
-from ._engine.storage import UNREADABLE, NotDataError, pack, read, reason, unpack, write
+from ._engine.storage import NotDataError, pack, read, refusing, unpack, write
 from ._engine.warn import warn_user
 from ._fitted_state import (
     ATTRIBUTES,
@@ -194,11 +194,8 @@ def load(path, backbone=None, *, weights=None):
     """
     path = as_path(path)
     tensors, document = read(path, **_KIND)
-    try:
-        with own_settings(), OwnDraws(0):
-            return _restore(document, tensors, backbone, weights)
-    except UNREADABLE as error:
-        raise ValueError(f"{path!r} cannot be loaded: {reason(error)}") from error
+    with refusing(f"{path!r} cannot be loaded"), own_settings(), OwnDraws(0):
+        return _restore(document, tensors, backbone, weights)
 
 
 # --------------------------------------------------------------------------- writing
@@ -228,14 +225,12 @@ def _to_part(model, left_out) -> tuple[dict, dict]:
             value._validate_params()
     tensors: dict = {}
     document = _to_document(model, tensors, left_out)
-    try:
+    with refusing("`model` cannot be saved"):
         check_attributes(model)
         for name in names_of_attributes(type(model))[0] - document["attributes"].keys():
             expect(False, f"`{name}`", "hold data, and nothing else")
         if isinstance(model, ContrastiveEstimator):
             check_trained(model)
-    except UNREADABLE as error:
-        raise ValueError(f"`model` cannot be saved: {reason(error)}") from error
     return document, tensors
 
 

@@ -8,7 +8,7 @@ zeros in place of the checksum. A file is written completely or not at all.
 import hashlib
 import json
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import safetensors.torch
@@ -43,7 +43,7 @@ def write(path, tensors, document: dict, *, kind: str, version: int) -> None:
     """
     path = as_path(path)
     head = {"sha256": _ZEROS.decode(), "kind": kind, "version": version}
-    try:
+    with refusing(f"{path!r} cannot be written"):
         text = _to_json(document)
         _check_length("document", len(text), LARGEST_DOCUMENT)
         values = {DOCUMENT: torch.from_numpy(np.frombuffer(text, np.uint8).copy())}
@@ -51,8 +51,6 @@ def write(path, tensors, document: dict, *, kind: str, version: int) -> None:
         content = memoryview(safetensors.torch.save(tensors | values, metadata))
         length = int.from_bytes(content[:8], "little")
         _check_length("header", length, LARGEST_HEADER)
-    except UNREADABLE as error:
-        raise ValueError(f"{path!r} cannot be written: {reason(error)}") from error
     digest = hashlib.sha256(content).hexdigest().encode()
     # The metadata come first in the header, and the checksum in the metadata.
     header = bytes(content[: 8 + length]).replace(_ZEROS, digest, 1)
@@ -68,21 +66,27 @@ def read(path, *, kind: str, version: int):
     """
     path = as_path(path)
     check_regular(path, os.stat(path).st_mode)
-    try:
+    with refusing(f"{path!r} cannot be loaded"):
         with open(path, "rb", opener=_open_at_once) as file:
             tensors = _read_tensors(file, path, kind, version)
         text = tensors.pop(DOCUMENT).numpy().data
         _check_length("document", text.nbytes, LARGEST_DOCUMENT)
         return tensors, _from_json(text)
+
+
+@contextmanager
+def refusing(what: str):
+    """Turn an error that content can cause into a ValueError: what cannot be, and why.
+
+    A ValueError gives its own reason.
+    """
+    try:
+        yield
     except UNREADABLE as error:
-        raise ValueError(f"{path!r} cannot be loaded: {reason(error)}") from error
-
-
-def reason(error: Exception) -> str:
-    """Why something is refused, in a sentence."""
-    if isinstance(error, ValueError):
-        return str(error)
-    return f"unexpected content, {type(error).__name__}: {first_line(error)}"
+        why = str(error)
+        if not isinstance(error, ValueError):
+            why = f"unexpected content, {type(error).__name__}: {first_line(error)}"
+        raise ValueError(f"{what}: {why}") from error
 
 
 def _to_json(value) -> bytes:
