@@ -29,6 +29,7 @@ from sk_mice.metrics import clustering_accuracy_score
 
 RESULTS = Path(__file__).parent / "results"
 N_CLASSES = 10  # of every data set here
+SMALLEST_CLASS = 0.1  # beside the largest, with --unbalanced
 VERSIONS = (
     *("torch", "scikit-learn", "skorch", "numpy", "scipy"),
     *("umap-learn", "clustpy", "faiss-cpu"),
@@ -112,6 +113,21 @@ def load_cifar10_jpeg(path):
         ]
     X, y = map(np.concatenate, zip(*parts, strict=True))
     return X, y
+
+
+def unbalanced(X, y):
+    """Leave of the classes, cut to one size, shares from 1 to 0.1 in equal ratios."""
+    n_classes = y.max() + 1
+    largest = np.bincount(y).min()
+    shares = SMALLEST_CLASS ** (np.arange(n_classes) / (n_classes - 1))
+    kept = np.concatenate(
+        [
+            np.flatnonzero(y == label)[: round(share * largest)]
+            for label, share in enumerate(shares)
+        ]
+    )
+    kept.sort()
+    return X[kept], y[kept]
 
 
 def scores(y, labels) -> dict:

@@ -34,6 +34,7 @@ from _common import (
     results_path,
     scores,
     timed,
+    unbalanced,
     whitened,
     write_json,
 )
@@ -44,7 +45,6 @@ from sk_mice import ClassificationEM, MiCEClustering, MoCo, SphericalKMeans
 from sk_mice.metrics import clustering_accuracy_score
 
 RESTARTS = 100  # of k-means
-SMALLEST_CLASS = 0.1  # beside the largest, with --unbalanced
 # Epochs of pretraining and clustering, in ClustPy's own proportion: they give the
 # seconds of an epoch and those that a fit takes besides.
 PROBES = ((2, 3), (8, 12))
@@ -215,21 +215,6 @@ NEEDS = {"umap": "umap", **dict.fromkeys(("idec", "dec", "dcn"), "clustpy")}
 
 def installed(package) -> bool:
     return importlib.util.find_spec(package) is not None
-
-
-def unbalanced(X, y):
-    """Leave of the classes, cut to one size, shares from 1 to 0.1 in equal ratios."""
-    n_classes = y.max() + 1
-    largest = np.bincount(y).min()
-    shares = SMALLEST_CLASS ** (np.arange(n_classes) / (n_classes - 1))
-    kept = np.concatenate(
-        [
-            np.flatnonzero(y == label)[: round(share * largest)]
-            for label, share in enumerate(shares)
-        ]
-    )
-    kept.sort()
-    return X[kept], y[kept]
 
 
 def parse(argv):

@@ -24,9 +24,9 @@ from _common import (
     results_path,
     scores,
     timed,
+    unbalanced,
     write_json,
 )
-from compare import unbalanced
 from sklearn.preprocessing import normalize
 
 from sk_mice._base import moco_options

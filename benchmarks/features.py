@@ -26,9 +26,10 @@ from _common import (
     results_path,
     scores,
     timed,
+    unbalanced,
     write_json,
 )
-from compare import hdbscan, installed, umap_map, unbalanced
+from compare import hdbscan, installed, umap_map
 from peers import temi, turtle
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_wine

@@ -23,10 +23,10 @@ from _common import (
     results_path,
     scores,
     timed,
+    unbalanced,
     whitened,
     write_json,
 )
-from compare import unbalanced
 from scipy.stats import entropy
 from sklearn.metrics import mutual_info_score
 from sklearn.preprocessing import normalize
