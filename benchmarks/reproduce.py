@@ -49,13 +49,15 @@ class Row:
 
 
 def row(script, name, options, minutes):
-    command = f"benchmarks/{script}.py {options}"
+    """The row of a file that has the name of the script in its own."""
+    command = f"benchmarks/{script}.py {options}".strip()
     return Row(f"{script}_{name}.json", command, minutes)
 
 
 compare = partial(row, "compare")
 em = partial(row, "em")
 votes = partial(row, "neighbor_votes")
+neighbors = partial(row, "neighbors")
 features = partial(row, "features")
 step = partial(row, "train_step")
 
@@ -67,16 +69,18 @@ def hours(fit, epochs):
 
 def paper(script, data, minutes, options="", tag=""):
     file = f"paper/{script}_cpu_minutes_{data.replace('-', '_')}{tag}.json"
-    command = (
-        f"benchmarks/paper/{script}.py --scale cpu-minutes --data {data} {options}"
-    )
-    return Row(file, command, minutes)
+    command = f"benchmarks/paper/{script}.py --scale cpu-minutes --data {data}"
+    return Row(file, f"{command} {options}".strip(), minutes)
 
 
 THREE = "--seeds 0 1 2"
-MOCO = f"{THREE} --cases moco"
+DIGITS, FASHION = "--data digits", "--data fashion-mnist"
+FASHION_24 = f"{FASHION} --epochs 24"
 WITH_UMAP = "--cases moco umap k-means"
 CIFAR = f"--path {ARCHIVE}"
+MAX_POOL = "--backbone resnet-small --max-pool"
+TWO_HEADS = '--variants "own heads" "shared head"'
+PASSES = "--seeds 0 --rows passes --tag passes"
 CLUSTERERS = (  # those that take minutes come last
     "--methods k-means spherical-k-means pca-gaussians pca-hdbscan umap-gaussians "
     "umap-hdbscan partition partition-center neighbor-mixture neighbor-mixture-origin "
@@ -91,62 +95,40 @@ TABLE = (
     "mice-neighbors"
 )
 ROWS = (
-    compare("digits", "--data digits", 36),
-    compare("digits_710_unbalanced", f"--data digits --unbalanced {WITH_UMAP}", 10),
-    compare("digits_1797_vectors", f"--data digits --vectors {WITH_UMAP}", 5),
-    compare(
-        "fashion_mnist_10000_24_epochs",
-        f"--data fashion-mnist --epochs 24 {WITH_UMAP}",
-        47,
-    ),
+    compare("digits", DIGITS, 36),
+    compare("digits_710_unbalanced", f"{DIGITS} --unbalanced {WITH_UMAP}", 10),
+    compare("digits_1797_vectors", f"{DIGITS} --vectors {WITH_UMAP}", 5),
+    compare("fashion_mnist_10000_24_epochs", f"{FASHION_24} {WITH_UMAP}", 47),
     compare(
         "fashion_mnist_70000",
-        f"--data fashion-mnist --n 70000 --epochs 16 {MOCO}",
+        f"{FASHION} --n 70000 --epochs 16 {THREE} --cases moco",
         155,
     ),
     compare(
-        "fashion_mnist_3850_unbalanced",
-        f"--data fashion-mnist --epochs 24 --unbalanced {WITH_UMAP}",
-        17,
+        "fashion_mnist_3850_unbalanced", f"{FASHION_24} --unbalanced {WITH_UMAP}", 17
     ),
     compare(
         "cifar10_jpeg_10000",
         f"--data cifar10-jpeg --epochs 24 {THREE} {WITH_UMAP} {CIFAR}",
         36,
     ),
-    compare("digits_1797_k0.5", "--data digits --k-factor 0.5 --cases moco", 20),
-    compare("digits_1797_k1.5", "--data digits --k-factor 1.5 --cases moco", 20),
-    votes("digits_1797_pixels", "--data digits --rows pixels", 1),
-    votes("digits_1797", "--data digits", 10),
-    votes("digits_710_unbalanced", "--data digits --unbalanced", 5),
-    votes("fashion_mnist_10000", "--data fashion-mnist --epochs 24", 12),
-    votes(
-        "fashion_mnist_3850_unbalanced",
-        "--data fashion-mnist --epochs 24 --unbalanced",
-        5,
-    ),
-    votes(
-        "fashion_mnist_10000_pixels",
-        "--data fashion-mnist --epochs 24 --rows pixels",
-        2,
-    ),
-    Row("neighbors_digits_vectors.json", "benchmarks/neighbors.py --epochs 60", 2),
-    Row(
-        "neighbors_fashion_mnist_vectors.json",
-        "benchmarks/neighbors.py --data fashion-mnist --epochs 20 --n-neighbors 5 10",
-        15,
-    ),
-    Row(
-        "neighbors_digits_images.json",
-        "benchmarks/neighbors.py --images --epochs 60",
-        17,
-    ),
-    Row("choose_k_digits.json", "benchmarks/choose_k.py --seeds 0", 45),
+    compare("digits_1797_k0.5", f"{DIGITS} --k-factor 0.5 --cases moco", 20),
+    compare("digits_1797_k1.5", f"{DIGITS} --k-factor 1.5 --cases moco", 20),
+    votes("digits_1797_pixels", f"{DIGITS} --rows pixels", 1),
+    votes("digits_1797", DIGITS, 10),
+    votes("digits_710_unbalanced", f"{DIGITS} --unbalanced", 5),
+    votes("fashion_mnist_10000", FASHION_24, 12),
+    votes("fashion_mnist_3850_unbalanced", f"{FASHION_24} --unbalanced", 5),
+    votes("fashion_mnist_10000_pixels", f"{FASHION_24} --rows pixels", 2),
+    neighbors("digits_vectors", "--epochs 60", 2),
+    neighbors("fashion_mnist_vectors", f"{FASHION} --epochs 20 --n-neighbors 5 10", 15),
+    neighbors("digits_images", "--images --epochs 60", 17),
+    row("choose_k", "digits", "--seeds 0", 45),
     step("cpu_resnet-small_10", "", 1),
     step("cpu_resnet-small_10_float32", "--precision float32 --repeats 5", 1),
     step(
         "cpu_resnet-small-maxpool_10_float32",
-        "--backbone resnet-small --max-pool --precision float32 --repeats 5",
+        f"{MAX_POOL} --precision float32 --repeats 5",
         1,
     ),
     step(
@@ -157,56 +139,43 @@ ROWS = (
     step("cpu_resnet-small_1000", "--n-clusters 1000 --repeats 5", 1),
     step("cpu_resnet-small_10_own_heads", "--heads own --repeats 5", 2),
     step("cpu_resnet-small_10_student_view", "--gate-view student --repeats 5", 1),
-    em("heads_digits_200", "--data digits", 60),
-    em("heads_fashion_mnist_24", "--data fashion-mnist --epochs 24", 100),
-    em(
-        "heads_digits_200_unbalanced",
-        '--data digits --unbalanced --variants "own heads" "shared head"',
-        8,
-    ),
+    em("heads_digits_200", DIGITS, 60),
+    em("heads_fashion_mnist_24", FASHION_24, 100),
+    em("heads_digits_200_unbalanced", f"{DIGITS} --unbalanced {TWO_HEADS}", 8),
     em(
         "heads_fashion_mnist_24_unbalanced",
-        "--data fashion-mnist --unbalanced --epochs 24 "
-        '--variants "own heads" "shared head"',
+        f"{FASHION} --unbalanced --epochs 24 {TWO_HEADS}",
         14,
     ),
     em(
-        "heads_digits_60_random",
-        '--data digits --start random --epochs 60 --variants "own heads" "shared head"',
-        30,
+        "heads_digits_60_random", f"{DIGITS} --start random --epochs 60 {TWO_HEADS}", 30
     ),
     em(
         "heads_digits_60_unbalanced_random",
-        "--data digits --unbalanced --start random --epochs 60 "
-        '--variants "own heads" "shared head"',
+        f"{DIGITS} --unbalanced --start random --epochs 60 {TWO_HEADS}",
         10,
     ),
     em(
         "heads_fashion_mnist_24_random",
-        "--data fashion-mnist --start random --epochs 24 "
-        '--variants "own heads" "shared head"',
+        f"{FASHION} --start random --epochs 24 {TWO_HEADS}",
         110,
     ),
     em(
         "heads_fashion_mnist_24_unbalanced_random",
-        "--data fashion-mnist --unbalanced --start random --epochs 24 "
-        '--variants "own heads" "shared head"',
+        f"{FASHION} --unbalanced --start random --epochs 24 {TWO_HEADS}",
         70,
     ),
-    Row(
-        "small_maps_fashion_mnist_24.json",
-        f"benchmarks/small_maps.py --data fashion-mnist --epochs 24 {THREE}",
-        40,
-    ),
-    Row(
-        "small_maps_cifar10_jpeg_24.json",
-        f"benchmarks/small_maps.py --data cifar10-jpeg --epochs 24 {THREE} {CIFAR}",
+    row("small_maps", "fashion_mnist_24", f"{FASHION_24} {THREE}", 40),
+    row(
+        "small_maps",
+        "cifar10_jpeg_24",
+        f"--data cifar10-jpeg --epochs 24 {THREE} {CIFAR}",
         45,
     ),
-    em("e_steps_digits_200", "--data digits --what e-steps --heads shared", 60),
+    em("e_steps_digits_200", f"{DIGITS} --what e-steps --heads shared", 60),
     em(
         "e_steps_fashion_mnist_24",
-        f"--data fashion-mnist --epochs 24 {THREE} --what e-steps --heads shared",
+        f"{FASHION_24} {THREE} --what e-steps --heads shared",
         90,
     ),
     features(
@@ -220,11 +189,7 @@ ROWS = (
         "--methods k-means partition-center neighbor-mixture",
         20,
     ),
-    Row(
-        "fine_tuning_cifar10_jpeg_10000.json",
-        f"benchmarks/fine_tuning.py {CIFAR} {THREE}",
-        20,
-    ),
+    row("fine_tuning", "cifar10_jpeg_10000", f"{CIFAR} {THREE}", 20),
     Row("small_set.json", f"benchmarks/small_set.py {CIFAR}", 20),
     features(
         "cifar10_jpeg_60000",
@@ -241,37 +206,23 @@ ROWS = (
     ),
     features(
         "fashion_mnist_10000",
-        f"--data fashion-mnist --slow-seeds 0 1 2 {CLUSTERERS} turtle temi",
+        f"{FASHION} --slow-seeds 0 1 2 {CLUSTERERS} turtle temi",
         170,
     ),
     features(
-        "fashion_mnist_3850_unbalanced",
-        f"--data fashion-mnist --unbalanced {OF_UNEQUAL}",
-        8,
+        "fashion_mnist_3850_unbalanced", f"{FASHION} --unbalanced {OF_UNEQUAL}", 8
     ),
-    features("digits_1797", f"--data digits {CLUSTERERS} turtle mice temi", 10),
+    features("digits_1797", f"{DIGITS} {CLUSTERERS} turtle mice temi", 10),
     features("wine_178", f"--data wine {TABLE}", 1),
     features("breast_cancer_569", f"--data breast-cancer {TABLE}", 2),
     Row("outliers.json", "benchmarks/outliers.py", 3),
-    Row(
-        "confidence_digits_60.json",
-        "benchmarks/confidence.py --data digits --epochs 60",
-        5,
-    ),
-    Row(
-        "confidence_fashion_mnist_24.json",
-        "benchmarks/confidence.py --data fashion-mnist --epochs 24",
-        20,
-    ),
+    row("confidence", "digits_60", f"{DIGITS} --epochs 60", 5),
+    row("confidence", "fashion_mnist_24", FASHION_24, 20),
     hours("moco", 72),
     hours("mice-random", 36),
     hours("mice", 66),
-    Row("predict_cpu.json", "benchmarks/predict.py", 10),
-    Row(
-        "predict_cpu_maxpool.json",
-        "benchmarks/predict.py --backbone resnet-small --max-pool",
-        5,
-    ),
+    row("predict", "cpu", "", 10),
+    row("predict", "cpu_maxpool", MAX_POOL, 5),
     Row("memory_map.json", "benchmarks/memory_map.py", 10),
     Row("distributed.json", "benchmarks/distributed.py", 2),
     Row("spherical_kmeans.json", "benchmarks/spherical_kmeans.py", 5),
@@ -282,16 +233,8 @@ ROWS = (
     paper("table3", "digits", 87, "--rows MiCE '('"),
     paper("table3", "fashion-mnist", 114, "--rows MiCE '('"),
     paper("table3", "cifar10-jpeg", 8, f"--seeds 0 --rows MiCE '(4)' '(a)' {CIFAR}"),
-    paper(
-        "table3", "digits", 17, "--seeds 0 --rows passes --tag passes", tag="_passes"
-    ),
-    paper(
-        "table3",
-        "fashion-mnist",
-        24,
-        "--seeds 0 --rows passes --tag passes",
-        tag="_passes",
-    ),
+    paper("table3", "digits", 17, PASSES, tag="_passes"),
+    paper("table3", "fashion-mnist", 24, PASSES, tag="_passes"),
     paper("scan", "digits", 11, "--seeds 0"),
     paper("scan", "fashion-mnist", 13, "--seeds 0"),
     paper("embeddings", "digits", 5, "--seeds 0"),
@@ -412,7 +355,7 @@ def duration(minutes):
 def show(plan):
     for row, reason in plan.items():
         print(f"{row.name:46} {duration(row.minutes):>8}  {reason or 'to run'}")
-        print(f"    python {row.command.strip()}")
+        print(f"    python {row.command}")
     to_run = [row for row, reason in plan.items() if reason is None]
     total = duration(sum(row.minutes for row in to_run))
     print(f"{len(to_run)} of {len(plan)} rows to run: about {total} on 2 cores")
