@@ -91,10 +91,15 @@ def load(name, n, path=None):
         X, y, _ = datasets.load_fashion_mnist(path)
     else:
         X, y = load_cifar10_jpeg(path)
-    if n < len(X):
-        first = np.random.RandomState(0).permutation(len(X))[:n]
-        X, y = X[first], y[first]
-    return X, y
+    return some(X, y, n)
+
+
+def some(X, y, n):
+    """At most n of the images, a random choice, with their classes."""
+    if n >= len(X):
+        return X, y
+    chosen = np.random.RandomState(0).permutation(len(X))[:n]
+    return X[chosen], y[chosen]
 
 
 def load_cifar10_jpeg(path):

@@ -64,14 +64,19 @@ LIMIT = 570  # seconds of a stage
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the run, its file in the folder of results, and its time on an H100."""
+    """A part of the run, and its time on an H100."""
 
     name: str
-    file: str
     minutes: float
     run: Callable  # of the options and the path of the file
-    seed: int | None = None  # of a file that has several
+    seed: int | None = None  # of the clusterings, whose seeds share a file
     needs_path: bool = False
+
+    @property
+    def file(self):
+        """In the folder of results."""
+        name = self.name if self.seed is None else "cifar10_jpeg"
+        return f"gpu_{name.replace('-', '_')}.json"
 
 
 # ------------------------------------------------------------------------ the stages
@@ -172,35 +177,20 @@ def n_epochs(options, n_samples):
 
 
 STAGES = (
-    Stage("environment", "gpu_environment.json", 0.2, environment),
-    Stage("tests", "gpu_tests.json", 4, tests),
-    *(Stage(f"step_{s}", f"gpu_step_{s}.json", 2, partial(step, s)) for s in STEPS),
-    *(
-        Stage(
-            f"hours_{fit}",
-            f"gpu_hours_{fit.replace('-', '_')}.json",
-            4,
-            partial(hours, fit),
-            needs_path=True,
-        )
-        for fit in HOURS
-    ),
+    Stage("environment", 0.2, environment),
+    Stage("tests", 4, tests),
+    *(Stage(f"step_{s}", 2, partial(step, s)) for s in STEPS),
+    *(Stage(f"hours_{fit}", 4, partial(hours, fit), needs_path=True) for fit in HOURS),
     *(
         Stage(
             f"small_maps_{data}",
-            f"gpu_small_maps_{data.replace('-', '_')}.json",
             3,
             partial(small_maps, data),
             needs_path=data == "cifar10-jpeg",
         )
         for data in SMALL_MAPS
     ),
-    *(
-        Stage(
-            f"cifar10_{s}", "gpu_cifar10_jpeg.json", 8, partial(clusterings, s), s, True
-        )
-        for s in SEEDS
-    ),
+    *(Stage(f"cifar10_{s}", 8, partial(clusterings, s), s, True) for s in SEEDS),
 )
 
 

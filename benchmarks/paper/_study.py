@@ -21,7 +21,7 @@ from sk_mice.backbones import ResNet, SmallResNet
 # The benchmarks' common module, from whatever folder a script is run.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from _common import RESULTS, limit_threads, load, scores, spread, write_json
+from _common import RESULTS, limit_threads, load, scores, some, spread, write_json
 
 METRICS = ("nmi", "acc", "ari")
 RESTARTS = 100  # of k-means on embeddings
@@ -185,10 +185,7 @@ class Study:
         for name in self.options.data:
             source = self.scale.sources[name]
             X, y = source.load(self.options.path)
-            n = self.options.n or self.scale.n or len(X)
-            if n < len(X):
-                kept = np.random.RandomState(0).permutation(len(X))[:n]
-                X, y = X[kept], y[kept]
+            X, y = some(X, y, self.options.n or self.scale.n or len(X))
             common = {"checkpoint": self.options.checkpoint}
             common["verbose"] = self.options.verbose
             yield Task(name, X, y, source, common)
