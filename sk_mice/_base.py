@@ -289,7 +289,10 @@ class ContrastiveEstimator(
         )
 
     def _check_freeze(self, backbone, shape) -> None:
-        """Find the blocks before the work begins; of a factory, once it is called."""
+        """Refuse a `freeze` that does not fit the network, before the work begins.
+
+        The network of a factory is checked when it is built.
+        """
         if self.freeze is None:
             return
         if self._continues:

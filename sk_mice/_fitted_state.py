@@ -205,7 +205,7 @@ def expect_only(found, known, name: str) -> None:
 
 
 def check_attributes(model) -> None:
-    """All that a fitted estimator has beside its network."""
+    """Check the attributes of a fitted estimator, without its network."""
     required, optional = names_of_attributes(type(model))
     missing = ", ".join(sorted(required - vars(model).keys()))
     expect(not missing, "attributes", f"include {missing}")
@@ -257,7 +257,7 @@ def _are_numbers(figures) -> bool:
 
 
 def check_trained(model) -> None:
-    """The network, and what attributes have to do with it."""
+    """Check the network, and the attributes that depend on it."""
     network = model._model
     _check_network(network)
     mixture = isinstance(model, MiCEClustering)

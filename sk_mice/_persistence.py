@@ -246,7 +246,7 @@ def _joined(names, parts) -> tuple[dict, dict]:
 
 
 def _to_document(model, tensors, left_out) -> dict:
-    """All of a model but its tensors; names what is no data."""
+    """A model as JSON. Adds to `tensors`, and what is no data to `left_out`."""
     parts = _take_apart(model, tensors)
     unknown = parts["attributes"].keys() - set().union(
         *names_of_attributes(type(model))
@@ -322,7 +322,7 @@ def _as_data(backbone: backbones.Pretrained) -> backbones.Pretrained | None:
 
 
 def _restore(document, tensors, backbone, weights):
-    """What a document and its tensors say, of which each has to be in use."""
+    """The estimator of a document and its tensors, of which none may be left over."""
     is_pipeline = document["class"] == Pipeline.__name__
     documents = document["steps"] if is_pipeline else [document]
     pretrained = [doc["class"] == PretrainedFeatures.__name__ for doc in documents]
@@ -343,7 +343,7 @@ def _restore(document, tensors, backbone, weights):
 
 
 def _taken(tensors, start: str) -> dict:
-    """Tensors whose names begin so, taken out, by the rest of their names."""
+    """Take out the tensors whose names begin so; the rest of a name is the key."""
     names = [name for name in tensors if name.startswith(start)]
     return {name.removeprefix(start): tensors.pop(name) for name in names}
 

@@ -66,7 +66,7 @@ class EndToEnd(nn.Module):
 
 
 def check_channels(n_channels: int) -> None:
-    """Refuse images that are neither grey nor in colours, with or without a fourth."""
+    """Refuse images that have neither 1, 3 nor 4 channels."""
     if n_channels not in (1, 3, 4):
         raise ValueError(
             "X must have 1, 3 or 4 channels for a pretrained network; got "

@@ -321,9 +321,9 @@ def resolve_backbone(backbone, shape, device):
 
 
 def own_copy(value):
-    """Of a `Backbone` a copy that its later changes do not reach; else the value.
+    """A copy of a `Backbone`, which shares its modules; any other value as it is.
 
-    Modules in it are shared.
+    Later changes of the parameters do not reach the copy.
     """
     if not isinstance(value, Backbone):
         return value

@@ -35,6 +35,7 @@ def mean(rows, metric):
 
 
 def three(found):
+    """ACC, NMI and ARI, as a cell."""
     return ", ".join(f"{found[metric]:.3f}" for metric in METRICS)
 
 

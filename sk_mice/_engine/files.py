@@ -175,7 +175,7 @@ def locked_folder(path):
 
 
 def lock(file) -> bool | None:
-    """Lock an open file: whether that worked, None where there are no locks."""
+    """Try to lock an open file: whether it worked; None where there are no locks."""
     if fcntl is None:
         return None
     try:

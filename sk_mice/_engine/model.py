@@ -83,7 +83,7 @@ class ContrastiveMixture(nn.Module):
     backbone : Backbone or None
         Describes `network`; None if it is the user's own.
     own_format : torch.memory_format or None, default=None
-        In which the user's own network gets images, and has its weights.
+        Of the images and the weights of the user's own network.
 
     Attributes
     ----------
@@ -150,9 +150,10 @@ class ContrastiveMixture(nn.Module):
             self.expert_prototypes = nn.Parameter(_random_units(mu))
 
     def placed(self, device) -> Self:
-        """The model itself on a device, its weights as its images; in evaluation mode.
+        """Move the model to a device, in evaluation mode, and return it.
 
-        Convolutions are faster if their channels come last.
+        Weights get the memory format of the images: convolutions are faster if their
+        channels come last.
         """
         fmt = self.student.own_format or torch.channels_last
         return self.to(device, memory_format=fmt).eval()
@@ -234,10 +235,11 @@ class ContrastiveMixture(nn.Module):
     # ------------------------------------------------------------------ frozen blocks
 
     def train_only(self, blocks: tuple[str, ...] | None) -> None:
-        """Freeze the backbones but for the modules with these names; None is no module.
+        """Freeze all of the backbones but the modules with these names.
 
-        What is frozen keeps its weights, and its batch norms their statistics. What an
-        earlier call has frozen trains again; what the user has frozen does not.
+        None freezes nothing. What is frozen keeps its weights, and its batch norms
+        their statistics. What an earlier call has frozen trains again; what the user
+        has frozen does not.
         """
         network = self.student.backbone
         for name in self._frozen:

@@ -268,7 +268,7 @@ class Trainer(NeuralNet):
                 return network(views)
 
     def _weight(self, batch: Batch) -> float:
-        """What the mean of this process's rows counts in the mean over processes."""
+        """Weight of this process's mean loss in the mean over the processes."""
         if batch.part is None:
             return 1.0
         return len(batch.indices) * self.group.size / batch.part.n_samples
@@ -301,10 +301,10 @@ class Trainer(NeuralNet):
         return nullcontext()
 
     def _draws_of_rank(self):
-        """Where there are ranks, their networks do not draw alike.
+        """Let the networks of each process draw numbers of their own.
 
-        Nor from the generators of the views and the order, as ranks may draw more or
-        less than others, and these must stay the same.
+        They do not use the generators of the views and the order, which must stay the
+        same in all processes, however much each draws.
         """
         if not (self.may_draw_ and self.group.size > 1):
             return nullcontext()
@@ -444,7 +444,7 @@ class Trainer(NeuralNet):
         return bool(torch.stack(values).all())
 
     def _infinite_buffers(self) -> list[torch.Tensor]:
-        """Those of the user's network that are no sign of divergence, as masks are."""
+        """Buffers that are infinite from the start, as masks are: no divergence."""
         floats = (b for b in self.module_.buffers() if b.is_floating_point())
         return [buffer for buffer in floats if not buffer.isfinite().all()]
 
