@@ -60,9 +60,9 @@ def perfect_elbo(n_clusters, tau=1.0, kappa=1.0, queue_size=np.inf):
     return np.log(pi / (1 + queue_size * share) + (1 - pi) / (1 + queue_size))
 
 
-def best_of_perfect(tau, kappa, most=10_000):
+def best_of_perfect(tau, kappa):
     """K of the largest ELBO of perfect balanced clusters."""
-    return max(range(1, most), key=lambda K: perfect_elbo(K, tau, kappa))
+    return max(range(1, 10_000), key=lambda K: perfect_elbo(K, tau, kappa))
 
 
 def measure(X, y, n_clusters, seed, options):

@@ -52,7 +52,7 @@ class Run:
 class Restarts:
     """Iterates over the runs of a fit, each with its own seed, and keeps the best."""
 
-    def __init__(self, seeds: list[int], checkpoint=None, device: str = "cpu"):
+    def __init__(self, seeds: list[int], checkpoint, device: str):
         self.seeds = seeds
         self.checkpoint = checkpoint
         self.device = device  # type of device

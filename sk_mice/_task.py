@@ -53,7 +53,7 @@ class Task:
         _check_finite(torch.from_numpy(value))
         return value
 
-    def infer_batches(self, inference: Inference, *what: str, rows=slice(None)):
+    def infer_batches(self, inference: Inference, *what: str, rows):
         """The same of some samples, batch by batch, as tensors on the device."""
         for values in inference.batches(self.samples, self.views, *what, rows=rows):
             _check_finite(*values)
