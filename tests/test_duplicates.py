@@ -41,6 +41,25 @@ def test_dim_images_are_not_the_same_because_they_are_dim():
     assert pairs.tolist() == [[5, 20], [7, 8]]
 
 
+def test_all_channels_are_compared():
+    rng = np.random.default_rng(0)
+    images = rng.random((30, 5, 16, 16))
+    images[:, :3] = images[0, :3]  # those that are drawn
+    images[7] = images[3]
+    fmt = infer_format(images, (5, 16, 16))
+    pairs = near_duplicates(images, fmt, np.arange(30), everyone(30))
+    assert pairs.tolist() == [[3, 7]]
+
+
+def test_a_hot_pixel_does_not_make_images_the_same():
+    images = np.random.default_rng(0).integers(0, 300, (30, 16, 16), np.uint16)
+    images[0, 0, 0] = 65535
+    images[7] = images[3]
+    fmt = infer_format(images)
+    pairs = near_duplicates(images, fmt, np.arange(30), everyone(30))
+    assert pairs.tolist() == [[3, 7]]
+
+
 def test_only_nearest_neighbours_that_are_shown_are_compared(images):
     images[7] = images[3]
     fmt = infer_format(images, None)

@@ -373,7 +373,7 @@ def test_sheets_keep_to_their_budget(monkeypatch):
 def test_the_first_three_channels_are_drawn(n_channels):
     X = np.random.default_rng(0).integers(0, 256, (2, 6, 6, n_channels), np.uint8)
     fmt = infer_format(X, X.shape[1:])
-    pixels = _thumbnails.shrunk(X, np.arange(len(X)), fmt, (6, 6))
+    pixels = _thumbnails.thumbnails(X, np.arange(len(X)), fmt, (6, 6))
     assert pixels.shape == (2, 6, 6, 1 if n_channels == 1 else 3)
     n_drawn = min(n_channels, 3)
     np.testing.assert_array_equal(pixels[..., :n_drawn], X[..., :n_drawn])

@@ -9,6 +9,7 @@ SAME = 5.0  # largest root mean square of the differences, of 255
 # Of images with little contrast, as on a dim plate, as large a difference is another
 # image: a share of the standard deviation, where that is smaller, but a level of grey.
 SHARE, LEVEL = 0.25, 1.0
+RANGES = (0, 1), (0, 255)  # black and white of 8 bits; others have no such level
 AT_ONCE = 1024  # pairs that are compared
 
 
@@ -18,10 +19,12 @@ def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
     `nearest` has the samples with the nearest embeddings, for each of `rows`: the same
     image twice, or in another size or quality, has nearly the same embedding.
     """
-    small = shrunk(X, rows, fmt, (SIDE, SIDE)).reshape(len(rows), -1)
-    pixels = small.reshape(len(rows), SIDE**2, -1)
-    contrast = np.sqrt(pixels.var(axis=1, dtype=np.float32).mean(axis=1))
-    limits = np.clip(SHARE * contrast, LEVEL, SAME)
+    # Half the bits, as there may be many channels; the differences are in float32.
+    parts = (part.flatten(2).numpy() for part in shrunk(X, rows, fmt, (SIDE, SIDE)))
+    small = np.concatenate([(255 * part).astype(np.float16) for part in parts])
+    contrast = np.sqrt(small.var(axis=2, dtype=np.float32).mean(axis=1))
+    level = LEVEL if (fmt.low, fmt.high) in RANGES else 0.0
+    limits = np.clip(SHARE * contrast, level, SAME)
     place = np.zeros(len(X), np.intp)
     place[rows] = np.arange(len(rows))
     pairs: set = set()
@@ -31,7 +34,7 @@ def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
             other = column[start : start + AT_ONCE]
             change = small[place[own]].astype(np.float32) - small[place[other]]
             limit = np.minimum(limits[place[own]], limits[place[other]])
-            same = np.sqrt((change**2).mean(axis=1)) <= limit
+            same = np.sqrt((change**2).mean(axis=(1, 2))) <= limit
             found = np.sort(np.stack([own[same], other[same]], axis=1), axis=1)
             pairs.update(map(tuple, found.tolist()))
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)

@@ -101,7 +101,7 @@ def _options(X, fmt, groups, size, kind, rng) -> dict:
 
 
 def _sheet(X, rows, fmt, size) -> Image.Image:
-    pixels = shrunk(X, rows, fmt, size)
+    pixels = thumbnails(X, rows, fmt, size)
     n_rows, (height, width) = -(-len(pixels) // COLUMNS), size
     n_channels = pixels.shape[-1]
     cells = np.zeros((n_rows * COLUMNS, height, width, n_channels), np.uint8)
@@ -111,17 +111,20 @@ def _sheet(X, rows, fmt, size) -> Image.Image:
     return Image.fromarray(sheet[..., 0] if n_channels == 1 else sheet)
 
 
-def shrunk(X, rows, fmt, size) -> np.ndarray:
-    """Samples of X as thumbnails (n, H, W, 1 or 3)."""
-    parts = np.split(rows, range(AT_ONCE, len(rows), AT_ONCE))
-    return np.concatenate([_shrunk(X[part], fmt, size) for part in parts])
+def thumbnails(X, rows, fmt, size) -> np.ndarray:
+    """Samples of X as pixels of 8 bits (n, H, W, 1 or 3)."""
+    parts = (255 * as_drawn(images) for images in shrunk(X, rows, fmt, size))
+    pixels = [part.round().clip(0, 255).byte().movedim(1, -1) for part in parts]
+    return torch.cat(pixels).numpy()
 
 
-def _shrunk(samples, fmt, size) -> np.ndarray:
-    batch = as_drawn(fmt.as_batch(as_tensor(np.asarray(samples))).clip(0, 1))
-    if batch.shape[2:] != size:
-        batch = interpolate(batch, size, mode="bilinear", antialias=True)
-    return (batch * 255).round().clip(0, 255).byte().movedim(1, -1).numpy()
+def shrunk(X, rows, fmt, size):
+    """Yield some samples of X at a time, with all channels: (B, C, H, W) in [0, 1]."""
+    for part in np.split(rows, range(AT_ONCE, len(rows), AT_ONCE)):
+        images = fmt.as_batch(as_tensor(np.asarray(X[part]))).clip(0, 1)
+        if images.shape[2:] != size:
+            images = interpolate(images, size, mode="bilinear", antialias=True)
+        yield images
 
 
 def as_drawn(images: Tensor) -> Tensor:
