@@ -98,6 +98,15 @@ def test_neighbors_of_what_is_larger_than_memory(image, tmp_path, monkeypatch):
     assert (found == plain).float().mean() > 0.97
 
 
+def test_few_samples_that_are_larger_than_memory(tmp_path, monkeypatch):
+    X = np.random.RandomState(0).normal(size=(30, 100))
+    np.save(tmp_path / "X.npy", X)
+    monkeypatch.setattr("sk_mice._engine.samples.LARGE", 1000)
+    file = samples_of(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    found, plain = (find_neighbors(each, 5).table for each in (file, samples_of(X)))
+    assert torch.equal(found, plain)
+
+
 def test_draws_are_neighbors_view_by_view():
     table = torch.stack([torch.arange(10), torch.arange(10).flip(0)], dim=1)
     indices = torch.tensor([3, 0, 7, 3])

@@ -103,13 +103,13 @@ def find_neighbors(
 def comparable_rows(samples: Samples) -> np.ndarray:
     """Unit rows (N, F) of the samples' centred values, at the scale of X.
 
-    If X may be larger than memory, they are of 64 principal components.
+    If X may be larger than memory, they are of at most 64 principal components.
     """
     n_values = math.prod(samples.format.shape)
     components = None
     if samples.is_large and n_values > N_COMPONENTS:
         components = _principal_components(samples)
-        n_values = N_COMPONENTS
+        n_values = components.shape[1]
     rows = np.empty((len(samples), n_values), np.float32)
     parts = _scaled(samples)
     fill(rows, parts if components is None else (part @ components for part in parts))
@@ -131,11 +131,12 @@ def _scaled(samples: Samples, some=slice(None)):
 
 
 def _principal_components(samples: Samples) -> np.ndarray:
-    """Principal components (F, 64) of a random choice of the samples."""
+    """At most 64 principal components, (F, M), of a random choice of the samples."""
     generator = torch.Generator().manual_seed(0)
     some = torch.randperm(len(samples), generator=generator)[:N_OF_COMPONENTS]
     known = np.concatenate([*_scaled(samples, some.sort().values)])
-    pca = PCA(N_COMPONENTS, svd_solver="randomized", random_state=0, copy=False)
+    n_components = min(N_COMPONENTS, len(known))
+    pca = PCA(n_components, svd_solver="randomized", random_state=0, copy=False)
     return pca.fit(known).components_.T
 
 
