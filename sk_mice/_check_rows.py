@@ -6,32 +6,34 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
-from ._engine.arrays import plain_array, refuse_infinite, stored_once
-from ._engine.dataset import DatasetRows, from_dataset
+from ._engine.arrays import refuse_infinite, stored_once
+from ._engine.dataset import DatasetRows, samples_of
 
 
 def check_rows(estimator, X, *, reset=False, accept_sparse=False):
     """X as floats; where a fit begins (`reset`), with a row for each cluster."""
-    X = from_dataset(X)
-    if isinstance(X, DatasetRows):
-        X = X[:]
-    with fitting_floats("X"):
-        X = plain_array(X, "X")
-        with _naming_rows(X):
-            X = validate_data(
-                estimator,
-                X,
-                reset=reset,
-                accept_sparse=accept_sparse,
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+    X = rows_in_memory(X)
+    with fitting_floats("X"), _naming_rows(X):
+        X = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            accept_sparse=accept_sparse,
+            dtype=[np.float64, np.float32],
+            order="C",
+        )
     if reset and X.shape[0] < estimator.n_clusters:
         raise ValueError(
             "`n_clusters` must be at most the number of rows of X; got "
             f"n_clusters={estimator.n_clusters} and n_samples={X.shape[0]}."
         )
     return stored_once(X)
+
+
+def rows_in_memory(X):
+    """X as scikit-learn can judge it; of a dataset, all of its samples."""
+    X = samples_of(X)
+    return X[:] if isinstance(X, DatasetRows) else X
 
 
 @contextmanager

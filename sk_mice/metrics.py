@@ -37,8 +37,9 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
+from ._check_rows import rows_in_memory
 from ._cosine_kmeans import blocks, rescaled
-from ._engine.arrays import plain_array, stored_once
+from ._engine.arrays import stored_once
 from ._engine.warn import warn_user
 from ._pipelines import last_step, last_with_input
 
@@ -404,7 +405,7 @@ def _space_of(estimator, X):
 
 def _cosine_silhouettes(X, codes):
     """Silhouette of each row by cosine distance, for codes from 0 on of two or more."""
-    X = check_array(plain_array(X, "X"), accept_sparse="csr", dtype=np.float64)
+    X = check_array(rows_in_memory(X), accept_sparse="csr", dtype=np.float64)
     X = stored_once(X)
     X = rescaled(X, np.ones(X.shape[0], dtype=bool))  # a copy, unless all are zero
     X = normalize(X, copy=False)

@@ -1,6 +1,7 @@
 """Datasets of torch as X."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -16,6 +17,7 @@ from sk_mice import (
     SphericalKMeans,
 )
 from sk_mice._engine.dataset import DatasetRows, from_dataset
+from sk_mice.metrics import silhouette_scorer
 from sk_mice.model_selection import stability
 
 
@@ -133,11 +135,16 @@ def test_moco_and_vectors():
 def test_clusterers_of_vectors_take_datasets(estimator):
     rows = X.reshape(40, -1)
     tensors = torch.from_numpy(rows)
-    for dataset in TensorDataset(tensors), TensorDataset(tensors, torch.arange(40)):
-        labels = clone(estimator).fit(dataset).predict(dataset)
-        assert labels.tolist() == estimator.fit_predict(rows).tolist()
+    expected = clone(estimator).fit(rows)
+    silhouette = silhouette_scorer(expected, rows)
+    column = pd.Series([*rows], index=range(7, 47))  # of embeddings, in a data frame
+    pairs = TensorDataset(tensors, torch.arange(40))
+    for dataset in TensorDataset(tensors), pairs, column:
+        labels = estimator.fit(dataset).predict(dataset)
+        assert labels.tolist() == expected.labels_.tolist()
+        assert silhouette_scorer(estimator, dataset) == silhouette
     with pytest.raises(TypeError, match="got a DataLoader"):
-        estimator.fit(DataLoader(dataset))
+        estimator.fit(DataLoader(pairs))
 
 
 def test_checkpoint_tells_datasets_apart_by_their_values(tmp_path):

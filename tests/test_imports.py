@@ -95,7 +95,7 @@ IMPORTS = {
     "_engine.samples _pipelines datasets._paths inspection._drawing "
     "inspection._thumbnails metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
-    "metrics": "_cosine_kmeans _engine.arrays _engine.warn _pipelines",
+    "metrics": "_check_rows _cosine_kmeans _engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
     "_interruption _pipelines metrics",
     "recipes": "_constraints augmentation",
