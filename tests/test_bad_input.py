@@ -611,7 +611,12 @@ X_ROWS = [
         "X must hold samples of one shape; got (8, 8) in sample 0 and (9, 9) in",
     ),
     bad_X("strings", [["a", "b"]] * 9, "dtype='numeric' is not compatible"),
-    bad_X("complex numbers", VECTORS + 1j, "Complex data not supported"),
+    bad_X(
+        "complex numbers",
+        VECTORS + 1j,
+        "Complex data not supported: X must hold real numbers, such as "
+        "magnitudes; got complex128.",
+    ),
     bad_X(
         "dates",
         np.full((9, 2), np.datetime64("2020-01-01")),

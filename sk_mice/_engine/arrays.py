@@ -56,8 +56,14 @@ def plain_array(values, name: str):
         ) from error
     columns = getattr(values, "dtypes", None)  # of a data frame
     for dtype in columns if np.iterable(columns) else [getattr(values, "dtype", None)]:
-        if getattr(dtype, "kind", None) in ("m", "M"):
+        kind = getattr(dtype, "kind", None)
+        if kind in ("m", "M"):
             raise TypeError(f"{name} must hold numbers, not dates; got {dtype}.")
+        if kind == "c":
+            raise ValueError(
+                f"Complex data not supported: {name} must hold real numbers, such as "
+                f"magnitudes; got {dtype}."
+            )
     return values
 
 
