@@ -31,10 +31,14 @@ def by_blocks(function, rows, dtype):
 
 def principal(rows, most, random_state):
     """PCA of the rows with at most so many components."""
+    n, n_features = rows.shape
+    # The last of randomized components depend on the seed, and are correlated.
+    solver = "auto"
+    if n_features <= EXACT_FEATURES:  # of few rows, the covariance takes longer
+        solver = "full" if n < n_features / 2 else "covariance_eigh"
     return PCA(
         min(most, *rows.shape),
-        # The last of randomized components depend on the seed, and are correlated.
-        svd_solver="covariance_eigh" if rows.shape[1] <= EXACT_FEATURES else "auto",
+        svd_solver=solver,
         iterated_power=10,
         random_state=random_state,
     ).fit(rows)
