@@ -38,16 +38,21 @@ def score(clusters, truth, as_json) -> None:
 
 
 def _as_named(table: dict, other: dict) -> dict:
-    """The table with the names of the other one, should only accents differ.
+    """The table with the names of the other one, should they only be written otherwise.
 
-    A Mac may write é as e and an accent, which a spreadsheet does not.
+    A Mac may write é as e and an accent, which a spreadsheet does not, and paths of
+    Windows have backslashes.
     """
-    written = {normalize("NFC", name): name for name in other}
+    written = {_plain(name): name for name in other}
     named = {}
     for name, value in table.items():
-        there = written.get(normalize("NFC", name), name)
+        there = written.get(_plain(name), name)
         named[name if name in other or there in table else there] = value
     return named
+
+
+def _plain(name: str) -> str:
+    return normalize("NFC", name).replace("\\", "/")
 
 
 def _name_missing(here: dict, path, there: dict, other) -> None:
