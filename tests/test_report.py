@@ -921,7 +921,8 @@ def test_images_without_a_thumbnail_have_an_empty_one(
     mice, X, _, _ = digits
     monkeypatch.setattr(_report, "MOST_SHOWN", 30)
     path = tmp_path / "report.html"
-    names = [f"a folder of the year {i}/{80 * 'x'}{i:02}.png" for i in range(90)]
+    ends = [f"{80 * 'x'}{i:02}.png" for i in range(90)]
+    names = [f"the folder {i}" + "/\\"[i % 2] + end for i, end in enumerate(ends)]
     write_report(mice, X, path, names=names)
     browser, find = open_page("search/folder", path)
     wait(lambda: len(find("#found .thumb")) == len(find("#found .pic")) == 90)

@@ -112,8 +112,8 @@ def write_report(
     The CSV file is UTF-8 with the columns file (or sample), cluster, name, confidence
     and original_cluster. Names with commas, quotes or line breaks are quoted. A name
     that is not UTF-8, which Python holds with surrogates (:func:`os.fsdecode`), is
-    written as its original bytes; ``open(path, errors="surrogateescape", newline="")``
-    reads it.
+    written as its original bytes; ``open(path, encoding="utf-8",
+    errors="surrogateescape", newline="")`` reads it.
 
     Examples
     --------

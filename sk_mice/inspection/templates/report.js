@@ -51,7 +51,7 @@ function visible(text) {
 }
 const nameOf = (i) => (data.names ? visible(data.names[i]) : `${ONE} ${i}`);
 // The end of a path, which tells more than its beginning where there is little room.
-const fileOf = (i) => (data.names ? visible(data.names[i].replace(/^.*\/(?=.)/s, "")) : nameOf(i));
+const fileOf = (i) => (data.names ? visible(data.names[i].replace(/^.*[/\\](?=.)/s, "")) : nameOf(i));
 const classOf = (y) => visible(data.classes[y]);
 
 const urls = new Map();
