@@ -119,7 +119,10 @@ class Checkpoint:
         self.fit = fit
         try:
             os.makedirs(folder, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
+        except OSError as error:  # Windows does not find a folder below a file
+            above = filter(os.path.lexists, self.path.parents)
+            if all(map(os.path.isdir, above)):
+                raise
             raise NotADirectoryError(
                 f"`checkpoint` must be a folder; {os.fspath(folder)!r} lies at or "
                 "below a file."

@@ -5,7 +5,6 @@ import errno
 import math
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -603,11 +602,20 @@ def test_a_crash_between_two_renames_costs_one_epoch(whole, tmp_path):
     assert_same(estimator.fit(IMAGES), whole("two stages"))
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
+@pytest.mark.parametrize("on_windows", [False, True])
+def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, on_windows):
+    def not_found(folder, **options):
+        raise FileNotFoundError(errno.ENOENT, "The system cannot find the path", folder)
+
+    (tmp_path / "file").touch()
+    if on_windows:
+        monkeypatch.setattr(os, "makedirs", not_found)
     for folder in (tmp_path / "file", tmp_path / "file" / "runs"):
         with pytest.raises(NotADirectoryError, match="`checkpoint` must be a folder"):
             mice(checkpoint=folder).fit(IMAGES)
+    if on_windows:  # as of a drive that is not there
+        with pytest.raises(FileNotFoundError, match="cannot find the path"):
+            mice(checkpoint=tmp_path / "runs").fit(IMAGES)
 
 
 class Vanish(Callback):
@@ -734,7 +742,7 @@ def test_killed_at_twenty_moments(tmp_path):
                 break
             time.sleep(0.001)
         if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             kills += 1
         output = process.communicate()[0]
         if output:  # it came to its end: compare, and begin again
