@@ -428,7 +428,10 @@ def test_names_in_any_encoding(tmp_path, name):
 
 def test_hidden_files_are_not_looked_at(tmp_path):
     hidden = {".DS_Store": b"1", "a/._1.png": b"2", ".thumbs/1.png": encoded()}
-    hidden |= {"Thumbs.db": b"3", "a/Desktop.ini": b"4"}
+    hidden |= {"Thumbs.db": b"3", "a/Desktop.ini": b"4", "$RECYCLE.BIN/$1.png": b"5"}
+    hidden |= {"System Volume Information/1": b"6"}
+    if os.name == "posix":
+        hidden |= {"Icon\r": b""}
     write(tmp_path, hidden | {"a/1.png": encoded()})
     assert load_image_folder(tmp_path, 4)[3].tolist() == ["a/1.png"]
 

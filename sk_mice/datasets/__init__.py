@@ -27,7 +27,9 @@ from ._file import decode_to_file, files_of
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
 MOST_ENTRIES = 10_000_000  # of a folder
-HIDDEN = {"thumbs.db", "desktop.ini"}  # what Windows keeps in folders of images
+# What Windows and macOS keep in folders of images and on cards.
+HIDDEN = {"thumbs.db", "desktop.ini", "icon\r"}
+HIDDEN |= {"$recycle.bin", "system volume information"}
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 FASHION_MNIST_FILES = (
@@ -84,10 +86,11 @@ def load_image_folder(
     ----------
     path : str or path-like
         The folder. Files and folders in it whose names begin with a dot are ignored,
-        and so are `Thumbs.db` and `desktop.ini`, which Windows hides in its folders.
-        More than 10,000,000 files and folders are an error. Links are followed, and a
-        file to which several paths lead is read once: by the path without links, or by
-        the first if all have links. Hard links count as separate files.
+        and so is what Windows and macOS hide in folders and on cards, such as
+        `Thumbs.db` and `$RECYCLE.BIN`. More than 10,000,000 files and folders are an
+        error. Links are followed, and a file to which several paths lead is read once:
+        by the path without links, or by the first if all have links. Hard links count
+        as separate files.
     image_size : int or tuple (H, W)
         Height and width in X, each at most 4,096; an int is both.
     grey : bool, default=False
