@@ -1,5 +1,6 @@
 # Everything runs in .venv, which is built on the first call and reused after it:
-# a fresh clone needs Python 3.11 or later (with venv) and make, nothing else.
+# a fresh clone needs Python 3.11 or later (with venv) and make, nothing else. The
+# recipes are for a POSIX shell; on Windows that is Git's, which has its tools, too.
 
 PYTHON ?= python3
 # More for pytest, as in: make test PYTEST_ARGS="-k queue"
