@@ -4,7 +4,6 @@ import argparse
 import datetime
 import json
 import platform
-import resource
 import shlex
 import statistics
 import sys
@@ -147,7 +146,10 @@ def peak_memory(device=None) -> int:
     """Largest memory so far, in bytes: of a CUDA device, or resident of the process."""
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    import resource  # not on Windows
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def whitened(features, n_clusters: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """What several test files use: small fits, samples, formulas, callbacks, files."""
 
+import re
 from contextlib import contextmanager
 
 import numpy as np
@@ -45,11 +46,16 @@ def assert_same_state(module, state):
         assert torch.equal(value, state[name]), name
 
 
+def quoted(path):
+    """A pattern for a path as messages show it."""
+    return re.escape(repr(str(path)))
+
+
 def refused(path):
     """Why a file is not loaded."""
     with pytest.raises(ValueError, match="cannot be loaded: ") as caught:
         sk_mice.load(path)
-    assert str(path) in str(caught.value)
+    assert repr(str(path)) in str(caught.value)
     return str(caught.value).split("cannot be loaded: ")[1]
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
+from systems import needs_clear_refs, needs_resource
 
 from sk_mice import MiCEClustering, datasets
 from sk_mice._engine import objective
@@ -337,6 +338,7 @@ def test_distributed_in_two_processes(benchmark, tmp_path):
     assert whole < 2 * shared < 4 * whole
 
 
+@needs_resource
 def test_train_step(benchmark, tmp_path, monkeypatch):
     path = tmp_path / "step.json"
     options = ("--batch-size", "16", "--image-size", "16", "--queue-size", "64")
@@ -374,6 +376,7 @@ def gpu(benchmark, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("quick")
+@needs_resource
 def test_gpu_goes_on_where_it_was_cut_off(gpu, capsys, monkeypatch):
     run = []
     monkeypatch.setattr(
@@ -447,6 +450,7 @@ def test_epochs_on_a_gpu_take_the_minutes_they_are_given(gpu):
     assert gpu.n_epochs(options, 60_000) == 35
 
 
+@needs_clear_refs
 def test_predict(benchmark, tmp_path):
     path = tmp_path / "predict.json"
     options = ("--n", "300", "--image-size", "16", "--queue-size", "64")
@@ -489,6 +493,7 @@ def test_neighbors(benchmark, tmp_path, more):
         assert all(row.keys() >= SCORES for row in rows)
 
 
+@needs_resource
 def test_neighbors_scale(benchmark, tmp_path):
     path = tmp_path / "scale.json"
     benchmark("neighbors_scale").main(["--n", "300", "--json", str(path)])

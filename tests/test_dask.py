@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
+from systems import needs_clear_refs
 
 from sk_mice import MiCEClustering
 from sk_mice.backbones import MLP
@@ -102,9 +103,7 @@ def memory(name):
     return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/clear_refs").exists(), reason="needs /proc to see the memory"
-)
+@needs_clear_refs
 @pytest.mark.parametrize("n", [50_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_rows_stream_through_the_workers(client, n):
     X = da.random.default_rng(0).random((n, 64), np.float32, chunks=(10_000, 64))

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from systems import needs_links, needs_modes, needs_open_files_replaced
 from torch import nn
 from torchvision import models
 from torchvision.transforms import InterpolationMode, v2
@@ -142,6 +143,7 @@ def test_a_network_of_one_size_gets_it(tmp_path, monkeypatch):
     assert (features.image_size_, features.n_features_out_) == (224, 8)
 
 
+@needs_open_files_replaced
 def test_vectors_of_a_file_too_large_for_memory(fitted, tmp_path):
     file = tmp_path / "features.npy"
     features = small(out=file)
@@ -154,6 +156,8 @@ def test_vectors_of_a_file_too_large_for_memory(fitted, tmp_path):
     np.testing.assert_array_equal(found, before)  # the first array did not change
 
 
+@needs_links
+@needs_modes
 def test_a_file_that_is_replaced_keeps_its_mode_and_its_links(tmp_path):
     (tmp_path / "features.npy").touch()
     (tmp_path / "features.npy").chmod(0o640)

@@ -8,7 +8,8 @@ import warnings
 import numpy as np
 import pytest
 from PIL import Image
-from windows import needs_proc, refuse_files_in_use
+from systems import needs_links, needs_locks, needs_proc
+from windows import refuse_files_in_use
 
 from sk_mice._engine import maps
 from sk_mice.datasets import _decoding, _file, load_image_folder
@@ -73,6 +74,7 @@ def test_second_call_decodes_nothing(folder, decoded):
     assert np.array_equal(X, load_image_folder(folder, 9)[0])
 
 
+@needs_links
 def test_a_link_stays(folder):
     out = folder.parent / "images.npy"
     out.symlink_to(folder.parent / "elsewhere.npy")
@@ -229,6 +231,7 @@ def test_full_disk_is_found_before_the_work(folder, decoded, monkeypatch):
     assert "images.npy.part" not in listing(folder)
 
 
+@needs_locks
 def test_two_at_a_time_decode_once(folder, decoded):
     found = []
     threads = [

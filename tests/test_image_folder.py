@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, PngImagePlugin
+from systems import needs_links, needs_pipes, needs_proc
 
 from sk_mice import datasets
 from sk_mice.datasets import _decoding, _opening, load_image_folder
@@ -436,6 +437,7 @@ def test_hidden_files_are_not_looked_at(tmp_path):
     assert load_image_folder(tmp_path, 4)[3].tolist() == ["a/1.png"]
 
 
+@needs_links
 def test_dangling_and_circular_links(tmp_path):
     for name, target in {"1": "nothing", "2": "nothing", "3": "4", "4": "3"}.items():
         (tmp_path / name).symlink_to(tmp_path / target)
@@ -446,6 +448,7 @@ def test_dangling_and_circular_links(tmp_path):
     assert reasons[4] == "links to a folder that it lies in"
 
 
+@needs_links
 def test_two_folders_of_links_each_count_an_image_once(tmp_path):
     chain = [tmp_path / "chain" / f"{k:02}" for k in range(37)]
     write(tmp_path, {"chain/36/x.png": encoded()})
@@ -461,6 +464,7 @@ def test_two_folders_of_links_each_count_an_image_once(tmp_path):
     assert (y.tolist(), names) == ([0], ["class"])
 
 
+@needs_links
 def test_folders_that_link_to_each_other_count_an_image_once(tmp_path):
     names = [f"{k}" for k in range(8)]
     real = tmp_path / "real"
@@ -480,6 +484,7 @@ def test_folders_that_link_to_each_other_count_an_image_once(tmp_path):
     assert all("links to a folder that it lies in" in line for line in lines)
 
 
+@needs_links
 def test_a_path_without_links_comes_first_and_then_the_first(tmp_path):
     write(tmp_path, {"root/b/x.png": encoded(), "elsewhere/y.png": encoded()})
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
@@ -501,6 +506,7 @@ def test_hard_links_are_files_of_their_own(tmp_path):
     assert load_image_folder(tmp_path / "real", 4)[3].tolist() == ["x.png", "y.png"]
 
 
+@needs_links
 def test_a_link_to_a_folder_above_path(tmp_path):
     write(tmp_path, {"root/x.png": encoded(), "beside/y.png": encoded()})
     (tmp_path / "root" / "up").symlink_to(tmp_path)
@@ -518,7 +524,7 @@ def test_more_entries_than_are_looked_at(tmp_path, monkeypatch):
         load_image_folder(tmp_path, 4)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
+@needs_pipes
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert left_out(tmp_path, "pipe") == ["is no regular file"]
@@ -604,9 +610,7 @@ def test_an_array_larger_than_the_memory_is_an_error_at_once(tmp_path, monkeypat
         load_image_folder(tmp_path, (600, 700))
 
 
-@pytest.mark.skipif(
-    not os.path.isdir("/proc/self/fd"), reason="this system does not list open files"
-)
+@needs_proc
 def test_nothing_is_left_behind(tmp_path):
     write(tmp_path, {"bad": b"broken", "worse.png": encoded()[:-100]})
     before = set(threading.enumerate()), set(os.listdir("/proc/self/fd"))
@@ -954,8 +958,6 @@ MARGIN = 2**27  # for the interpreter, threads and what the system keeps
 
 def peaks(folder, cases, resize="crop"):
     """Bytes, images and the error of each case, by name, in a process of their own."""
-    if not os.path.exists("/proc/self/status"):
-        pytest.skip("this system does not tell the peak of memory")
     write(folder, {"small/x.png": encoded()})
     for name, files in cases.items():
         write(folder / name, files)
@@ -978,6 +980,7 @@ def flat_png(width, height, depth=8, colours=0):
     return png(width, height, depth, colours, b"".join(data) + pack.flush())
 
 
+@needs_proc
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "colours"), [(16, 0), (8, 6), (16, 6)])
 def test_bombs_in_four_threads_stay_in_the_bound(tmp_path, depth, colours):
@@ -988,6 +991,7 @@ def test_bombs_in_four_threads_stay_in_the_bound(tmp_path, depth, colours):
     assert peak < 2**30 + MARGIN
 
 
+@needs_proc
 @pytest.mark.slow
 def test_a_line_of_pixels_takes_no_memory_beyond_the_bound(tmp_path):
     cases = {"line": {"x.png": flat_png(1, 8_000_000)}}
@@ -1034,6 +1038,7 @@ def animation_on_a_large_canvas():
     return content[:24] + side + side + content[30:]
 
 
+@needs_proc
 def test_bombs_take_no_memory(tmp_path):
     bomb = repeated_tag(5000, 2**20)
     cleared = b"!\xf9\x04" + bytes([2 << 2, 0, 0, 0, 0])  # the frame, after it

@@ -1,6 +1,5 @@
 """What is left of a fit that does not come to its end."""
 
-import os
 import re
 import signal
 import threading
@@ -115,7 +114,7 @@ def test_ctrl_c_leaves_the_last_whole_epoch_of_moco():
 
 
 def ctrl_c():
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
 
 
 class PressAfter(Callback):

@@ -5,10 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from systems import needs_proc
 
 # Rows of 48 KB; 250,000 of them are 12 GB.
 N_ROWS = int(os.environ.get("SK_MICE_ROWS", 250_000))
@@ -84,9 +84,7 @@ def file(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="needs /proc to see the memory"
-)
+@needs_proc
 @pytest.mark.parametrize("options", [{}, {"n_neighbors": 5}], ids=str)
 def test_memory_does_not_grow_with_the_file(file, options):
     command = [sys.executable, "-c", CODE, str(file), json.dumps(options)]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from joblib import Parallel, delayed, parallel_config
 from sklearn.datasets import load_digits
-from windows import needs_proc, refuse_files_in_use
+from systems import needs_open_files_replaced, needs_proc
+from windows import refuse_files_in_use
 
 from sk_mice import MiCEClustering, MoCo
 from sk_mice._engine import inference, maps
@@ -71,6 +72,7 @@ def test_moco_writes_too(X, tmp_path):
     assert np.array_equal(found, moco.transform(X))
 
 
+@needs_open_files_replaced
 def test_file_of_the_samples_may_be_replaced(mice, X, tmp_path):
     path = tmp_path / "X.npy"
     np.save(path, X)

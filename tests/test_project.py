@@ -44,7 +44,9 @@ def test_on_a_package_index_all_links_are_absolute():
 def test_the_workflow_calls_targets_of_the_makefile():
     text = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
     commands = re.findall(r"- run: (.*)", text)
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    targets = re.findall(
+        r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M
+    )
     assert len(commands) == 4
     for command in commands:
         assert re.fullmatch(r"make ([a-z-]+)( [A-Z_]+=\w+)*", command)[1] in targets

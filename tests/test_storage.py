@@ -7,18 +7,26 @@ import pickle
 import socket
 import stat
 import struct
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.torch
 import shared
 import torch
-from forks import child, forks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared import KEEP, json_values
-from windows import needs_proc, refuse_files_in_use
+from shared import KEEP, json_values, quoted
+from systems import (
+    child,
+    forks,
+    needs_links,
+    needs_open_files_replaced,
+    needs_pipes,
+    needs_proc,
+    peak_memory,
+)
+from windows import refuse_files_in_use
 
 import sk_mice
 from sk_mice import SphericalKMeans
@@ -55,9 +63,6 @@ def with_header(content, header):
     return struct.pack("<Q", len(header)) + header + content[end_of_header(content) :]
 
 
-pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
-
-
 # -------------------------------------------------------------------- what comes back
 
 
@@ -89,6 +94,7 @@ def test_what_was_read_does_not_depend_on_the_file(path):
     assert tensors["a"].eq(1).all()
 
 
+@needs_open_files_replaced
 def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(path, monkeypatch):
     write(path, {"a": torch.ones(3)}, {"which": "first"}, **KIND)
     opened = storage.safe_open
@@ -290,7 +296,7 @@ def test_other_kinds_of_file(path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing"):
         sk_mice.load(tmp_path / "nothing")
-    with pytest.raises(IsADirectoryError, match=str(tmp_path)):
+    with pytest.raises(IsADirectoryError, match=quoted(tmp_path)):
         sk_mice.load(tmp_path)
 
 
@@ -345,7 +351,7 @@ def test_what_could_not_be_read_is_not_written(path, monkeypatch):
         ({}, {"figure": 10**5000}),
         ({"x": torch.zeros(1, dtype=torch.complex128)}, {}),
     ):
-        with pytest.raises(ValueError, match=f"{path}' cannot be written: "):
+        with pytest.raises(ValueError, match=f"{quoted(path)} cannot be written: "):
             write(path, tensors, document, **KIND)
     assert not path.exists()
 
@@ -353,21 +359,14 @@ def test_what_could_not_be_read_is_not_written(path, monkeypatch):
 # ------------------------------------------------------------------------ what it costs
 
 
-def rss():
-    import resource  # not on Windows
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 def growth(call):
     """Bytes by which the memory of a fresh process grows at most in a call."""
     receive, send = os.pipe()
 
     def work():
-        before = rss()
+        before = peak_memory()
         call()
-        os.write(send, str(rss() - before).encode())
+        os.write(send, str(peak_memory() - before).encode())
 
     process = child(work)
     process.join()
@@ -428,26 +427,28 @@ def test_only_paths_are_paths():
             call("a\0b")
 
 
-@pipes
-def test_only_regular_files_are_read_and_replaced(tmp_path):
-    fifo, name = tmp_path / "fifo", str(tmp_path / "socket")
+@needs_pipes
+@needs_links
+def test_only_regular_files_are_read_and_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket may have 100 characters
+    fifo, name = Path("fifo"), "socket"
     os.mkfifo(fifo)
-    (tmp_path / "link").symlink_to("fifo")
+    Path("link").symlink_to("fifo")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(name)
-        for path in (fifo, tmp_path / "link", name, "/dev/zero", "/dev/null"):
+        for path in (fifo, "link", name, "/dev/zero", "/dev/null"):
             for call in (sk_mice.load, lambda path: sk_mice.save(KMEANS, path)):
                 with pytest.raises(OSError, match=f"Not a regular file.*{path}"):
                     call(path)
     assert fifo.is_fifo()
     assert stat.S_ISSOCK(os.stat(name).st_mode)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    with pytest.raises(IsADirectoryError, match=str(tmp_path)):
+    with pytest.raises(IsADirectoryError, match=quoted(tmp_path)):
         sk_mice.save(KMEANS, tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["fifo", "link", "socket"]
 
 
-@pipes
+@needs_pipes
 def test_a_file_that_becomes_a_fifo_is_not_waited_for(path, content, monkeypatch):
     path.write_bytes(content)
     check = storage.check_regular

@@ -23,6 +23,7 @@ import pytest
 import torch
 from shared import default_dtype, tiny
 from skorch.callbacks import Callback
+from systems import needs_proc
 
 import sk_mice
 from sk_mice import MoCo, NeighborMixture, SphericalKMeans
@@ -354,11 +355,6 @@ def growth(n_fits):
         model = tiny(random_state=fit, init="random", max_epochs=1).fit(IMAGES[:24])
         model.predict_proba(IMAGES[:24])
     print(resident_bytes() - before)
-
-
-needs_proc = pytest.mark.skipif(
-    not (PROC / "statm").exists(), reason="this system has no /proc"
-)
 
 
 @needs_proc

@@ -4,14 +4,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from sk_mice._engine import files
 
 HANDLES, MAPS = Path("/proc/self/fd"), Path("/proc/self/maps")
-needs_proc = pytest.mark.skipif(
-    not MAPS.exists(), reason="needs /proc to see which files are in use"
-)
 
 
 def refuse_files_in_use(monkeypatch) -> None:
