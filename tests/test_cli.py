@@ -894,6 +894,21 @@ def test_a_sort_that_goes_on_overwrites_no_other_file(photos, fitted, tmp_path, 
     assert run(*command) == 1
 
 
+def test_what_a_system_keeps_in_folders_is_in_nobodys_way(photos, fitted, tmp_path):
+    out, into = tmp_path / "result", tmp_path / "sorted"
+    command = ["fit", photos, *FIT, "--out", out, "-q", "--copy-to", into]
+    for folder in (out, into):
+        folder.mkdir()
+        (folder / ".DS_Store").touch()
+        (folder / "Thumbs.db").touch()
+    assert run(*command) == 0
+    assert_same_result(out, fitted)
+    assert len([*into.glob("cluster-*/**/*.png")]) == 20
+    (into / "cluster-0" / ".DS_Store").touch()
+    assert run(*command, "--resume") == 0
+    assert (into / "Thumbs.db").exists()
+
+
 @needs_links
 def test_a_link_to_the_image_by_another_path_is_as_good(photos, fitted, tmp_path):
     out, into = shutil.copytree(fitted, tmp_path / "result"), tmp_path / "sorted"

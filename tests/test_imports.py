@@ -118,9 +118,9 @@ IMPORTS = {
     "inspection._reading inspection._report inspection._thumbnails",
     "_cli.images": "_words _cli.terminal _engine.files datasets datasets._paths "
     "features",
-    "_cli.results": "_engine.files",
+    "_cli.results": "_engine.files datasets",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
-    "_cli.sorting": "_cli.results _cli.tables",
+    "_cli.sorting": "_cli.results _cli.tables datasets",
     "_cli.tables": "",
     "_cli.terminal": "_words",
     "_cli.together": "_engine.distributed",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typer import BadParameter
 
 from .._engine.files import check_writable, locked_folder, write_atomically
+from ..datasets import is_hidden
 
 
 class ResultFolder:
@@ -75,7 +76,7 @@ class ResultFolder:
         if not self.path.is_dir():
             self._refuse("is not a folder")
         if self.read_started() is None:
-            if any(self.path.iterdir()):
+            if holds_files(self.path):
                 self._refuse("holds other files; name a new folder")
         elif not resume and not overwrite:
             self._refuse(
@@ -155,6 +156,11 @@ def require_result(path) -> tuple[ResultFolder, dict]:
             f"{str(path)!r} holds no model of `sk-mice fit`", param_hint="RESULT"
         )
     return result, run
+
+
+def holds_files(folder) -> bool:
+    """Whether a folder holds more than what its system keeps there."""
+    return not all(map(is_hidden, os.listdir(folder)))
 
 
 def lies_in(inner, outer) -> bool:

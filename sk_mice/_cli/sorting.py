@@ -8,8 +8,9 @@ from pathlib import PurePath
 
 from typer import BadParameter
 
+from ..datasets import is_hidden
 from . import tables
-from .results import ResultFolder, lies_in, nearest_there
+from .results import ResultFolder, holds_files, lies_in, nearest_there
 
 BLOCK = 2**20  # bytes
 
@@ -40,7 +41,7 @@ def check_empty(folder, option: str) -> None:
     """Refuse a folder in which a file could be overwritten."""
     if folder is None or not os.path.lexists(folder):
         return
-    if not os.path.isdir(folder) or os.listdir(folder):
+    if not os.path.isdir(folder) or holds_files(folder):
         _refuse(folder, option)
 
 
@@ -125,10 +126,11 @@ def _check_made(folder, sources, option: str) -> None:
     if os.path.lexists(folder) and not os.path.isdir(folder):
         _refuse(folder, option)
     for at, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_hidden(name)]
         links = [name for name in folders if os.path.islink(os.path.join(at, name))]
         for name in names + links:
             inner = os.path.relpath(os.path.join(at, name), folder)
-            if inner not in sources:
+            if inner not in sources and not is_hidden(name):
                 _refuse(folder, option, f"; it holds {inner!r}")
 
 

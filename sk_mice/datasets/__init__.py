@@ -243,7 +243,7 @@ def find_files(root):
                             f"`path` must hold at most {MOST_ENTRIES:,} files and "
                             f"folders, links followed; {root!r} holds more."
                         )
-                    if entry.name.startswith(".") or entry.name.lower() in HIDDEN:
+                    if is_hidden(entry.name):
                         continue
                     by_link = linked or entry.is_symlink()
                     found = by_link, (*parts, entry.name)
@@ -257,6 +257,11 @@ def find_files(root):
     for _, parts, place in sorted(files):
         paths.setdefault(place, parts)
     return sorted(paths.values()), problems
+
+
+def is_hidden(name: str) -> bool:
+    """Whether this is the name of no image, but of what a system keeps in a folder."""
+    return name.startswith(".") or name.lower() in HIDDEN
 
 
 def _place(entry, folder):
