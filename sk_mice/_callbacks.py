@@ -106,5 +106,6 @@ class Interrupt:
             return
         if self._message is None:
             return
-        with suppress(RuntimeError):  # the signal came during another print
+        # The signal came during another print, or has also ended who reads.
+        with suppress(RuntimeError, OSError):
             print(f"\n{self._message}", file=sys.stderr, flush=True)

@@ -1,4 +1,6 @@
-"""Progress bars, which leave no thread behind."""
+"""Progress bars, which leave no thread behind and end no work."""
+
+from contextlib import suppress
 
 from tqdm import auto
 
@@ -8,9 +10,22 @@ WORDS = {"moco": "learning features", "em": "clustering"}
 
 
 class tqdm(auto.tqdm):
-    """tqdm without its monitor thread, which would outlive the bar."""
+    """tqdm without its monitor thread, which would outlive the bar.
+
+    The work goes on if the bar cannot be shown, as when Ctrl-C has ended ``| tee``.
+    """
 
     monitor_interval = 0
+
+    def display(self, *args, **kwargs):
+        """Show the bar, if that can be done."""
+        with suppress(OSError):
+            return super().display(*args, **kwargs)
+
+    def close(self):
+        """Leave the bar, or remove it."""
+        with suppress(OSError):
+            super().close()
 
 
 class FitBar:

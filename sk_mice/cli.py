@@ -1,11 +1,11 @@
 """The command ``sk-mice``: clusters a folder of images without Python."""
 
-import io
 import os
 import sys
 import warnings
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stderr
 
+from ._cli.terminal import Messages
 from ._interruption import ended_by_ctrl_c
 from ._words import shortened
 
@@ -57,23 +57,21 @@ def main(argv=None) -> int:
     >>> main(["score", "missing.csv", "truth.csv"])
     2
     """
-    try:
-        if sys.stderr is None:  # closed by the shell: else messages would go to stdout
-            sys.stderr = io.StringIO()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
-            warnings.simplefilter("always", UserWarning)
-            # The commands say it in their own words.
-            warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
-            # Is about folds that the user makes; `choose-k` makes its own.
-            warnings.filterwarnings("ignore", ".* of the samples to score would have")
-            warnings.showwarning = _shown_once()
+    with redirect_stderr(Messages(sys.stderr)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
+        warnings.simplefilter("always", UserWarning)
+        # The commands say it in their own words.
+        warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
+        # Is about folds that the user makes; `choose-k` makes its own.
+        warnings.filterwarnings("ignore", ".* of the samples to score would have")
+        warnings.showwarning = _shown_once()
+        try:
             code = _run(argv)
-    except BrokenPipeError:
-        code = NO_READER
-    except KeyboardInterrupt:
-        _say("stopped")
-        code = CTRL_C
+        except BrokenPipeError:
+            code = NO_READER
+        except KeyboardInterrupt:
+            _say("stopped")
+            code = CTRL_C
     _drop_what_cannot_be_written()
     return code
 
@@ -116,12 +114,12 @@ def _run(argv) -> int:
 
 
 def _drop_what_cannot_be_written() -> None:
-    """Python would raise the error again when it flushes stdout at its end."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Python would fail once more when it flushes the streams at its end."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _words(error: Exception) -> str:

@@ -1502,8 +1502,18 @@ def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys)
     with monkeypatch.context() as patch:  # nor do errors go to stdout after `2>&-`
         patch.setattr(sys, "stderr", None)
         assert run("score", path, tmp_path / "none.csv") == 2
-        sys.stderr.close()
     assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["/dev/full", "&-", " >(true)"])
+def test_messages_that_cannot_be_written_end_no_work(target, tmp_path):
+    header = ["file", "cluster"]
+    path = write_table(tmp_path / "clusters.csv", header, [["a", 0], ["b", ""]])
+    inner = f"{sys.executable} -m sk_mice score {path} {path} 2>{target}"
+    done = subprocess.run(["bash", "-c", inner], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("1 file\n")
+    assert not done.stderr
 
 
 def test_a_warning_is_shown_once(fitted, tmp_path, capsys):

@@ -107,7 +107,7 @@ IMPORTS = {
     "inspection._thumbnails": "torch _engine.dataset _engine.format datasets._paths",
     # the command line, which nothing imports
     "__main__": "cli",
-    "cli": "_interruption _words _cli.commands",
+    "cli": "_interruption _words _cli.commands _cli.terminal",
     "_cli": "",
     "_cli.choosing": "_words _cli.fitting _cli.images _cli.results _cli.terminal "
     "_engine.files model_selection",

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 import threading
 from functools import cache, partial
 
@@ -165,6 +166,24 @@ def test_a_real_ctrl_c_ends_the_fit_and_not_the_stage(epoch, press):
     ends = {1: [1, 0], 2: [2, 0], 3: [3, 0], 4: [3, 1], 5: [3, 2]}[n_whole]
     stages = [row["stage"] for row in estimator.history_]
     assert stages == ["moco"] * ends[0] + ["em"] * ends[1]
+
+
+def without_reader(text):
+    """What writing raises in a process whose reader, such as ``tee``, has ended."""
+    raise BrokenPipeError
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_ctrl_c_leaves_a_model_if_it_also_ends_the_reader(verbose, monkeypatch):
+    class EndsAll(PressIn):
+        def on_batch_end(self, net, **kwargs):
+            monkeypatch.setattr(sys.stderr, "write", without_reader)
+            super().on_batch_end(net, **kwargs)
+
+    estimator = mice(callbacks=[EndsAll(2)], verbose=verbose)
+    with pytest.warns(ConvergenceWarning, match="1 whole epoch"):
+        estimator.fit(IMAGES)
+    assert_usable(estimator, 1)
 
 
 def test_ctrl_c_after_the_last_epoch_changes_nothing():

@@ -1,11 +1,35 @@
 """What a user sees on the terminal: progress, results, Ctrl-C."""
 
 import errno
+import io
 import json
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .._words import count, shortened
+
+
+class Messages:
+    """Standard error, or None, which drops what it cannot write: no work ends for that.
+
+    It may be closed, or a log on a full disk. Ctrl-C also ends ``2>&1 | tee``.
+    """
+
+    def __init__(self, stream):
+        self._stream = stream or io.StringIO()
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def write(self, text):
+        """Write a text, or drop it."""
+        with suppress(OSError):
+            return self._stream.write(text)
+
+    def flush(self):
+        """Write what is held back, or keep it."""
+        with suppress(OSError):
+            self._stream.flush()
 
 
 class Progress:
