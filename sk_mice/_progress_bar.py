@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from tqdm import auto
+from tqdm.std import TqdmDefaultWriteLock
 
 # Time of an epoch of EM in epochs of MoCo, before one has been timed.
 USUAL_COST_OF_EM = 2.2
@@ -16,6 +17,9 @@ class tqdm(auto.tqdm):
     """
 
     monitor_interval = 0
+    # The lock between threads. That of tqdm is one between processes, too, and settles
+    # how the program starts them: it could no longer choose.
+    _lock = TqdmDefaultWriteLock.th_lock
 
     def display(self, *args, **kwargs):
         """Show the bar, if that can be done."""

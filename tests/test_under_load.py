@@ -397,6 +397,8 @@ def leftovers(folder):
     threads = {thread.name for thread in threading.enumerate()}
     everything()  # loads libraries, and starts torch's threads
     assert "torch._dynamo" not in sys.modules  # takes seconds to import
+    # The program can still choose how it starts processes.
+    assert multiprocessing.get_start_method(allow_none=True) is None
     first, size = state(), resident_bytes()
     assert first[0] == threads, first
     for _ in range(2):
