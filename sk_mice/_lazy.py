@@ -13,12 +13,16 @@ def attach(package: str, objects: dict[str, str], modules=()):
     """
 
     def load(name):
-        if name in objects:
-            value = getattr(importlib.import_module(objects[name], package), name)
-        elif name in modules:
-            value = importlib.import_module(f".{name}", package)
-        else:
+        if name not in objects and name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = importlib.import_module(objects.get(name, f".{name}"), package)
+        except AttributeError as error:  # Python would hide it: "cannot import name"
+            raise ImportError(
+                f"a module that {package}.{name} needs fails: {error}"
+            ) from error
+        if name in objects:
+            value = getattr(value, name)
         setattr(sys.modules[package], name, value)  # so that it is not loaded again
         return value
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import sk_mice
+from sk_mice._lazy import attach
 
 PACKAGE = Path(sk_mice.__file__).parent
 ESTIMATORS = [
@@ -244,6 +245,17 @@ def test_public_names_resolve():
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'sk_mice' has no attribute 'nothing'"):
         operator.attrgetter("nothing")(sk_mice)
+
+
+def test_a_library_that_fails_to_import_is_not_hidden(monkeypatch):
+    def fail(*args):
+        raise AttributeError("'NoneType' object has no attribute 'split'")
+
+    load, _ = attach("sk_mice", {"Broken": "._broken"})
+    monkeypatch.setattr("importlib.import_module", fail)
+    monkeypatch.setattr(sk_mice, "__getattr__", load)
+    with pytest.raises(ImportError, match=r"sk_mice.Broken needs fails: 'NoneType'"):
+        from sk_mice import Broken  # noqa: F401
 
 
 def test_eager_import_loads_everything(monkeypatch):
