@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 FAILED, CTRL_C, NO_READER = 1, 130, 141
 # Errors that the package, or the system, words for its users; the others are bugs.
-WORDED = (OSError, ValueError, TypeError, ImportError, ArithmeticError, MemoryError)
+WORDED = (OSError, ValueError, TypeError, ImportError, ArithmeticError)
 # What the user of the command knows parameters as.
 OPTIONS = {
     "candidates": "--from, --to",
@@ -127,12 +127,21 @@ def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror}"
     words = _line(_with_options(str(error)))
+    if _is_of_memory(error):
+        return f"Not enough memory. {words}".rstrip()
     if isinstance(error, WORDED) and words:
         return words
     return (
         f"{type(error).__name__}: {words} (a bug? SK_MICE_TRACEBACK=1 shows where it "
         "arose)"
     )
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether memory is short, of which torch says in other ways than NumPy."""
+    of_a_gpu = type(error).__name__ == "OutOfMemoryError"  # no import of torch for it
+    of_torch = of_a_gpu or "DefaultCPUAllocator" in str(error)
+    return of_torch or isinstance(error, MemoryError)
 
 
 def _with_options(text: str) -> str:

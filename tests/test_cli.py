@@ -447,6 +447,24 @@ def test_what_fails_names_the_option_and_leaves_nothing(
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ],
+    ids=["python", "cpu", "gpu"],
+)
+def test_too_little_memory_is_no_bug(photos, tmp_path, monkeypatch, capsys, error):
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr(fitting, "read_images", fail)
+    said = refused(capsys, 1, "fit", photos, *FIT, "--out", tmp_path / "result")
+    assert said == f"sk-mice: error: Not enough memory. {error}".rstrip()
+
+
 def test_a_bug_is_one_line_too_unless_it_is_traced(
     photos, tmp_path, monkeypatch, capsys
 ):
