@@ -641,6 +641,20 @@ def test_a_result_stays_until_the_next_one_is_there(
     assert not (out / "checkpoint").exists()
 
 
+def test_a_page_of_an_earlier_fit_is_not_left_beside_a_new_table(
+    photos, fitted, tmp_path, monkeypatch
+):
+    out = shutil.copytree(fitted, tmp_path / "result")
+    other = ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "draw_page", press_ctrl_c)
+        assert run(*other, "--overwrite") == 130
+    assert (out / "clusters.csv").exists()
+    assert not (out / "report.html").exists()
+    assert run(*other, "--resume") == 0
+    assert (out / "report.html").exists()
+
+
 def test_ctrl_c_does_not_replace_a_whole_result(
     photos, fitted, tmp_path, monkeypatch, capsys
 ):

@@ -356,6 +356,7 @@ def _write(
     model = clusterer
     if network is not None:
         model = Pipeline([("features", network), ("clusters", clusterer)])
+    result.page.unlink(missing_ok=True)  # of an earlier fit, until it is drawn anew
     write_atomically(result.table, [tables.as_csv(tables.rows_of(files, reading))])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
