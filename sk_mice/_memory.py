@@ -1,18 +1,30 @@
 """How much memory of the system is free."""
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
-# Limits of a container, in both versions of Linux's control groups.
-LIMITS = ("memory.max", "memory/memory.limit_in_bytes")
+# Where both versions of Linux's control groups have their limits, by what they manage.
+GROUPS = Path("/sys/fs/cgroup")
+LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 
 
 def available_memory() -> int | None:
-    """Bytes that are free, at most the limit of a container; None if unknown."""
-    limits = [_figure(Path("/sys/fs/cgroup", name)) for name in LIMITS]
-    known = [n for n in (*limits, _of_the_system()) if n is not None]
+    """Bytes that are free, at most the limit of a container or job; None if unknown."""
+    known = [n for n in (*_limits(), _of_the_system()) if n is not None]
     return min(known, default=None)
+
+
+def _limits():
+    """Those of the control group of the process, and of the groups around it."""
+    lines = ""
+    with suppress(OSError):  # no Linux
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace")
+    own = re.findall("^[0-9]+:(memory|):/(.*)$", lines, re.MULTILINE)
+    for kind, name in [*own, ("", ""), ("memory", "")]:  # a container may hide its name
+        for group in (Path(name), *Path(name).parents):
+            yield _figure(GROUPS / kind / group / LIMITS[kind])
 
 
 def _of_the_system():
