@@ -1537,6 +1537,7 @@ def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys)
     assert not capsys.readouterr().out
 
 
+@needs_full_device
 @pytest.mark.parametrize("target", ["/dev/full", "&-", " >(true)"])
 def test_messages_that_cannot_be_written_end_no_work(target, tmp_path):
     header = ["file", "cluster"]
