@@ -42,6 +42,7 @@ def state_of(module):
 
 
 def assert_same_state(module, state):
+    assert module.state_dict().keys() == state.keys()
     for name, value in module.state_dict().items():
         assert torch.equal(value, state[name]), name
 

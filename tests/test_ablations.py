@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from shared import RaiseAt
+from shared import RaiseAt, state_of
 from sklearn.base import clone
 from skorch.callbacks import Callback
 
@@ -210,8 +210,7 @@ class EveryStep(Callback):
         self.mu.append(module.expert_prototypes.detach().clone())
         self.omega.append(module.gating_prototypes.detach().clone())
         if net.step_ == net.n_steps_:
-            state = module.state_dict().items()
-            self.others.append({name: value.clone() for name, value in state})
+            self.others.append(state_of(module))
 
     def on_epoch_end(self, net, **kwargs):
         self.at_end.append(net.module_.expert_prototypes.detach().clone())

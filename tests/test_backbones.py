@@ -1,10 +1,9 @@
 """Encoders by name, and the user's own."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
+from shared import assert_same_state, state_of
 from sklearn.model_selection import GridSearchCV
 from torch import nn
 
@@ -103,12 +102,11 @@ def test_a_module_is_copied_with_its_weights():
 
 def test_what_a_factory_returns_is_not_trained():
     net = torch.nn.Linear(6, 8)
-    before = copy.deepcopy(net.state_dict())
+    before = state_of(net)
     X = np.random.default_rng(0).standard_normal((60, 6))
     mice = MiCEClustering(3, backbone=lambda: net, n_init=2, max_epochs=2).fit(X)
     assert (mice.labels_ == mice.predict(X)).all()
-    for name, weight in net.state_dict().items():
-        assert torch.equal(weight, before[name])
+    assert_same_state(net, before)
 
 
 class Convolution(nn.Module):

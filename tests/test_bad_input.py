@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy import sparse
+from shared import assert_same_state, state_of
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import DBSCAN, KMeans
 from skorch.callbacks import BatchScoring, EpochScoring, LRScheduler
@@ -976,13 +977,12 @@ def test_trying_a_module_leaves_it_and_the_generators_alone():
         torch.nn.Dropout(0.5),
         Forward(lambda x, training: x.sqrt()),
     )
-    kept = {name: value.clone() for name, value in module.state_dict().items()}
+    kept = state_of(module)
     state = torch.get_rng_state()
     with pytest.raises(ValueError, match="`backbone` must return finite features"):
         fit(VECTORS, backbone=module)()
     assert torch.equal(state, torch.get_rng_state())
-    for name, value in module.state_dict().items():
-        assert torch.equal(value, kept[name])
+    assert_same_state(module, kept)
     assert all(weight.grad is None for weight in module.parameters())
 
 

@@ -20,7 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
-from shared import RaiseAt, tiny
+from shared import RaiseAt, assert_same_state, state_of, tiny
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
@@ -72,10 +72,7 @@ def cut_off(estimator, X, epoch, **fit_params):
 
 
 def assert_same(one, other):
-    states = one._model.state_dict(), other._model.state_dict()
-    assert states[0].keys() == states[1].keys()
-    for name, value in states[0].items():
-        assert torch.equal(value, states[1][name]), name
+    assert_same_state(one._model, state_of(other._model))
     for first, second in zip(one.history_, other.history_, strict=True):
         assert first | {"seconds": 0} == second | {"seconds": 0}
     for name in ("labels_", "init_labels_", "elbo_", "cluster_sizes_", "stability_"):

@@ -1,11 +1,11 @@
 """Networks made ready for predictions say what they said before."""
 
-import copy
 import itertools
 import math
 
 import pytest
 import torch
+from shared import assert_same_state, state_of
 from torch import nn
 
 from sk_mice._engine.inference import (
@@ -45,14 +45,13 @@ def trained(description, shape):
 )
 def test_folded_networks_make_the_same_features_without_batch_norm(description, shape):
     backbone = trained(description, shape)
-    before = copy.deepcopy(backbone.state_dict())
+    before = state_of(backbone)
     ready = folded(backbone)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in ready.modules())
     x = torch.randn(5, *shape)
     with torch.no_grad():
         torch.testing.assert_close(ready(x), backbone(x), rtol=1e-4, atol=1e-4)
-    for key, value in backbone.state_dict().items():
-        assert torch.equal(value, before[key]), key
+    assert_same_state(backbone, before)
 
 
 @pytest.mark.parametrize("n", [1, SMALLEST_PIECE, 2 * SMALLEST_PIECE + 1])

@@ -68,17 +68,14 @@ def test_scikit_learns_checks(estimator, check):
 
 def test_clone_and_fit_leave_the_users_backbone_alone():
     mine = SmallResNet(4, blocks=(1, 1)).build((1, 16, 16)).train()
-    before = copy.deepcopy(mine.state_dict())
+    before = state_of(mine)
     estimator = tiny(backbone=mine)
     clone(estimator).fit(IMAGES)
     estimator.fit(IMAGES)
     assert estimator.backbone is mine
-    for name, value in mine.state_dict().items():
-        assert torch.equal(value, before[name]), name
-    assert any(
-        not torch.equal(value, before[name])
-        for name, value in estimator.backbone_.state_dict().items()
-    )
+    assert_same_state(mine, before)
+    after = state_of(estimator.backbone_)
+    assert not all(value.equal(before[name]) for name, value in after.items())
 
 
 def test_backbone_can_be_passed_on(fitted):

@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from shared import samples_of
+from shared import assert_same_state, samples_of, state_of
 from skorch.callbacks import Callback
 from torch import nn
 
@@ -145,8 +145,7 @@ def test_a_model_that_diverges_goes_back_to_the_last_whole_epoch(samples, sick):
 
     class Watch(Callback):
         def on_epoch_end(self, net, **kwargs):
-            state = net.module_.state_dict().items()
-            states.append({name: value.clone() for name, value in state})
+            states.append(state_of(net.module_))
 
         def on_batch_end(self, net, **kwargs):
             if sick == "weight" and (len(net.history), net.step_) == (3, net.n_steps_):
@@ -161,7 +160,7 @@ def test_a_model_that_diverges_goes_back_to_the_last_whole_epoch(samples, sick):
     trainer.rewind()
     assert [row["epoch"] for row in trainer.history_rows()] == [1, 2]
     assert len(states) == 2
-    assert same(trainer.module_.state_dict(), states[-1])
+    assert_same_state(trainer.module_, states[-1])
 
 
 def test_networks_train_whatever_mode_they_come_in(samples):
@@ -196,16 +195,11 @@ def test_queue_begins_with_embeddings_of_the_samples(samples):
     assert not torch.equal(untrained, trainer.module_.teacher.experts.weight)
 
 
-def same(first, second):
-    return all(torch.equal(first[name], second[name]) for name in first)
-
-
 # ------------------------------------------------------------------- CUDA graphs
 
 
-def trained_weights(samples, **options):
-    trainer = make_trainer(samples, **options).begin(samples).train()
-    return trainer.module_.state_dict()
+def trained(samples, **options):
+    return make_trainer(samples, **options).begin(samples).train().module_
 
 
 @pytest.fixture
@@ -235,12 +229,11 @@ def captured(monkeypatch):
 
 def test_graphs_learn_what_the_steps_learn(samples, captured, monkeypatch):
     options = {"held_labels": torch.arange(N) % K, "held_epochs": 1}
-    replayed = trained_weights(samples, **options)
+    replayed = trained(samples, **options)
     sizes_and_held = [(14, True), (13, True), (14, False), (13, False)]
     assert captured == [(*seen, 1.0) for seen in sizes_and_held]
     monkeypatch.setattr(Trainer, "_can_replay", lambda self: False)
-    for name, value in trained_weights(samples, **options).items():
-        assert torch.equal(replayed[name], value)
+    assert_same_state(replayed, state_of(trained(samples, **options)))
 
 
 def test_there_are_new_graphs_for_what_changes(samples, captured):
@@ -294,7 +287,6 @@ def test_a_fit_goes_on_where_capturing_fails(samples, captured, monkeypatch):
 
     monkeypatch.setattr(Replayed, "_capture", fails)
     with pytest.warns(UserWarning, match=r"without CUDA graphs.*not permitted$"):
-        slow = trained_weights(samples)
+        slow = trained(samples)
     monkeypatch.setattr(Trainer, "_can_replay", lambda self: False)
-    for name, value in trained_weights(samples).items():
-        assert torch.equal(slow[name], value)
+    assert_same_state(slow, state_of(trained(samples)))
