@@ -38,8 +38,7 @@ def test_fused_partition_agrees_with_the_plain_one():
     for partition in ({}, {"partition": plain_log_partition}):
         value = expert_log_prob(f, v, None, queue, 0.5, **partition)
         results.append((value, torch.autograd.grad(value.sum(), f)[0]))
-    for fused, plain in zip(*results, strict=True):
-        torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(*results, rtol=1e-3, atol=1e-4)
 
 
 def test_partition_over_a_bfloat16_queue_is_close():

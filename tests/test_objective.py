@@ -109,8 +109,7 @@ def test_fused_and_plain_partition_agree_with_their_gradients(parts, dtype, tau)
         weights = torch.linspace(1, 2, B * K, dtype=dtype).view(B, K)
         gradients = torch.autograd.grad((experts * weights).sum(), [f, mu])
         results.append([experts.detach(), *gradients])
-    for fused, plain in zip(*results, strict=True):
-        torch.testing.assert_close(fused, plain, **tolerance)
+    torch.testing.assert_close(*results, **tolerance)
 
 
 def test_fused_partition_agrees_with_finite_differences(parts):
@@ -146,9 +145,9 @@ def check_shared_partition(dtype, tau):
         weights = torch.linspace(1, 2, B * K, dtype=dtype).view(B, K)
         gradients = torch.autograd.grad((experts * weights).sum(), mine)
         results.append([experts.detach(), *(tau * gradient for gradient in gradients)])
-    for shared, plain, fused in zip(*results, strict=True):
-        torch.testing.assert_close(shared, plain, **tolerance)
-        torch.testing.assert_close(fused, plain, **tolerance)
+    shared, plain, fused = results
+    torch.testing.assert_close(shared, plain, **tolerance)
+    torch.testing.assert_close(fused, plain, **tolerance)
 
 
 @pytest.mark.parametrize("tau", [0.04, 1.0])
@@ -213,8 +212,7 @@ def test_attention_in_pieces_agrees_with_the_kernel(
     query, keys = largest * parts["f"].transpose(0, 1), parts["queue"].transpose(0, 1)
     expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
     actual = attention_in_pieces(query, keys)
-    for a, b in zip(actual, expected, strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("largest", [3.0, 1000.0])
@@ -224,8 +222,7 @@ def test_many_queries_meet_fewer_keys_at_a_time(largest, monkeypatch):
     expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
     # 1024 keys a piece would be all of them; this leaves 128, 128 and 44.
     actual = attention_in_pieces(query, keys)
-    for a, b in zip(actual, expected, strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(actual, expected)
     lse = log_sum_exp_in_pieces(query, keys)
     torch.testing.assert_close(lse, expected[1])
 
@@ -286,8 +283,7 @@ def test_attention_over_parts_of_the_queue_is_put_together(n_queue):
     query, keys = 3 * unit(K, B, D, seed=1), unit(K, n_queue, D, seed=2)
     actual = split_attention(_cpu_kernel, query, keys)
     expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
-    for a, b in zip(actual, expected, strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("dim", [3, 8, 13])
@@ -301,8 +297,7 @@ def test_attention_of_any_dimension_by_a_kernel_of_multiples_of_eight(dim):
     query, keys = 3 * unit(K, B, dim, seed=1), unit(K, V, dim, seed=2)
     actual = _aligned_attention(kernel, query, keys)
     expected = split_attention(_cpu_kernel, query, keys, n_parts=1)
-    for a, b in zip(actual, expected, strict=True):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(actual, expected)
     # V = 23 keys are eight parts of two, and seven that are over.
     assert seen == [(16 if dim == 13 else 8, n_keys) for n_keys in (2, 7)]
 
