@@ -4,6 +4,7 @@ import ntpath
 import os
 import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -126,41 +127,34 @@ def interrupt(folder, monkeypatch, after):
             load(folder)
 
 
-def test_interruption_loses_nothing_that_is_decoded(folder, decoded, monkeypatch):
-    interrupt(folder, monkeypatch, after=5)
-    assert listing(folder) == ["images.npy.files", "images.npy.part", "photos"]
-    decoded.clear()
-    X, *_ = load(folder)
-    assert len(decoded) == N - 5  # two entries of two rows, and one row
-    assert np.array_equal(X, load_image_folder(folder, 9)[0])
-
-
-@pytest.mark.parametrize("size", [0, 20, 200])
-def test_a_part_that_was_cut_off_is_begun_anew(folder, decoded, monkeypatch, size):
-    interrupt(folder, monkeypatch, after=5)
-    os.truncate(folder.parent / "images.npy.part", size)
-    decoded.clear()
-    X, *_ = load(folder)
-    assert len(decoded) == N
-    assert np.array_equal(X, load_image_folder(folder, 9)[0])
-
-
-def test_what_changed_meanwhile_is_decoded_again(folder, decoded, monkeypatch):
-    interrupt(folder, monkeypatch, after=5)
-    write(folder / "a/0.png")
-    decoded.clear()
-    X, *_ = load(folder)
-    assert len(decoded) == N - 5 + 1
-    assert np.array_equal(X, load_image_folder(folder, 9)[0])
-
-
-def test_entry_that_was_cut_off_is_not_believed(folder, decoded, monkeypatch):
-    interrupt(folder, monkeypatch, after=5)
+def cut_journal(folder):
     journal = folder.parent / "images.npy.files"
     journal.write_text(journal.read_text()[:-5])
+
+
+def cut_part(size, folder):
+    os.truncate(folder.parent / "images.npy.part", size)
+
+
+@pytest.mark.parametrize(
+    ("change", "n"),
+    [
+        (lambda folder: None, N - 5),  # two entries of two rows, and one row
+        (cut_journal, N - 4),  # without the last entry, of one row
+        *((partial(cut_part, size), N) for size in (0, 20, 200)),
+        (lambda folder: write(folder / "a/0.png"), N - 5 + 1),
+    ],
+    ids=["nothing", "journal", "no part", "header", "values", "image"],
+)
+def test_only_what_is_whole_is_believed_after_an_interruption(
+    folder, decoded, monkeypatch, change, n
+):
+    interrupt(folder, monkeypatch, after=5)
+    assert listing(folder) == ["images.npy.files", "images.npy.part", "photos"]
+    change(folder)
     decoded.clear()
     X, *_ = load(folder)
-    assert len(decoded) == N - 4  # without the last entry, of one row
+    assert len(decoded) == n
     assert np.array_equal(X, load_image_folder(folder, 9)[0])
 
 
