@@ -36,6 +36,15 @@ def samples_of(X):
     return Samples(X, infer_format(X), torch.device("cpu"))
 
 
+def mapped_as_large(X, folder, monkeypatch, n_bytes):
+    """X in a file, where files of more than so many bytes count as large."""
+    sizes = {"LARGE": n_bytes, "WINDOW": n_bytes, "BLOCK": n_bytes // 10}
+    for name, size in sizes.items():
+        monkeypatch.setattr(f"sk_mice._engine.samples.{name}", size)
+    np.save(folder / "X.npy", X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
 def state_of(module):
     """A copy of the state of a module, which later changes leave alone."""
     return {name: value.clone() for name, value in module.state_dict().items()}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from shared import mapped_as_large
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
@@ -10,21 +11,13 @@ from sk_mice import MiCEClustering, _start
 from sk_mice.datasets import load_digits
 
 
-def counts_as_large(monkeypatch, n_bytes):
-    monkeypatch.setattr("sk_mice._engine.samples.LARGE", n_bytes)
-    monkeypatch.setattr("sk_mice._engine.samples.WINDOW", n_bytes)
-    monkeypatch.setattr("sk_mice._engine.samples.BLOCK", n_bytes // 10)
-
-
 @pytest.fixture
 def X(tmp_path, monkeypatch):
     """A file of 300 images of three digits, sorted, that counts as large."""
     X, y, _ = load_digits()
     few = np.sort(np.flatnonzero(y < 3)[:300])
     few = few[np.argsort(y[few], kind="stable")]
-    np.save(tmp_path / "X.npy", X[few])
-    counts_as_large(monkeypatch, 100 * X[0].nbytes)
-    return np.load(tmp_path / "X.npy", mmap_mode="r")
+    return mapped_as_large(X[few], tmp_path, monkeypatch, 100 * X[0].nbytes)
 
 
 def fitted(X, **parameters):
@@ -61,9 +54,7 @@ def test_partition_is_that_of_a_part_and_predictions(X, monkeypatch):
 def test_clusters_are_found_in_a_sorted_file(tmp_path, monkeypatch):
     X, y = make_blobs(600, 10, centers=3, random_state=0)
     order = np.argsort(y, kind="stable")
-    np.save(tmp_path / "X.npy", X[order])
-    counts_as_large(monkeypatch, 100 * X[0].nbytes)
-    file = np.load(tmp_path / "X.npy", mmap_mode="r")
+    file = mapped_as_large(X[order], tmp_path, monkeypatch, 100 * X[0].nbytes)
     for values in (file, X[order]):
         mice = fitted(values, max_epochs=20)
         assert adjusted_rand_score(y[order], mice.labels_) > 0.95

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from shared import samples_of
+from shared import mapped_as_large, samples_of
 from sklearn.datasets import load_digits, make_blobs
 
 from sk_mice import MiCEClustering, MoCo
@@ -88,11 +88,9 @@ def test_neighbors_of_what_is_larger_than_memory(image, tmp_path, monkeypatch):
     X = np.random.RandomState(0).normal(size=(300, 20)) @ mixing
     if image:
         X = X.reshape(-1, 10, 10)
-    np.save(tmp_path / "X.npy", X)
-    monkeypatch.setattr("sk_mice._engine.samples.LARGE", 1000)
     monkeypatch.setattr(neighbors, "N_COMPONENTS", 20)
     monkeypatch.setattr(neighbors, "N_OF_COMPONENTS", 100)
-    file = samples_of(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    file = samples_of(mapped_as_large(X, tmp_path, monkeypatch, 1000))
     assert comparable_rows(file).shape == (300, 20)
     found, plain = (find_neighbors(each, 5).table for each in (file, samples_of(X)))
     assert (found == plain).float().mean() > 0.97
@@ -100,9 +98,7 @@ def test_neighbors_of_what_is_larger_than_memory(image, tmp_path, monkeypatch):
 
 def test_few_samples_that_are_larger_than_memory(tmp_path, monkeypatch):
     X = np.random.RandomState(0).normal(size=(30, 100))
-    np.save(tmp_path / "X.npy", X)
-    monkeypatch.setattr("sk_mice._engine.samples.LARGE", 1000)
-    file = samples_of(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    file = samples_of(mapped_as_large(X, tmp_path, monkeypatch, 1000))
     found, plain = (find_neighbors(each, 5).table for each in (file, samples_of(X)))
     assert torch.equal(found, plain)
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from shared import samples_of
+from shared import mapped_as_large, samples_of
 from torch.utils.data import TensorDataset
 
 from sk_mice._engine.dataset import DatasetRows
@@ -62,11 +62,7 @@ def test_read_only_memory_map_stays_where_it_is(tmp_path):
 def large_file(tmp_path, monkeypatch):
     """A file of 400 rows of 64 bytes, which counts as large."""
     X = RNG.random((400, 8))
-    np.save(tmp_path / "X.npy", X)
-    monkeypatch.setattr("sk_mice._engine.samples.LARGE", 6400)
-    monkeypatch.setattr("sk_mice._engine.samples.WINDOW", 6400)
-    monkeypatch.setattr("sk_mice._engine.samples.BLOCK", 640)
-    return np.load(tmp_path / "X.npy", mmap_mode="r")
+    return mapped_as_large(X, tmp_path, monkeypatch, 6400)
 
 
 def epoch(samples, seed=0):
