@@ -1,7 +1,10 @@
 """MoCo, the special case."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+import shared
 import torch
 from shared import info_nce
 from sklearn.datasets import load_digits
@@ -16,17 +19,8 @@ IMAGES = load_digits(n_class=4).images[:160]
 # Built once: all fits begin with the same weights.
 torch.manual_seed(0)
 BACKBONE = SmallResNet(8, blocks=(1, 1)).build((1, 16, 16))
-
-
-def tiny(**options):
-    defaults = {
-        "backbone": BACKBONE,
-        "embedding_dim": 16,
-        "max_epochs": 3,
-        "batch_size": 64,
-        "random_state": 0,
-    }
-    return MoCo(**(defaults | options))
+SIZES = {"embedding_dim": 16, "max_epochs": 3, "batch_size": 64}
+tiny = partial(shared.tiny, MoCo, backbone=BACKBONE, **SIZES)
 
 
 @parametrize_with_checks([MoCo(backbone=MLP(16), freeze=-1, max_epochs=2)])
