@@ -267,6 +267,7 @@ def fit(
     start = time.monotonic()  # before torch is imported, which takes seconds
     from . import fitting
 
+    folders = {"--copy-to": copy_to, "--link-to": link_to}
     request = fitting.Request(
         photos=photos,
         out=out,
@@ -277,8 +278,7 @@ def fit(
         ),
         resume=resume,
         overwrite=overwrite,
-        copy_to=copy_to,
-        link_to=link_to,
+        sort_into={option: path for option, path in folders.items() if path},
         quiet=quiet,
         as_json=as_json,
         start=start,

@@ -45,8 +45,7 @@ class Request:
     asked: dict  # parameters; None is what was not given
     resume: bool
     overwrite: bool
-    copy_to: Path | None
-    link_to: Path | None
+    sort_into: dict[str, Path]  # the folders of --copy-to and --link-to, if given
     quiet: bool
     as_json: bool
     start: float  # of the command, by the monotonic clock
@@ -168,17 +167,12 @@ def _check(request: Request, result) -> dict | None:
     asked = request.asked
     check_libraries()
     result.check_free(request.resume, request.overwrite)
-    folders = {
-        "--out": request.out,
-        "--copy-to": request.copy_to,
-        "--link-to": request.link_to,
-    }
-    for option, folder in folders.items():
-        if folder is not None:
-            results.check_outside(folder, request.photos, option)
-            results.check_folder(folder, option)
-    sorting.check_apart(result, request.copy_to, request.link_to)
-    sorting.check_links(request.link_to)
+    for option, folder in {"--out": request.out, **request.sort_into}.items():
+        results.check_outside(folder, request.photos, option)
+        results.check_folder(folder, option)
+    sorting.check_apart(result, request.sort_into)
+    if "--link-to" in request.sort_into:
+        sorting.check_links(request.sort_into["--link-to"])
     run = result.read_started() if request.resume else None
     check_asked(asked, run["parameters"] if run else asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:
@@ -188,8 +182,8 @@ def _check(request: Request, result) -> dict | None:
     elif asked["clusters"] is None:
         raise BadParameter("no number is given", param_hint="--clusters")
     if run is None or not run["finished"]:  # else a sort may go on
-        sorting.check_empty(request.copy_to, "--copy-to")
-        sorting.check_empty(request.link_to, "--link-to")
+        for option, folder in request.sort_into.items():
+            sorting.check_empty(folder, option)
     return run
 
 
@@ -380,14 +374,11 @@ def write_page(result, reading, model, X, files, progress: Progress) -> None:
 
 def _sort(request: Request, files, labels, progress: Progress) -> None:
     missing: dict[str, None] = {}
-    for option, folder, doing in (
-        ("--copy-to", request.copy_to, "Copying"),
-        ("--link-to", request.link_to, "Linking"),
-    ):
-        if folder is not None:
-            progress.say(f"{doing} into {str(folder)!r}")
-            lost = sorting.sort_into(folder, request.photos, files, labels, option)
-            missing |= dict.fromkeys(lost)
+    for option, folder in request.sort_into.items():
+        doing = "Linking" if option == "--link-to" else "Copying"
+        progress.say(f"{doing} into {str(folder)!r}")
+        lost = sorting.sort_into(folder, request.photos, files, labels, option)
+        missing |= dict.fromkeys(lost)
     if missing:
         warn_user(
             f"{count(len(missing), 'image')} cannot be sorted, since "

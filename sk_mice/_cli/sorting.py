@@ -15,20 +15,19 @@ from .results import ResultFolder, holds_files, lies_in, nearest_there
 BLOCK = 2**20  # bytes
 
 
-def check_apart(result: ResultFolder, copy_to, link_to) -> None:
-    """Refuse folders of which one would be written into another."""
+def check_apart(result: ResultFolder, folders: dict) -> None:
+    """Refuse folders, by their options, of which one would be written into another."""
     own = result.table, result.model, result.page, result.run, result.checkpoint
-    for option, folder in (("--copy-to", copy_to), ("--link-to", link_to)):
-        if folder is None:
-            continue
+    for option, folder in folders.items():
         if lies_in(result.path, folder) or any(lies_in(folder, path) for path in own):
             raise BadParameter(
                 f"{str(folder)!r} must be another folder than --out, "
                 f"{str(result.path)!r}, and not hold it",
                 param_hint=option,
             )
-    if copy_to is None or link_to is None:
+    if len(folders) < 2:
         return
+    copy_to, link_to = folders["--copy-to"], folders["--link-to"]
     if lies_in(copy_to, link_to) or lies_in(link_to, copy_to):
         raise BadParameter(
             f"{str(link_to)!r} must be another folder than --copy-to, "
@@ -39,16 +38,13 @@ def check_apart(result: ResultFolder, copy_to, link_to) -> None:
 
 def check_empty(folder, option: str) -> None:
     """Refuse a folder in which a file could be overwritten."""
-    if folder is None or not os.path.lexists(folder):
-        return
-    if not os.path.isdir(folder) or holds_files(folder):
+    is_new = not os.path.lexists(folder)
+    if not (is_new or (os.path.isdir(folder) and not holds_files(folder))):
         _refuse(folder, option)
 
 
 def check_links(folder) -> None:
     """Refuse a folder in which no link can be made: Windows allows that to few."""
-    if folder is None:
-        return
     try:
         with tempfile.TemporaryDirectory(dir=nearest_there(folder)) as place:
             os.symlink("nothing", os.path.join(place, "link"))
