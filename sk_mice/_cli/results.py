@@ -152,9 +152,7 @@ def require_result(path) -> tuple[ResultFolder, dict]:
     result = ResultFolder(path, "RESULT")
     run = result.read_run()
     if run is None or not result.model.exists():
-        raise BadParameter(
-            f"{str(path)!r} holds no model of `sk-mice fit`", param_hint="RESULT"
-        )
+        result._refuse("holds no model of `sk-mice fit`")
     return result, run
 
 
