@@ -215,13 +215,12 @@ class ImageViews(_Views):
     def _on(self, device):
         """Constants on a device, kept there so that no step copies from the host."""
         if device not in self._constants:
-            self._constants[device] = [x.to(device) for x in self._make_constants()]
+            n_channels = self.shape[0]
+            basis, luma = colour_basis(n_channels).float(), luma_weights(n_channels)
+            mean, std = self.mean[:, None, None], self.std[:, None, None]
+            made = [part.to(device) for part in (mean, std, basis, luma)]
+            self._constants[device] = made
         return self._constants[device]
-
-    def _make_constants(self):
-        n_channels = self.shape[0]
-        basis, luma = colour_basis(n_channels).float(), luma_weights(n_channels)
-        return self.mean[:, None, None], self.std[:, None, None], basis, luma
 
     def _random(self, batch, n_views, generator, part):
         # Under a caller's autocast the products would run in bfloat16.
