@@ -168,7 +168,7 @@ def _shown_once():
     return show
 
 
-def _show_warning(message, *args, **kwargs):
+def _show_warning(message):
     first, *rest = _with_options(str(message)).split("\n")
     _say("\n".join([f"warning: {first}", *shortened(rest)]))  # --json names all
 
