@@ -76,7 +76,7 @@ IMPORTS = {
     "_lazy": "",
     # beside them
     "datasets": "torchvision _constraints _engine.warn _progress_bar _words "
-    "datasets._decoding datasets._file",
+    "datasets._decoding datasets._file datasets._paths",
     "datasets._decoding": "_constraints _engine.warn _memory _words datasets._opening",
     "datasets._opening": "",
     "datasets._paths": "_words datasets._decoding",
@@ -93,7 +93,7 @@ IMPORTS = {
     "inspection._embedding": "_constraints _engine.arrays _pipelines "
     "inspection._drawing metrics",
     "inspection._gallery": "torch _constraints _engine.dataset _engine.format "
-    "_engine.samples _pipelines datasets._paths inspection._drawing "
+    "_engine.samples _pipelines _words datasets._paths inspection._drawing "
     "inspection._thumbnails metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "_check_rows _cosine_kmeans _engine.arrays _engine.warn _pipelines",

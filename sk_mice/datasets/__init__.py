@@ -23,6 +23,7 @@ from .._progress_bar import tqdm
 from .._words import shortened
 from ._decoding import LONGEST_SIDE, WHITE, Decoder
 from ._file import decode_to_file, files_of
+from ._paths import named
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
@@ -203,8 +204,7 @@ def load_image_folder(
         )
 
     good = [row for row, reason in enumerate(reasons) if reason is None]
-    tried = zip(found, reasons, strict=True)
-    problems += [(parts, reason) for parts, reason in tried if reason is not None]
+    problems += named(found, reasons)
     report(problems, root, on_error)
     if not good:
         raise ValueError(f"`path` must hold images; there are none in {root!r}.")

@@ -104,7 +104,7 @@ def _decoded(paths, side, white):
 
 
 def named(paths, reasons):
-    """The paths that have a reason not to be read, with it."""
+    """Pairs of a path and why it cannot be read, of the paths with such a reason."""
     pairs = zip(paths, reasons, strict=True)
     return [(path, reason) for path, reason in pairs if reason is not None]
 

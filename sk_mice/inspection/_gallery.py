@@ -9,6 +9,7 @@ from sklearn.utils._param_validation import validate_params
 from .._constraints import Count
 from .._engine.dataset import rows_of
 from .._pipelines import last_with_input
+from .._words import count
 from ..datasets._paths import pictures
 from ..metrics import _encode, _encode_classes
 from ._drawing import (
@@ -308,8 +309,7 @@ class ClusterGalleryDisplay:
         return self
 
     def _words(self, k):
-        n = self.sizes[k]
-        lines = [f"cluster {self.clusters[k]}: {n:,} image{'s' if n > 1 else ''}"]
+        lines = [f"cluster {self.clusters[k]}: {count(self.sizes[k], 'image')}"]
         if self.confidence is not None:
             lines.append(f"confidence {self.confidence[k]:.2f}")
         if self.majority is not None and self.majority[k] is not None:
