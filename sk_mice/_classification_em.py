@@ -338,7 +338,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         n_clusters = self.n_clusters
         draws = _draws(len(white), n_clusters, random_state)
         n_runs = n_white = self._n_runs(white[draws[0]])
-        if self.n_init == "auto":  # as many of each draw
+        if self.n_init == "auto":  # each draw gets as many runs
             n_white = max(1, n_runs // len(draws)) * len(draws)
         labels = _best_of_runs(white, n_clusters, n_white, draws, random_state).labels
 
@@ -397,7 +397,7 @@ def warn_of_empty_clusters(labels, n_clusters) -> None:
 
 
 class StartingPartition(ClassificationEM):
-    """Where another fit starts, which itself warns of clusters that stay empty."""
+    """A partition that another fit starts from; that fit warns of empty clusters."""
 
     def _warn_of_empty_clusters(self) -> None:
         pass

@@ -19,8 +19,8 @@ from ._engine.arrays import plain_array
 # Scores of one block, in numbers: small enough to stay in the cache of a core
 # between the product that writes them and the maximum that reads them.
 _BLOCK_SCORES = 2**19
-_FEWEST_ROWS, _MOST_ROWS = 2**8, 2**14  # of a block
-_MOST_COPIED = 2**12  # of a block whose rows are not one after the other
+_FEWEST_ROWS, _MOST_ROWS = 2**8, 2**14  # in a block
+_MOST_COPIED = 2**12  # rows in a block that has to be gathered
 # Up to so many clusters, scores of shape (K, n) are faster than those of shape (n, K).
 _FEW_CLUSTERS = 128  # at most 255
 # Below this many multiplications a second thread costs more than it brings.
@@ -150,7 +150,7 @@ class UnitRows:
         else:  # blocks so long that their (K, D) results cost little beside the rows
             size, sum_rows = max(8192, 8 * n_clusters), class_sums
 
-        heaviest = self.weight.max() or 1.0  # which float32 might not hold
+        heaviest = self.weight.max() or 1.0  # float32 might not hold the weights
 
         def add(block):
             rows = block if index is None else index[block]
@@ -176,7 +176,7 @@ class UnitRows:
         return (X @ columns).T
 
     def _each(self, function, n_rows, size):
-        """What a function returns for blocks of about so many rows, in order."""
+        """Results of a function for blocks of about so many rows, in order."""
         if self.pool is None or n_rows <= size:
             return map(function, blocks(n_rows, size))
         n_blocks = -(-n_rows // size)
@@ -244,7 +244,7 @@ def class_sums(X, labels, n_clusters, weight=None):
 
 
 def _sparse_sums(X, labels, n_clusters, weight):
-    """The same for a CSR matrix: its entries, relabelled."""
+    """Weighted sums of the rows of each cluster, of a CSR matrix."""
     lengths = np.diff(X.indptr)
     data = X.data * np.repeat(weight, lengths).astype(np.float64)
     entries = (data, (np.repeat(labels, lengths), X.indices))
@@ -368,7 +368,7 @@ def _words(values):
 
 
 class Solution(NamedTuple):
-    """Where a run of k-means ends."""
+    """The end of a run of k-means."""
 
     labels: np.ndarray  # (N,), nearest centres
     inertia: float

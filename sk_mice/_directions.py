@@ -19,7 +19,7 @@ def directions(X):
 
 
 def by_blocks(function, rows, dtype):
-    """What a function makes of rows, some of them at a time, as one array."""
+    """Results of a function of rows as one array, computed block by block."""
     found = None
     for block in blocks(len(rows), BLOCK):
         part = function(rows[block])
@@ -34,7 +34,7 @@ def principal(rows, most, random_state):
     n, n_features = rows.shape
     # The last of randomized components depend on the seed, and are correlated.
     solver = "auto"
-    if n_features <= EXACT_FEATURES:  # of few rows, the covariance takes longer
+    if n_features <= EXACT_FEATURES:  # the covariance of few rows takes longer
         solver = "full" if n < n_features / 2 else "covariance_eigh"
     return PCA(
         min(most, *rows.shape),
@@ -49,7 +49,7 @@ class Centered:
 
     def _fit_axes(self, X, most, random_state):
         """Find origin and axes of the directions, if they are centred."""
-        for name in ("origin_", "axes_"):  # of an earlier fit
+        for name in ("origin_", "axes_"):  # an earlier fit may have left them
             vars(self).pop(name, None)
         if not self.center:
             return
@@ -59,7 +59,7 @@ class Centered:
         rows -= origin
         eps = np.finfo(X.dtype).eps
         axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
-        if rows.var(axis=0).mean() > eps**2:  # else all rows are alike
+        if rows.var(axis=0).mean() > eps**2:  # otherwise all rows are alike
             pca = principal(rows, max(AXES, most), random_state)
             shares = pca.explained_variance_ratio_
             axes = pca.components_[shares > 10 * eps * shares[0]]
@@ -67,12 +67,12 @@ class Centered:
 
     @np.errstate(under="ignore")
     def _centered(self, X):
-        """What has a direction: X, or its rows along the axes, from the origin."""
+        """X, or its rows along the axes, from the origin, if the fit was centred."""
         if not hasattr(self, "axes_"):
             return X
 
         def along_axes(rows):
-            halves = rows / 2 - self.origin_ / 2  # which do not overflow
+            halves = rows / 2 - self.origin_ / 2  # halves do not overflow
             return directions(halves) @ self.axes_.T
 
         return by_blocks(along_axes, X, X.dtype)

@@ -220,7 +220,7 @@ class SphericalKMeans(
             self.labels_ = best.labels.astype(np.int64)
             self.inertia_, self.n_iter_ = best.inertia, best.n_iter
             self.cluster_centers_, self._sums = best.centers, best.sums
-            vars(self).pop("n_steps_", None)  # of an earlier `partial_fit`
+            vars(self).pop("n_steps_", None)  # an earlier `partial_fit` has set it
             _warn_of_zero_rows(rows.nonzero)
             self._warn_of_missing_clusters()
         return self

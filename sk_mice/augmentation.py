@@ -81,7 +81,8 @@ class ImageAugmentation(BaseEstimator):
                 f"for vectors; got {self}. If they are flattened images, set "
                 "`image_shape`."
             )
-        small = fmt.shape[0] == 1 and max(fmt.shape[1:]) <= 32  # as of characters
+        # Scans of characters are grey and small.
+        small = fmt.shape[0] == 1 and max(fmt.shape[1:]) <= 32
         flip, crop_scale, affine = self.flip, self.crop_scale, self.affine
         if _is_auto(crop_scale):
             crop_scale = (0.5, 1.0) if small else (0.2, 1.0)

@@ -58,7 +58,7 @@ def main(argv=None) -> int:
     2
     """
     with redirect_stderr(Messages(sys.stderr)), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of libraries, which a user cannot follow
+        warnings.simplefilter("ignore")  # libraries warn of their own code
         warnings.simplefilter("always", UserWarning)
         # The commands say it in their own words.
         warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
@@ -123,7 +123,7 @@ def _drop_what_cannot_be_written() -> None:
 
 
 def _words(error: Exception) -> str:
-    """What an error says, with the file or the option, in one line."""
+    """The message of an error in one line, with its file or option."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror}"
     words = _line(_with_options(str(error)))
@@ -138,7 +138,7 @@ def _words(error: Exception) -> str:
 
 
 def _is_of_memory(error: Exception) -> bool:
-    """Whether memory is short, of which torch says in other ways than NumPy."""
+    """Whether memory is short; torch and NumPy raise different errors."""
     of_a_gpu = type(error).__name__ == "OutOfMemoryError"  # no import of torch for it
     of_torch = of_a_gpu or "DefaultCPUAllocator" in str(error)
     return of_torch or isinstance(error, MemoryError)
@@ -157,7 +157,7 @@ def _line(text: str) -> str:
 
 
 def _shown_once():
-    """Shows a warning the first time: a command may ask a model several things."""
+    """A `showwarning` that shows each text once: a command may call a model often."""
     shown = set()
 
     def show(message, *args, **kwargs):

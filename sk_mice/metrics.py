@@ -53,7 +53,7 @@ __all__ = [
     "silhouette_scorer",
 ]
 
-ROWS = 4096  # of which silhouettes are computed at a time
+ROWS = 4096  # silhouettes that are computed at a time
 
 
 def clustering_accuracy_score(y_true, y_pred):
@@ -212,7 +212,7 @@ def _encode(y):
         return np.unique(y, return_inverse=True)
     # A dict is quicker than sorting all strings or objects, and needs no order. If they
     # have one, the distinct ones are sorted, so that ties do not depend on that of y.
-    if y.dtype == object:  # where NaN is a value of its own each time
+    if y.dtype == object:  # NaN does not equal itself
         y = np.where(_is_missing(y), None, y)
     values = y.tolist()
     distinct = list(dict.fromkeys(values))
@@ -225,7 +225,7 @@ def _encode(y):
 
 def _object_array(values):
     array = np.empty(len(values), dtype=object)
-    array[:] = values  # which np.array(values) would take apart if they are tuples
+    array[:] = values  # np.array(values) would take tuples apart
     return array
 
 
@@ -396,7 +396,7 @@ def silhouette_scorer(estimator, X, y=None):
 
 
 def _space_of(estimator, X):
-    """Where an estimator tells clusters apart: its embeddings, or what it is given."""
+    """The embeddings of X by an estimator, or the input of its last step."""
     last, X = last_with_input(estimator, X)
     if hasattr(last, "cluster_centers_") or not hasattr(last, "transform"):
         return X
@@ -417,7 +417,7 @@ def _cosine_silhouettes(X, codes):
 
 
 def _silhouettes_of(X, codes, sums, sizes):
-    """Those of some rows, from the sums (D, K) and sizes (K,) of all clusters."""
+    """Silhouettes of some rows, from sums (D, K) and sizes (K,) of all clusters."""
     rows = np.arange(X.shape[0])
     # (N, K): sums of the distances to all members, with that of a row to itself, which
     # is not 0 for a zero row.
@@ -428,5 +428,5 @@ def _silhouettes_of(X, codes, sums, sizes):
     totals[rows, codes] = np.inf
     other = totals.min(axis=1)
     largest = np.maximum(own, other)
-    alone = (sizes[codes] == 1) | (largest <= 0)  # or all rows have one direction
+    alone = (sizes[codes] == 1) | (largest <= 0)  # 0: all rows have one direction
     return np.where(alone, 0, (other - own) / np.where(alone, 1, largest))

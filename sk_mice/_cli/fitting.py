@@ -48,7 +48,7 @@ class Request:
     sort_into: dict[str, Path]  # the folders of --copy-to and --link-to, if given
     quiet: bool
     as_json: bool
-    start: float  # of the command, by the monotonic clock
+    start: float  # when the command began, by the monotonic clock
 
 
 def fit(request: Request) -> None:
@@ -105,7 +105,7 @@ def _fit_into(result, run, request: Request, group) -> None:
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {_advice(request)}")
     except Exception:
-        if not result.has_progress:  # nor does it stand in the way of the next try
+        if not result.has_progress:  # an empty checkpoint would refuse the next try
             result.end()
         raise
     if not whole:
@@ -138,7 +138,7 @@ def _name_new(request: Request, result, run, files) -> None:
 
 
 def _end(request: Request, result, run, files, labels, progress: Progress) -> None:
-    """What is left to do when the result is complete."""
+    """Sort the images and show the complete result."""
     result.end()
     try:
         try:
@@ -163,7 +163,7 @@ def _advice(request: Request) -> str:
 
 
 def _check(request: Request, result) -> dict | None:
-    """What can be refused before the images are read; the run to go on with."""
+    """Refuse wrong arguments before images are read; return the run to go on with."""
     asked = request.asked
     check_libraries()
     result.check_free(request.resume, request.overwrite)
@@ -181,7 +181,7 @@ def _check(request: Request, result) -> dict | None:
         _check_same(asked, run["parameters"], request.out)
     elif asked["clusters"] is None:
         raise BadParameter("no number is given", param_hint="--clusters")
-    if run is None or not run["finished"]:  # else a sort may go on
+    if run is None or not run["finished"]:  # a finished run may have sorted a part
         for option, folder in request.sort_into.items():
             sorting.check_empty(folder, option)
     return run
@@ -350,7 +350,7 @@ def _write(
     model = clusterer
     if network is not None:
         model = Pipeline([("features", network), ("clusters", clusterer)])
-    result.page.unlink(missing_ok=True)  # of an earlier fit, until it is drawn anew
+    result.page.unlink(missing_ok=True)  # an earlier page does not match the new table
     write_atomically(result.table, [tables.as_csv(tables.rows_of(files, reading))])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
@@ -360,7 +360,7 @@ def _write(
 
 
 def judged(clusterer, samples, progress: Progress):
-    """What a clusterer says of its samples: their clusters, and how sure they are."""
+    """The `Reading` of the samples: their clusters, and how sure they are."""
     progress.say("Measuring how certain each image is")
     return read(clusterer, samples)
 
@@ -414,7 +414,7 @@ def _seconds_since(start: float) -> float:
 
 
 def _show(request: Request, result, run) -> None:
-    facts = run["results"] | result.names  # where the folder is now
+    facts = run["results"] | result.names  # the folder may have moved
     if request.as_json:
         put_json(facts)
         return

@@ -68,16 +68,16 @@ def paths_of(folder, files) -> list[str]:
 
 
 def features_of(network, folder, files, progress: Progress):
-    """What a fitted network makes of the files."""
+    """Features (N, F) of the files, by a fitted network."""
     progress.say(f"Computing the features of {network.network}")
     with _printed_on_stderr(), _as_they_were(folder, "Run the command again."):
         return network.transform(paths_of(folder, files))
 
 
 def features_in_file(network, folder, files, path, progress: Progress):
-    """The same, written to a file batch by batch; what it has is not computed again."""
+    """The same, written to a file batch by batch; rows that it has are not computed."""
     shape = len(files), network.n_features_out_
-    n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of an image
+    n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of one image
     with naming(path), open(path, "ab") as file:
         n_done, rest = divmod(file.tell(), n_bytes)
         if n_done == len(files) and not rest:
@@ -101,7 +101,7 @@ def features_in_file(network, folder, files, path, progress: Progress):
 
 
 def digest(X, files) -> str:
-    """What is equal for equal images under the same names."""
+    """A hash of the images and their names."""
     sha = hashlib.sha256(repr((X.shape, list(files))).encode())
     sha.update(np.ascontiguousarray(X).data)
     return sha.hexdigest()

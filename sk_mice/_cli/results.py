@@ -38,11 +38,11 @@ class ResultFolder:
         return {what: str(path) for what, path in files.items()}
 
     def read_run(self) -> dict | None:
-        """What is known of the fit that has a result; None where there is none."""
+        """The facts of the fit that has a result; None where there is none."""
         return self._read(self.run)
 
     def read_started(self) -> dict | None:
-        """What is known of a fit that can go on, else of the one with a result."""
+        """The facts of a fit that can go on, else of the one with a result."""
         return self._read(self.started) or self.read_run()
 
     def _read(self, path) -> dict | None:
@@ -57,11 +57,11 @@ class ResultFolder:
         return run
 
     def write_run(self, run: dict) -> None:
-        """Replace what is known of the fit that has a result."""
+        """Replace the facts of the fit that has a result."""
         write_atomically(self.run, [json.dumps(run, indent=2).encode()])
 
     def write_started(self, run: dict) -> None:
-        """Replace what is known of the fit that is under way."""
+        """Replace the facts of the fit that is under way."""
         write_atomically(self.started, [json.dumps(run, indent=2).encode()])
 
     def check_free(self, resume: bool, overwrite: bool) -> None:
@@ -136,7 +136,7 @@ class ResultFolder:
 
 
 def _is_run(run) -> bool:
-    """Whether this is what ``sk-mice fit`` writes of a run."""
+    """Whether these are facts of a run as ``sk-mice fit`` writes them."""
     keys = {"parameters", "max_epochs", "images", "versions", "finished"}
     return (
         isinstance(run, dict)
@@ -148,7 +148,7 @@ def _is_run(run) -> bool:
 
 
 def require_result(path) -> tuple[ResultFolder, dict]:
-    """A folder with a model, and what is known of its fit."""
+    """A folder with a model, and the facts of its fit."""
     result = ResultFolder(path, "RESULT")
     run = result.read_run()
     if run is None or not result.model.exists():

@@ -76,7 +76,7 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
         raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
     for name, label in found.items():
         path = PurePath(name)
-        inside = not path.anchor and ".." not in path.parts  # nor of another drive
+        inside = not path.anchor and ".." not in path.parts  # no other drive
         if label not in labels or not inside:
             raise ValueError(
                 f"{str(table)!r} must be as the fit has written it, with a file below "
@@ -110,7 +110,7 @@ def sort_into(folder, photos, files, labels, option: str) -> list[str]:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and error.filename == source:
                 missing.append(name)
-            elif error.filename is None:  # as of a full disk
+            elif error.filename is None:  # errors of a full disk name no file
                 raise OSError(error.errno, error.strerror, target) from error
             else:
                 raise
@@ -138,7 +138,7 @@ def _link(source, target) -> None:
 
 
 def _same(path, other) -> bool:
-    """Whether paths lead to one file; Windows spells out in a link where it leads."""
+    """Whether paths lead to one file; links on Windows hold the full path."""
     return os.path.realpath(path) == os.path.realpath(other)
 
 

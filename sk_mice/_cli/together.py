@@ -19,7 +19,7 @@ def run_together(work: Callable[[Group], None]) -> None:
     try:
         work(group)
     finally:
-        with suppress(RuntimeError):  # of a process that has ended on its own
+        with suppress(RuntimeError):  # a process has ended on its own
             group.from_first(lambda: None)
             group.close(failed=False)
 

@@ -81,7 +81,7 @@ class OwnDraws(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls):
-        return False  # else the first use imports torch's compiler, in seconds
+        return False  # True imports torch's compiler, which takes seconds
 
     def __init__(self, seed: int, *generators: torch.Generator):
         super().__init__()
@@ -105,7 +105,7 @@ class OwnDraws(TorchDispatchMode):
                     return fill(
                         like, *args[1:], generator=self._generator([like], None)
                     )
-                else:  # in inference mode, it may consist of others
+                else:  # in inference mode, an operation may consist of others
                     with self:
                         found = func.decompose(*args, **kwargs)
                     if found is not NotImplemented:
@@ -113,7 +113,7 @@ class OwnDraws(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _dropout(self, x, p: float, train: bool | None):
-        """As torch's: what is left of x, scaled, and where that is."""
+        """As torch returns it: x with zeros and its rest scaled, and the mask."""
         if train is False:
             return x.clone(), torch.ones_like(x, dtype=torch.bool)
         with self:

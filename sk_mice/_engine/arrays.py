@@ -50,11 +50,11 @@ def plain_array(values, name: str):
     """
     try:
         values = _converted(values, name)
-    except (ArithmeticError, RuntimeError) as error:  # of torch, or a circle of lists
+    except (ArithmeticError, RuntimeError) as error:  # torch, or a circle of lists
         raise ValueError(
             f"{name} must be an array of numbers; {first_line(error)}"
         ) from error
-    columns = getattr(values, "dtypes", None)  # of a data frame
+    columns = getattr(values, "dtypes", None)  # a data frame has these
     for dtype in columns if np.iterable(columns) else [getattr(values, "dtype", None)]:
         kind = getattr(dtype, "kind", None)
         if kind in ("m", "M"):

@@ -55,7 +55,7 @@ class _LogSumExp(torch.autograd.Function):
 
 
 _ALIGNMENT = 8  # the length of rows is a multiple of it for fast kernels of a GPU
-_LARGEST_DIM = 256  # of the flash kernel
+_LARGEST_DIM = 256  # largest of the flash kernel
 
 
 def _attention(query, keys):
@@ -90,7 +90,7 @@ def _memory_efficient_kernel(query, keys):
     output, lse = torch.ops.aten._scaled_dot_product_efficient_attention(
         query, keys, keys, None, True, scale=1.0
     )[:2]
-    return output, lse[..., : query.shape[-2]]  # it is padded
+    return output, lse[..., : query.shape[-2]]  # the kernel pads it
 
 
 def _cpu_kernel(query, keys):
@@ -99,7 +99,7 @@ def _cpu_kernel(query, keys):
     )
 
 
-_ENOUGH_QUERIES = 2**16  # to fill a GPU
+_ENOUGH_QUERIES = 2**16  # so many fill a GPU
 
 
 def split_attention(kernel, query, keys, n_parts: int = 8):
@@ -155,7 +155,7 @@ def log_sum_exp_in_pieces(query, keys):
 
 def _are_small(query) -> bool:
     """Whether exponentials of the logits need no maximum taken off."""
-    return bool(query.norm(dim=-1).max() <= LARGEST_LOGIT)  # of a logit with a unit key
+    return bool(query.norm(dim=-1).max() <= LARGEST_LOGIT)  # keys are unit vectors
 
 
 def _pieces(query, keys):

@@ -24,7 +24,7 @@ def colour_basis(n_channels):
     if n_channels not in WITH_COLOURS:
         basis[0] = torch.eye(n_channels, dtype=basis.dtype)
         return basis
-    sine = math.sqrt(3) / 2  # of 120 degrees
+    sine = math.sqrt(3) / 2  # sine of 120 degrees
     # Luma and two chroma axes in which the primaries lie as far apart, as hues do.
     to_chroma = torch.tensor(
         [LUMA, (1.0, -0.5, -0.5), (0.0, sine, -sine)], dtype=torch.float64

@@ -86,7 +86,7 @@ class DatasetRows:
 
     def __getitem__(self, rows) -> np.ndarray:
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
-            rows = rows[0]  # as scikit-learn writes it
+            rows = rows[0]  # scikit-learn writes X[rows, ...]
         if isinstance(rows, Integral):
             return self[[int(rows)]][0]
         if isinstance(rows, slice):

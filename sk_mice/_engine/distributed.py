@@ -35,7 +35,7 @@ OF_TORCHRUN = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 
 # In the messages of the libraries under torch, whose errors have no class of their own.
 LOST = ("gloo", "nccl", "pair closure", "closed by peer")
-_numbers = itertools.count()  # of the groups that were made here
+_numbers = itertools.count()  # numbers of the groups that this process makes
 
 T = TypeVar("T")
 
@@ -206,7 +206,7 @@ class Processes(Group):
         except Exception as error:
             if result[1] is None:
                 raise
-            raise result[1] from error  # it cannot be pickled
+            raise result[1] from error  # the error cannot be pickled
         value, refusal = result
         if refusal is not None:
             raise refusal
@@ -258,7 +258,7 @@ class Processes(Group):
     def average_buffers(self, module, but):
         buffers = [b for name, b in module.named_buffers() if name not in but]
         floats = [buffer for buffer in buffers if buffer.is_floating_point()]
-        if floats:  # in one message
+        if floats:  # one message for all
             mean = torch.cat([buffer.flatten() for buffer in floats]) / self.size
             self.sum(mean)
             parts = mean.split([buffer.numel() for buffer in floats])

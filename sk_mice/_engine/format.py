@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .arrays import chunks, extremes
 
-CHANNELS = (1, 3, 4)  # that are known as such; for others, `image_shape` is needed
+CHANNELS = (1, 3, 4)  # numbers of channels that need no `image_shape`
 LARGEST = 1e140
 
 

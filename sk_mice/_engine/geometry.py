@@ -63,7 +63,7 @@ def sampling_grid(top, left, height, width, shape, out_shape, mirrored=None, til
         y = _line(y, y_by_row, rows)[:, :, None]
     else:
         cosine, sine, slant = tilt[0].cos(), tilt[0].sin(), tilt[1].tan()
-        aspect = shape[1] / shape[0]  # from [-1, 1] along a row to that along a column
+        aspect = shape[1] / shape[0]  # turns units of a row into those of a column
         x_by_row = (cosine * slant - sine) * y_by_row / aspect
         y_by_column = sine * x_by_column * aspect
         y_by_row = (cosine + sine * slant) * y_by_row

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 MOST = 8  # graphs of a stage; beyond, steps are run as they are written
-N_WARM_UPS = 2  # in which libraries choose their kernels
+N_WARM_UPS = 2  # calls before a capture: libraries choose their kernels
 
 
 class Replayed:
@@ -35,7 +35,7 @@ class Replayed:
         self.modules = _modules(model)
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: dict[tuple, tuple] = {}
-        self.last: tuple | None = None  # what the gradients in the weights are for
+        self.last: tuple | None = None  # the key of the graph that last set gradients
 
     def forget_if_changed(self) -> None:
         """Forget the graphs if what they were captured for has changed."""

@@ -224,7 +224,7 @@ def log_partition_bounds(
     centre = (x * mean).sum(dim=-1)
     spread = torch.matmul(x.transpose(0, 1), covariance).transpose(0, 1)
     variance = (spread * x).sum(dim=-1).clamp_min(0)
-    reach = 1.01 * x.norm(dim=-1)  # as bfloat16 rounds unit vectors
+    reach = 1.01 * x.norm(dim=-1)  # bfloat16 rounds the lengths of unit vectors
     furthest = torch.stack([-reach - centre, reach - centre])  # from the centre
     mean_exp = torch.log1p(variance * _curvature(furthest))
     return torch.logaddexp(positive, centre + mean_exp + math.log(n))

@@ -17,7 +17,7 @@ from .geometry import sampling_grid
 from .samples import Samples
 
 N_COMPARED = 1000  # images at most, a random choice
-SIDE = 32  # to which larger images are averaged
+SIDE = 32  # larger images are averaged to it
 LARGEST_SHARE = 0.6  # nearer as they are, where one half is expected
 SHEARS = (-20, -15, -10, -5, 5, 10, 15, 20)  # degrees
 # Of the distance: clothes (Fashion-MNIST) gain 1%, handwritten digits 2 to 5%.
@@ -47,7 +47,7 @@ def share_nearer_as_it_is(images: Tensor) -> float:
     They are compared pixel by pixel. Ties, as of symmetrical images, count as half.
     """
     mean = images.mean(dim=0)
-    images = images - (mean + mean.flip(-1)) / 2  # so that rounding takes less
+    images = images - (mean + mean.flip(-1)) / 2  # smaller values are rounded less
     rows, flipped = images.flatten(1), images.flip(-1).flatten(1)
     as_it_is, mirrored = _distances(rows, rows), _distances(flipped, rows)
     as_it_is, mirrored = as_it_is.amin(dim=1), mirrored.amin(dim=1)

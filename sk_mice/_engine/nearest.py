@@ -19,9 +19,9 @@ from .warn import warn_user
 MOST_EXACT = 50_000  # rows; of more, the neighbours are found by the index
 GOOD_RECALL = 0.95  # at which the index looks into no more lists
 POOR_RECALL = 0.9
-_MOST_LISTS = 128  # that are looked into
+_MOST_LISTS = 128  # lists that are looked into at most
 _SAMPLE = 400  # rows on which the recall is measured
-_BLOCK_OPERATIONS = 4e10  # of a search that Ctrl-C cannot stop: about half a second
+_BLOCK_OPERATIONS = 4e10  # Ctrl-C waits for a block: about half a second
 _LONG = 60  # seconds that a search may take without a word
 
 

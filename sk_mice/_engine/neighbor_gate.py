@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from .optimizers import AdamW
 
 WIDTH, EMBEDDING_DIM = 512, 128
-LABEL_EPOCHS = 10  # in which the gate learns the labels that EM starts from
-LABEL_LR, LR, WEIGHT_DECAY = 1e-3, 1e-4, 1e-4  # of AdamW
+LABEL_EPOCHS = 10  # the gate first learns the labels that EM starts from
+LABEL_LR, LR, WEIGHT_DECAY = 1e-3, 1e-4, 1e-4  # parameters of AdamW
 BATCH_SIZE, LEAST_STEPS = 256, 8  # rows of a step, steps of an epoch
 TEACHER_MOMENTUM, SHARES_MOMENTUM = 0.996, 0.9
-LEAST_SHARE = 1e-12  # of a cluster, whose logarithm is subtracted
+LEAST_SHARE = 1e-12  # least share of a cluster in a logarithm
 
 
 class NeighborGate(nn.Module):

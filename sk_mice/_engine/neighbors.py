@@ -163,7 +163,7 @@ def mutual_neighbors(
     """
     nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
     n, own = len(rows), np.arange(len(rows))[:, None]
-    pairs = (own * n + np.sort(nearest, axis=1)).ravel()  # in order
+    pairs = (own * n + np.sort(nearest, axis=1)).ravel()  # sorted
     turned = nearest * n + own
     places = np.searchsorted(pairs, turned)
     mutual = pairs[np.minimum(places, len(pairs) - 1)] == turned

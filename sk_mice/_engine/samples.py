@@ -19,8 +19,8 @@ LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time
 RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
 # Bytes that are read from a file in one go, and among which its rows are shuffled.
 BLOCK, WINDOW = 2**20, 2**30
-FEW_VALUES = 2**20  # of an X larger than memory that are computed with at a time
-BATCHES_AHEAD = 2  # that a thread gathers for a GPU
+FEW_VALUES = 2**20  # computed with at a time, of an X larger than memory
+BATCHES_AHEAD = 2  # a thread gathers so many for a GPU
 
 
 class Samples(Dataset):

@@ -6,7 +6,7 @@ from torch import Tensor
 from . import objective
 from .distributed import Group
 
-N_BINS = 10  # of the posterior's histogram
+N_BINS = 10  # in the posterior's histogram
 
 
 class EpochStatistics:

@@ -26,7 +26,7 @@ from torch.nn.functional import grid_sample, interpolate
 from .colours import blur, colour_basis, colour_map, lift, luma_weights, map_colours
 from .geometry import crop_boxes, sampling_grid
 
-MIN_SIDE = 16  # of views of images, in pixels
+MIN_SIDE = 16  # pixels; views of images are not smaller
 
 
 class _Views:
@@ -107,7 +107,7 @@ class VectorViews(_Views):
 
     @property
     def mixes(self) -> bool:
-        return self.augmentation is not None  # which may take values of others
+        return self.augmentation is not None  # it may take values of other samples
 
     def _random(self, batch, n_views, generator, part):
         noise, share = self.augmentation.noise, self.augmentation.replacement
@@ -245,7 +245,7 @@ class ImageViews(_Views):
         factors = colours.factors(draws[5:11])
         stack = map_colours(batch, colour_map(basis, *factors))
         tilt = None
-        if any(self.augmentation.affine):  # else nothing is drawn for it
+        if any(self.augmentation.affine):  # without it, nothing is drawn
             swings = 2 * draw(2) - 1
             angles = map(math.radians, self.augmentation.affine)
             tilt = [angle * swing for angle, swing in zip(angles, swings, strict=True)]

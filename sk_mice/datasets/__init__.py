@@ -27,7 +27,7 @@ from ._paths import named
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
-MOST_ENTRIES = 10_000_000  # of a folder
+MOST_ENTRIES = 10_000_000  # files and folders below a folder
 # What Windows and macOS keep in folders of images and on cards.
 HIDDEN = {"thumbs.db", "desktop.ini", "icon\r"}
 HIDDEN |= {"$recycle.bin", "system volume information"}
@@ -174,7 +174,7 @@ def load_image_folder(
     decoder = Decoder(image_size, grey, resize, background, white)
     root = os.fspath(path)
     found, problems = find_files(root)
-    if out is not None:  # which may be in the folder
+    if out is not None:  # `out` may lie in the folder
         own = files_of(out, root)
         found = [parts for parts in found if parts not in own]
 
@@ -260,12 +260,12 @@ def find_files(root):
 
 
 def is_hidden(name: str) -> bool:
-    """Whether this is the name of no image, but of what a system keeps in a folder."""
+    """Whether a file of this name is kept by a system, and is no image."""
     return name.startswith(".") or name.lower() in HIDDEN
 
 
 def _place(entry, folder):
-    """What tells a file from others, whichever path leads to it."""
+    """The real folder and name of a file, whichever path leads to it."""
     if not entry.is_symlink():
         return folder, entry.name
     # Links that lead to nothing are listed one by one.

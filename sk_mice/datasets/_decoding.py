@@ -35,7 +35,7 @@ WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
 PHOTOMETRIC, TILE_WIDTH, TILE_LENGTH = 262, 322, 323  # tags of TIFF
 WHITE = 2**16 - 1
-DARK = 1 / 8  # of white, if no value of 16 bits in any file exceeds it
+DARK = 1 / 8  # share of white; values that all stay below it use fewer bits
 
 
 class Decoder:
@@ -74,7 +74,7 @@ class Decoder:
         return np.empty(shape, np.uint8)
 
     def settings(self):
-        """What decides the values of X, beside the files."""
+        """The parameters that decide the values of X, beside the files."""
         return {
             "size": list(self.size),
             "mode": self.mode,
@@ -141,12 +141,12 @@ class Decoder:
             image = ImageOps.fit(image, size, method)
         else:
             image = image.resize(size, method)
-        image.info.clear()  # so that Pillow reads no EXIF data but these
+        image.info.clear()  # Pillow would read its EXIF data, too
         image.getexif()[ORIENTATION] = turn
         return ImageOps.exif_transpose(image)
 
     def _converted(self, image):
-        """In the mode of X; piece by piece, as some steps take many bytes a pixel."""
+        """An image in the mode of X, converted in pieces to save memory."""
         if image.mode == self.mode and not image.has_transparency_data:
             return image
         white = self._white(image)
@@ -163,7 +163,7 @@ class Decoder:
                 piece = piece.convert("RGBA")
                 ground = Image.new("RGBA", piece.size, self.background)
                 piece = Image.alpha_composite(ground, piece)
-            if piece.mode == "LAB":  # from which Pillow knows no other way
+            if piece.mode == "LAB":  # Pillow converts it to RGB alone
                 piece = piece.convert("RGB")
             whole.paste(piece.convert(self.mode), box)
         return whole
@@ -259,7 +259,7 @@ def _read_size(path):
 
 
 def _tried(function, *args):
-    """What a function makes of a file, or None; and why it cannot be read, or None."""
+    """The result of a function, or None; and why a file cannot be read, or None."""
     try:
         return function(*args), None
     except ImageError as error:
@@ -351,14 +351,14 @@ class _Memory:
 
     def give_back(self, taken):
         if taken > LARGE:  # glibc would keep what each thread has freed
-            with suppress(AttributeError, OSError, TypeError):  # it is not glibc's
+            with suppress(AttributeError, OSError, TypeError):  # another C library
                 ctypes.CDLL(None).malloc_trim(0)
         with self.changed:
             self.free += taken
             self.changed.notify_all()
 
 
-DECODING = _Memory(2**30)  # of all threads of this process
+DECODING = _Memory(2**30)  # all threads of this process share it
 LARGE = 2**26
 
 

@@ -76,7 +76,7 @@ def _check_own(out, part, journal):
     if journal.exists():
         with open(journal, "rb") as file:
             start = file.read(len(JOURNAL))
-        others = [] if JOURNAL.startswith(start) else [journal]  # it may be cut off
+        others = [] if JOURNAL.startswith(start) else [journal]  # may be cut off
     else:
         others = [path for path in (out, part) if path.exists()]
     if others:
@@ -85,7 +85,7 @@ def _check_own(out, part, journal):
 
 
 def _stamp(path):
-    """What changes if a file does; None if there is none."""
+    """Size and time of change of a file; None if there is none."""
     with suppress(OSError):
         status = os.stat(path)
         return [status.st_size, status.st_mtime_ns]
@@ -146,7 +146,7 @@ def _decode_rest(file, header, part, decoder, stamps, known, decode):
         try:
             for row in rest[start : start + ROWS_OF_ENTRY]:
                 found[row] = next(reasons)
-        finally:  # also of what came before Ctrl-C
+        finally:  # rows before Ctrl-C count, too
             X.flush()
             _note(file, stamps, found)
         known |= found

@@ -27,7 +27,7 @@ from PIL import (
 FORMATS = ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF"]
 FORMATS += ["HEIF", "JPEG2000", "PPM", "TGA"]
 ORIENTATION, BITS, PLANES = 0x0112, 258, 284  # tags of TIFF
-HEADER_BYTES = 2**26  # that a file may have before its pixels
+HEADER_BYTES = 2**26  # most bytes before the pixels of a file
 SMALL_HEADER = 2**22
 LARGE_HEADER = Lock()  # held by the one open file with such a header
 
@@ -82,7 +82,7 @@ def find_formats():
 UNKNOWN_PIXELS = {
     "unknown pixel mode",
     "unknown data organization",
-    "string index out of range",  # it has more planes than channels
+    "string index out of range",  # more planes than channels
 }
 OTHER_TIFF = (
     "is a TIFF image whose pixels are of a kind that is not read; save it as grey or "
@@ -118,10 +118,10 @@ def orientation(image):
 
     Pillow would read all EXIF data for this, and warn if they are broken.
     """
-    if image.format == "TIFF":  # which Pillow turns as it loads it
+    if image.format == "TIFF":  # Pillow turns it as it loads it
         return 1
     exif = image.info.get("exif")
-    if not exif:  # as ImageMagick writes it into a PNG file
+    if not exif:  # ImageMagick writes it so into a PNG file
         lines = image.info.get("Raw profile type exif", "").split("\n")
         with suppress(ValueError):
             exif = bytes.fromhex("".join(lines[3:]))
@@ -188,7 +188,7 @@ def _quiet(cls, **names):
 
 
 class _Jpeg(JpegImagePlugin.JpegImageFile):
-    """Also the first frame of an MPO file."""
+    """A JPEG file, or the first frame of an MPO file."""
 
     def getexif(self):  # asked for the resolution when the file is opened
         return Image.Exif()

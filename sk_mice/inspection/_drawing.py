@@ -68,7 +68,7 @@ def fair_sample(codes, n, rng, *, evenly=False):
     order = rng.permutation(len(codes))
     groups = order[np.argsort(codes[order], kind="stable")]
     sizes = np.bincount(codes)
-    ranks = np.empty(len(codes))  # of each sample, in its group
+    ranks = np.empty(len(codes))  # ranks of the samples in their groups
     ranks[groups] = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     if not evenly:
         ranks /= sizes[codes]
@@ -82,7 +82,7 @@ def paths_or_samples(X):
 
 
 def estimator_and_samples(estimator, X) -> tuple:
-    """What a search has chosen, or the estimator; and X, as paths if it reads files."""
+    """The estimator, or the choice of a search; and X, as paths if it reads files."""
     estimator = chosen(estimator)
     first = first_step(estimator)
     if getattr(first, "_from_files", False):
@@ -93,7 +93,7 @@ def estimator_and_samples(estimator, X) -> tuple:
 
 
 def _of_others(X):
-    """What the first step of a Pipeline takes: samples, or texts and tables."""
+    """X for the first step of a Pipeline: samples, or texts and tables."""
     try:
         return samples_of(X)
     except (TypeError, ValueError):
@@ -114,7 +114,8 @@ def history_of(estimator):
     """
     last, _ = last_step(estimator)
     history = getattr(last, "history_", None)
-    rows = history if isinstance(history, list) else [None]  # other libraries' differ
+    # Histories of other libraries are of other kinds.
+    rows = history if isinstance(history, list) else [None]
     if not all(
         isinstance(row, dict) and {"stage", "elbo"} <= row.keys() for row in rows
     ):

@@ -298,7 +298,7 @@ def _in_the_plane(X, reducer, rng):
         if not 1 / FAR < peak < FAR:
             X = X / peak  # squares beyond float32 end t-SNE, or the process
         tsne = TSNE(perplexity=perplexity, init="pca", random_state=seed)
-        # An array, in spite of `set_output`.
+        # `set_output` may give a data frame.
         return np.asarray(tsne.fit_transform(X)), "t-SNE"
     points = np.asarray(clone(reducer).fit_transform(X))
     if points.shape != (len(X), 2):

@@ -15,8 +15,8 @@ from .._engine.nearest import nearest_neighbors, shares_of_neighbors
 from .._pipelines import first_step, last_step, last_with_input
 from .._words import count
 
-N_NEIGHBORS = 10  # whose clusters are compared where a model has no random views
-MOST_PAIRS = 100  # of images that are nearly the same, with their names
+N_NEIGHBORS = 10  # replace the random views of a model that has none
+MOST_PAIRS = 100  # pairs of nearly equal images that are named
 # Where doubts begin, here and in the script of the page.
 LIMITS = {
     "steady": 0.9,  # mean agreement of clusters
@@ -25,7 +25,7 @@ LIMITS = {
     "shared": 0.2,  # least share of the views in a second cluster
     "small": 0.25,  # times an even share of the samples
     "large": 3.0,
-    "members": 0.1,  # of the smaller of two clusters, at least
+    "members": 0.1,  # least share of the smaller of two clusters
 }
 
 # What the confidence of a sample is.
@@ -50,7 +50,7 @@ class Reading:
     order: np.ndarray  # (N,) the samples, most certain first
     embeddings: np.ndarray  # (N, D) unit rows
     n_clusters: int
-    meaning: str  # of the confidence
+    meaning: str  # what the confidence is, in words
     others: coo_array | None = None  # (N, K) shares of clusters that are not its own
 
     @property
@@ -162,7 +162,7 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
 
 
 def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None):
-    """What shares (N, K) in each cluster say of samples, unless it is given."""
+    """The `Reading` of shares (N, K) in each cluster, or of a given confidence."""
     rows = np.arange(len(labels))
     own = shares[rows, labels] if confidence is None else confidence
     second, second_share = _second(shares, posterior, labels)
@@ -184,7 +184,7 @@ def _directions(rows):
 
 
 def _meaning(clusterer, confidence) -> str:
-    """What the confidence is, in words."""
+    """A description of the confidence."""
     if confidence is not None and confidence.ndim == 1:
         return GIVEN
     # A file lacks an augmentation of the user's own, but no other.
@@ -232,7 +232,7 @@ def _second(shares, posterior, labels):
 
 
 def _of_others(shares, labels):
-    """What is left of shares (N, K) without those of a sample's own cluster."""
+    """Shares (N, K), sparse, without those of a sample's own cluster."""
     found = coo_array(shares)
     kept = found.col != labels[found.row]
     places = found.row[kept], found.col[kept]
@@ -328,7 +328,7 @@ def _doubts_of_pairs(reading, noun):
 
 
 def doubt_of_duplicates(noun, pairs) -> list[Doubt]:
-    """Of pairs (P, 2) of samples that are nearly the same."""
+    """A doubt about pairs (P, 2) of nearly equal samples; none without pairs."""
     if not len(pairs):
         return []
     sentence = f"{len(np.unique(pairs)):,} {noun} are nearly the same as another one"
@@ -345,7 +345,7 @@ def _one_of_each_group_first(pairs):
     groups = connected_components(graph, directed=False)[1][pairs[:, 0]]
     by_group = np.argsort(groups, kind="stable")
     starts = np.searchsorted(groups[by_group], groups[by_group])
-    place = np.empty(len(pairs), np.int64)  # of a pair among those of its group
+    place = np.empty(len(pairs), np.int64)  # the place of a pair in its group
     place[by_group] = np.arange(len(pairs)) - starts
     return pairs[np.argsort(place, kind="stable")]
 

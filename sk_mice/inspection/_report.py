@@ -33,7 +33,7 @@ MOST_SHOWN = 10_000  # samples with a thumbnail
 MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
 FEWEST_FOR_TSNE = 50
 N_NEAREST = 12  # shown of each sample
-LEAST_SHARE = 0.03  # of another cluster, that a page can add up when clusters merge
+LEAST_SHARE = 0.03  # smaller shares of other clusters are not in the page
 LIBRARIES = ("numpy", "scikit-learn", "torch", "torchvision", "skorch", "pillow")
 
 
@@ -320,7 +320,7 @@ def _samples(reading, names, shown) -> dict:
 
 
 def _places(sheets) -> dict:
-    """Where the thumbnails are in their sheets, as JSON."""
+    """The places of the thumbnails in their sheets, as JSON."""
     return {
         "width": sheets.width,
         "height": sheets.height,
@@ -342,7 +342,7 @@ def _others(shares) -> dict[int, list]:
 
 
 def _class_names(classes) -> list[str]:
-    """In words; numbers are floats where a class is missing."""
+    """Classes as strings; integers are floats where a class is missing."""
     if classes.dtype.kind == "f" and (classes == classes.round()).all():
         return [f"{number:.0f}" for number in classes]
     return [str(name) for name in classes.tolist()]
@@ -378,7 +378,8 @@ def _map(reading, shown, rng) -> dict:
         # Starting positions of zeros, as of one point repeated, stay there.
         start = "pca" if np.ptp(few, axis=0)[:2].all() else "random"
         tsne = TSNE(init=start, max_iter=500, random_state=rng, perplexity=15)
-        places = np.asarray(tsne.fit_transform(few))  # in spite of `set_output`
+        # `set_output` may give a data frame.
+        places = np.asarray(tsne.fit_transform(few))
     low, extent = places.min(axis=0), np.ptp(places, axis=0).max() or 1.0
     places = _rounded((places - low) / extent * 1000, 1)
     return {"method": method, "rows": rows.tolist(), "places": places}

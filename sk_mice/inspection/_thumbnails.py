@@ -14,7 +14,7 @@ from .._engine.dataset import rows_of
 from .._engine.format import SampleFormat, as_tensor, infer_format, known_layout
 from ..datasets import _paths
 
-COLUMNS = 16  # of a sheet
+COLUMNS = 16  # thumbnails in a row of a sheet
 PER_SHEET = COLUMNS * 16
 # Pixels of the longer side of a thumbnail: of few images, and of many.
 LARGE, SMALL, FEW = 96, 64, 2500

@@ -7,7 +7,7 @@ from .._constraints import Count
 from .._engine.arrays import plain_array
 from ._drawing import history_of, panels, pyplot, shades
 
-N_BINS = 10  # of the posterior, as in `history_`
+N_BINS = 10  # `history_` has as many for the posterior
 LINES = ("-", "--", ":")  # the last moment is solid
 STAGES = {"moco": "first stage (MoCo)", "em": "EM"}
 
