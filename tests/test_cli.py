@@ -42,6 +42,7 @@ if sys.platform == "darwin":
     HARD[2] = "café.png"
 if sys.platform == "win32":
     HARD = ["two  lines.png", "a 'quoted', b.png", "café.png"]
+FILES = {"clusters.csv", "model.safetensors", "report.html", "run.json"}
 FIT = ("--clusters", "2", "--epochs", "2", "--image-size", "8")
 NETWORK = ("--features", "efficientnet-lite0", "--image-size", 32)
 FIT_FEATURES = (*NETWORK, "--clusters", "2")
@@ -95,8 +96,19 @@ def fitted(photos, tmp_path_factory):
     return out
 
 
+@pytest.fixture
+def result(fitted, tmp_path):
+    """A copy of that result, to change."""
+    return shutil.copytree(fitted, tmp_path / "result")
+
+
 def run(*arguments):
     return main([*map(str, arguments)])
+
+
+def run_of(folder):
+    """What a result says of its fit."""
+    return json.loads((folder / "run.json").read_text())
 
 
 def table(path):
@@ -130,9 +142,7 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(
 ):
     out = tmp_path / "result"
     assert run("fit", photos, *FIT, "--out", out, "--seed", 3) == 0
-    assert {path.name for path in out.iterdir()} == {
-        *("clusters.csv", "model.safetensors", "report.html", "run.json")
-    }
+    assert {path.name for path in out.iterdir()} == FILES
     rows = table(out / "clusters.csv")
     assert [*rows[0]] == tables.HEADER
     files = [row["file"] for row in rows]
@@ -153,7 +163,7 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(
         assert row["second_cluster"] == str(1 - int(row["cluster"]))
         margin = 2 * float(row["confidence"]) - 1
         assert float(row["margin"]) == pytest.approx(margin, abs=1e-3)
-    known = json.loads((out / "run.json").read_text())
+    known = run_of(out)
     assert known["finished"]
     assert known["parameters"]["seed"] == 3
     assert known["max_epochs"] == known["results"]["epochs"] == 2
@@ -205,7 +215,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
         assert run("fit", photos, *NETWORK, *short) == 1
     assert run("fit", photos, *NETWORK, *short, "--resume") == 0
     (paths,) = calls
-    known = json.loads((out / "run.json").read_text())
+    known = run_of(out)
     assert known["finished"]
     assert known["results"]["epochs"] is None
     assert "(0 epochs" not in capsysbinary.readouterr().out.decode()
@@ -514,45 +524,42 @@ def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
     assert len([*(tmp_path / "copies").glob("cluster-*/**/*.png")]) == 20
 
 
-def test_resume_refuses_other_images(photos, fitted, tmp_path, capsys):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    run_ = json.loads((out / "run.json").read_text()) | {"finished": False}
-    (out / "run.json").write_text(json.dumps(run_))
+def test_resume_refuses_other_images(photos, result, tmp_path, capsys):
+    run_ = run_of(result) | {"finished": False}
+    (result / "run.json").write_text(json.dumps(run_))
     fewer = shutil.copytree(photos, tmp_path / "fewer")
     (fewer / NAMES[3]).unlink()
-    assert run("fit", fewer, "--out", out, "--resume", "-q") == 2
+    assert run("fit", fewer, "--out", result, "--resume", "-q") == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert "PHOTOS" in last
     assert "(19)" in last
 
 
-def test_a_complete_result_sorts_no_other_images(photos, fitted, tmp_path, capsys):
-    out = shutil.copytree(fitted, tmp_path / "result")
+def test_a_complete_result_sorts_no_other_images(photos, result, tmp_path, capsys):
     moved = shutil.copytree(photos, tmp_path / "moved")
     sorting = "--resume", "-q", "--copy-to"
-    assert run("fit", moved, "--out", out, *sorting, tmp_path / "one") == 0
+    assert run("fit", moved, "--out", result, *sorting, tmp_path / "one") == 0
     one, other = (next(moved.rglob(name)) for name in NAMES[1:3])
     shutil.copy(one, other)  # another image of that name
-    assert run("fit", moved, "--out", out, *sorting, tmp_path / "other") == 2
+    assert run("fit", moved, "--out", result, *sorting, tmp_path / "other") == 2
     assert "PHOTOS" in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "other").exists()
 
 
 def test_images_that_came_after_a_complete_fit_are_named(
-    photos, fitted, tmp_path, capsys
+    photos, result, tmp_path, capsys
 ):
     own = shutil.copytree(photos, tmp_path / "photos")
-    out = shutil.copytree(fitted, tmp_path / "result")
-    run_ = json.loads((out / "run.json").read_text())
+    run_ = run_of(result)
     run_["images"]["folder"] = str(own.resolve())
-    (out / "run.json").write_text(json.dumps(run_))
-    again = "fit", own, "--out", out, "--resume", "-q"
+    (result / "run.json").write_text(json.dumps(run_))
+    again = "fit", own, "--out", result, "--resume", "-q"
     assert run(*again) == 0
     assert not capsys.readouterr().err
     (own / "below" / "deep.png").rename(own / "below" / HARD[0])
     assert run(*again, "--copy-to", tmp_path / "sorted") == 0
     new, gone = capsys.readouterr().err.splitlines()
-    assert f"1 file of {str(own)!r} is not in {str(out / 'clusters.csv')!r}" in new
+    assert f"1 file of {str(own)!r} is not in {str(result / 'clusters.csv')!r}" in new
     assert repr("below/" + HARD[0]) in new
     assert "sk-mice predict" in new
     assert "'below/deep.png'" in gone
@@ -562,42 +569,36 @@ def test_images_that_came_after_a_complete_fit_are_named(
     "gone",
     [["report.html"], ["model.safetensors"], ["model.safetensors", "report.html"]],
 )
-def test_what_is_gone_from_a_complete_result_is_named(
-    photos, fitted, tmp_path, capsys, gone
-):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    again = ("fit", photos, "--out", out, "--resume")
+def test_what_is_gone_from_a_complete_result_is_named(photos, result, capsys, gone):
+    again = ("fit", photos, "--out", result, "--resume")
     assert run(*again) == 0
     assert "warning" not in capsys.readouterr().err
     for name in gone:
-        (out / name).unlink()
+        (result / name).unlink()
     assert run(*again) == 0
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "warn" in line)
     for name in ("report.html", "model.safetensors"):
-        assert (repr(str(out / name)) in line) == (name in gone)
+        assert (repr(str(result / name)) in line) == (name in gone)
     helps = "--overwrite" if "model.safetensors" in gone else "`sk-mice report`"
     assert f"no longer there. {helps}" in line
 
 
-def test_a_table_that_is_gone_can_be_written_again(photos, fitted, tmp_path, capsys):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    table = out / "clusters.csv"
+def test_a_table_that_is_gone_can_be_written_again(photos, result, tmp_path, capsys):
+    table = result / "clusters.csv"
     before = tables.read_column(table, ["cluster"])
     table.unlink()
-    again = ("fit", photos, "--out", out, "--resume", "-q")
+    again = ("fit", photos, "--out", result, "--resume", "-q")
     assert "`sk-mice predict`" in refused(capsys, 1, *again)
-    assert run("predict", out, photos, "--out", table, "-q") == 0
+    assert run("predict", result, photos, "--out", table, "-q") == 0
     assert tables.read_column(table, ["cluster"]) == before
     assert run(*again, "--copy-to", tmp_path / "sorted") == 0
 
 
-def test_a_table_without_rows_cannot_be_sorted_by(photos, fitted, tmp_path, capsys):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    (out / "clusters.csv").write_text("file,cluster\n")
-    assert (
-        run("fit", photos, "--out", out, "--resume", "--copy-to", tmp_path / "x") == 1
-    )
-    assert "must have a row for each image" in capsys.readouterr().err
+def test_a_table_without_rows_cannot_be_sorted_by(photos, result, tmp_path, capsys):
+    (result / "clusters.csv").write_text("file,cluster\n")
+    into = ("--resume", "-q", "--copy-to", tmp_path / "sorted")
+    line = refused(capsys, 1, "fit", photos, "--out", result, *into)
+    assert "must have a row for each image" in line
 
 
 def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
@@ -605,66 +606,57 @@ def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
     assert_same_result(tmp_path / "new", fitted)
 
 
-def test_overwrite_replaces_a_result(photos, fitted, tmp_path):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    other = ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+def test_overwrite_replaces_a_result(photos, result):
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     assert run(*other, "--overwrite", "--resume") == 2
     assert run(*other, "--overwrite") == 0
-    assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
+    assert run_of(result)["parameters"]["seed"] == 1
 
 
 def test_a_result_stays_until_the_next_one_is_there(
-    photos, fitted, tmp_path, monkeypatch, capsys
+    photos, fitted, result, tmp_path, monkeypatch, capsys
 ):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    other = ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
         patch.setattr(MiCEClustering, "fit", press_ctrl_c)
         assert run(*other, "--overwrite") == 130
     last = capsys.readouterr().err.splitlines()[-1]
     advice = "The same command with --resume in place of --overwrite goes on."
     assert last == f"Stopped. {advice}"
-    for name in ("clusters.csv", "model.safetensors", "report.html", "run.json"):
-        assert (out / name).read_bytes() == (fitted / name).read_bytes()
-    assert run("predict", out, photos, "-q", "--out", tmp_path / "new.csv") == 0
+    for name in FILES:
+        assert (result / name).read_bytes() == (fitted / name).read_bytes()
+    assert run("predict", result, photos, "-q", "--out", tmp_path / "new.csv") == 0
     assert run(*other) == 2  # the run that can go on is not replaced by chance
     assert run(*other, "--resume") == 0
-    assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
-    assert not (out / "checkpoint").exists()
+    assert run_of(result)["parameters"]["seed"] == 1
+    assert not (result / "checkpoint").exists()
 
     def fail(*args):
         raise ValueError("no")
 
     monkeypatch.setattr(MiCEClustering, "fit", fail)
-    assert run("fit", photos, *FIT, "--out", out, "--overwrite", "-q") == 1
-    assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
-    assert not (out / "checkpoint").exists()
+    assert run("fit", photos, *FIT, "--out", result, "--overwrite", "-q") == 1
+    assert run_of(result)["parameters"]["seed"] == 1
+    assert not (result / "checkpoint").exists()
 
 
 def test_a_page_of_an_earlier_fit_is_not_left_beside_a_new_table(
-    photos, fitted, tmp_path, monkeypatch
+    photos, result, monkeypatch
 ):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    other = ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "draw_page", press_ctrl_c)
         assert run(*other, "--overwrite") == 130
-    assert (out / "clusters.csv").exists()
-    assert not (out / "report.html").exists()
+    assert (result / "clusters.csv").exists()
+    assert not (result / "report.html").exists()
     assert run(*other, "--resume") == 0
-    assert (out / "report.html").exists()
+    assert (result / "report.html").exists()
 
 
 def test_ctrl_c_does_not_replace_a_whole_result(
-    photos, fitted, tmp_path, monkeypatch, capsys
+    photos, fitted, result, monkeypatch, capsys
 ):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    estimator = fitting.estimator
-
-    def interrupted(*args):
-        return estimator(*args).set_params(callbacks=[PressCtrlC()])
-
-    other = ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "estimator", interrupted)
         assert run(*other, "--overwrite") == 130
@@ -673,10 +665,10 @@ def test_ctrl_c_does_not_replace_a_whole_result(
         "Stopped after 1 of 2 epochs. The earlier result stays. The same command with "
         "--resume in place of --overwrite goes on."
     )
-    for name in ("clusters.csv", "model.safetensors", "report.html", "run.json"):
-        assert (out / name).read_bytes() == (fitted / name).read_bytes()
+    for name in FILES:
+        assert (result / name).read_bytes() == (fitted / name).read_bytes()
     assert run(*other, "--resume") == 0
-    assert json.loads((out / "run.json").read_text())["parameters"]["seed"] == 1
+    assert run_of(result)["parameters"]["seed"] == 1
 
 
 @needs_locks
@@ -695,19 +687,18 @@ def test_one_run_at_a_time_writes_to_a_folder(photos, tmp_path, monkeypatch, way
 
 
 def test_what_cannot_be_written_is_found_before_the_work(
-    photos, fitted, tmp_path, capsys, monkeypatch
+    photos, result, tmp_path, capsys, monkeypatch
 ):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    (out / "report.html").chmod(0o444)
-    over = "--overwrite"
-    for command in (["fit", photos, *FIT, "--out", out, over], ["report", out, photos]):
+    (result / "report.html").chmod(0o444)
+    fit, report = ("fit", photos, *FIT, "--out"), ("report", result, photos)
+    for command in ((*fit, result, "--overwrite"), report):
         line = refused(capsys, 1, *command, "-q")
         assert "report.html" in line
         assert "read-only" in line
-    (out / "report.html").chmod(0o644)
+    (result / "report.html").chmod(0o644)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     new = tmp_path / "new"
-    for command in (["fit", photos, *FIT, "--out", new], ["report", out, photos]):
+    for command in ((*fit, new), report):
         line = refused(capsys, 1, *command, "-q")
         assert "needs Jinja2" in line
     assert not new.exists()
@@ -769,7 +760,7 @@ def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys):
     assert "An epoch takes more than 0.05 min: training one" in capsys.readouterr().err
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1 / 0)
     assert run("fit", photos, *short, "--minutes", 0.05, "--resume") == 0
-    assert json.loads((out / "run.json").read_text())["results"]["epochs"] == 2
+    assert run_of(out)["results"]["epochs"] == 2
 
 
 def test_the_probe_grows_with_the_time():
@@ -791,15 +782,15 @@ class PressCtrlC(Callback):
         signal.raise_signal(signal.SIGINT)
 
 
+def interrupted(*args, estimator=fitting.estimator):
+    """The estimator of a fit, which Ctrl-C ends after its first epoch."""
+    return estimator(*args).set_params(callbacks=[PressCtrlC()])
+
+
 def test_ctrl_c_leaves_clusters_and_a_fit_that_goes_on(
     photos, fitted, tmp_path, monkeypatch, capsys
 ):
     out, copies = tmp_path / "result", tmp_path / "copies"
-    estimator = fitting.estimator
-
-    def interrupted(*args):
-        return estimator(*args).set_params(callbacks=[PressCtrlC()])
-
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "estimator", interrupted)
         command = ["fit", photos, *FIT, "--out", out, "--copy-to", copies]
@@ -872,12 +863,11 @@ def test_a_sort_that_is_interrupted_goes_on(
 @pytest.mark.parametrize(
     "row", [b'"a.png",cats', b'"a.png",2', b'"a.png",-1', b'"b/../../x",0', b'"/x",0']
 )
-def test_a_table_that_was_changed_is_not_sorted(photos, fitted, tmp_path, capsys, row):
-    out = shutil.copytree(fitted, tmp_path / "result")
-    with open(out / "clusters.csv", "ab") as file:
+def test_a_table_that_was_changed_is_not_sorted(photos, result, tmp_path, capsys, row):
+    with open(result / "clusters.csv", "ab") as file:
         file.write(row + b",1.0,1,1.0\n")
     into = ("--resume", "-q", "--copy-to", tmp_path / "sorted")
-    line = refused(capsys, 1, "fit", photos, "--out", out, *into)
+    line = refused(capsys, 1, "fit", photos, "--out", result, *into)
     assert "must be as the fit has written it" in line
     assert not (tmp_path / "sorted").exists()
 
@@ -901,11 +891,11 @@ def assert_sorted(into, out, photos):
 
 
 @needs_links
-def test_a_sort_that_goes_on_overwrites_no_other_file(photos, fitted, tmp_path, capsys):
-    out, into = shutil.copytree(fitted, tmp_path / "result"), tmp_path / "sorted"
-    row = table(out / "clusters.csv")[0]
+def test_a_sort_that_goes_on_overwrites_no_other_file(photos, result, tmp_path, capsys):
+    into = tmp_path / "sorted"
+    row = table(result / "clusters.csv")[0]
     made = into / f"cluster-{row['cluster']}" / row["file"]
-    command = ["fit", photos, "--out", out, "--resume", "-q", "--copy-to", into]
+    command = ["fit", photos, "--out", result, "--resume", "-q", "--copy-to", into]
     made.parent.mkdir(parents=True)
     for content in (b"mine", (photos / row["file"]).read_bytes() + b"mine"):
         made.write_bytes(content)
@@ -921,7 +911,7 @@ def test_a_sort_that_goes_on_overwrites_no_other_file(photos, fitted, tmp_path, 
     assert "'mine.txt'" in line
     (into / "mine.txt").unlink()
     assert run(*command) == 0
-    assert_sorted(into, out, photos)
+    assert_sorted(into, result, photos)
     command[-2] = "--link-to"
     assert run(*command) == 1
 
@@ -942,16 +932,16 @@ def test_what_a_system_keeps_in_folders_is_in_nobodys_way(photos, fitted, tmp_pa
 
 
 @needs_links
-def test_a_link_to_the_image_by_another_path_is_as_good(photos, fitted, tmp_path):
-    out, into = shutil.copytree(fitted, tmp_path / "result"), tmp_path / "sorted"
-    command = ["fit", photos, "--out", out, "--resume", "-q", "--link-to", into]
+def test_a_link_to_the_image_by_another_path_is_as_good(photos, result, tmp_path):
+    into = tmp_path / "sorted"
+    command = ["fit", photos, "--out", result, "--resume", "-q", "--link-to", into]
     assert run(*command) == 0
-    row = table(out / "clusters.csv")[0]
+    row = table(result / "clusters.csv")[0]
     made = into / f"cluster-{row['cluster']}" / row["file"]
     made.unlink()
     made.symlink_to(os.path.relpath(photos / row["file"], made.parent))
     assert run(*command) == 0
-    assert_sorted(into, out, photos)
+    assert_sorted(into, result, photos)
     made.unlink()
     made.symlink_to(photos / "notes.txt")
     assert run(*command) == 1
@@ -991,33 +981,31 @@ def test_photos_that_are_gone_are_named_and_the_rest_is_sorted(
     assert warned.startswith("sk-mice: warning: 2 images cannot be sorted")
     assert repr(HARD[0]) in warned
     assert repr(NAMES[3]) in warned
-    assert json.loads((out / "run.json").read_text())["finished"]
+    assert run_of(out)["finished"]
     for folder in (copies, links):
         assert len([*folder.rglob("*.png")]) == 18
     assert run(*command, "--resume", "-q") == 0
 
 
 def test_a_photo_that_may_not_be_read_is_not_called_gone(
-    photos, fitted, tmp_path, monkeypatch, capsys
+    photos, result, tmp_path, monkeypatch, capsys
 ):
-    out = shutil.copytree(fitted, tmp_path / "result")
-
     def forbid(source, target):
         raise PermissionError(errno.EACCES, "Permission denied", source)
 
     monkeypatch.setattr("sk_mice._cli.sorting._copy", forbid)
-    command = ["fit", photos, "--out", out, "--resume", "-q"]
+    command = ["fit", photos, "--out", result, "--resume", "-q"]
     line = refused(capsys, 1, *command, "--copy-to", tmp_path / "sorted")
     assert "Permission denied" in line
 
 
-def test_a_full_disk_names_the_file(photos, fitted, tmp_path, monkeypatch, capsys):
-    out, into = shutil.copytree(fitted, tmp_path / "result"), tmp_path / "sorted"
+def test_a_full_disk_names_the_file(photos, result, tmp_path, monkeypatch, capsys):
+    into = tmp_path / "sorted"
 
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    command = ["fit", photos, "--out", out, "--resume", "-q", "--copy-to", into]
+    command = ["fit", photos, "--out", result, "--resume", "-q", "--copy-to", into]
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfileobj", full)
         line = refused(capsys, 1, *command)
