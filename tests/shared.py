@@ -9,6 +9,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from PIL import Image
+from sklearn.base import BaseEstimator
 from skorch.callbacks import Callback
 
 import sk_mice
@@ -87,6 +88,27 @@ def json_values(leaves, names):
         ),
         max_leaves=12,
     )
+
+
+class Forward(torch.nn.Module):
+    """A network that does what a function of (rows, whether it trains) does."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x.flatten(1), self.training)
+
+
+class Labels(BaseEstimator):
+    """A clusterer that says the same whatever it is given, or two labels in turn."""
+
+    def __init__(self, labels=None):
+        self.labels = labels
+
+    def fit_predict(self, X):
+        return np.arange(len(X)) % 2 if self.labels is None else self.labels
 
 
 class RaiseAt(Callback):

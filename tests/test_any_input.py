@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from sklearn.base import BaseEstimator
+from shared import Forward, Labels
 from sklearn.cluster import KMeans
 from skorch.callbacks import Callback
 
@@ -145,36 +145,19 @@ def noise(stack, generator):
     return (stack + draws) / 2
 
 
-class Odd(torch.nn.Module):
+def odd_module(function):
     """A module that flattens, and has a mind of its own in training mode."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        x = x.flatten(1)
-        return self.function(x) if self.training else x
-
-
-class Labels(BaseEstimator):
-    """A clusterer that says the same whatever it is given, or fits as many."""
-
-    def __init__(self, labels=None):
-        self.labels = labels
-
-    def fit_predict(self, X):
-        return np.arange(len(X)) % 2 if self.labels is None else self.labels
+    return Forward(lambda x, training: function(x) if training else x)
 
 
 ODD_MODULES = [
-    Odd(lambda x: x.long()),
-    Odd(lambda x: x.double()),
-    Odd(lambda x: x[:, :0]),
-    Odd(lambda x: x[0]),
-    Odd(lambda x: x * math.nan),
-    Odd(lambda x: {}["missing"]),
-    Odd(lambda x: None),
+    odd_module(lambda x: x.long()),
+    odd_module(lambda x: x.double()),
+    odd_module(lambda x: x[:, :0]),
+    odd_module(lambda x: x[0]),
+    odd_module(lambda x: x * math.nan),
+    odd_module(lambda x: {}["missing"]),
+    odd_module(lambda x: None),
     torch.nn.Linear(3, 2, device="meta"),
 ]
 

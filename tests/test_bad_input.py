@@ -14,8 +14,8 @@ import pytest
 import torch
 from PIL import Image
 from scipy import sparse
-from shared import assert_same_state, state_of
-from sklearn.base import BaseEstimator, clone
+from shared import Forward, Labels, assert_same_state, state_of
+from sklearn.base import clone
 from sklearn.cluster import DBSCAN, KMeans
 from skorch.callbacks import BatchScoring, EpochScoring, LRScheduler
 
@@ -79,17 +79,6 @@ def tensor(kind):
     }[kind]
 
 
-class Forward(torch.nn.Module):
-    """A module that does what a function does, and can say in which mode it is."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x.flatten(1), self.training)
-
-
 def fails_in_training(x, training):
     if training:
         raise KeyError("noise")
@@ -98,16 +87,6 @@ def fails_in_training(x, training):
 
 def wrong(given, message, error=ValueError, X=IMAGES, **parameters):
     return Row(given, fit(X, **parameters), message, error)
-
-
-class Labels(BaseEstimator):
-    """A clusterer that always says the same."""
-
-    def __init__(self, labels):
-        self.labels = labels
-
-    def fit_predict(self, X):
-        return self.labels
 
 
 def out_of_range(name, value, rule, estimator=MiCEClustering):
