@@ -171,10 +171,9 @@ def resolve_augmentation(augmentation, samples):
         augmentation = NAMED[augmentation][0 if samples.format.is_image else 1]
     if isinstance(augmentation, ImageAugmentation | VectorAugmentation):
         return augmentation._decided(samples)
-    a_class = isinstance(augmentation, type)  # in place of an object
     if augmentation is None:
         return None
-    if callable(augmentation) and not a_class:
+    if callable(augmentation) and not isinstance(augmentation, type):
         rule = "`augmentation` must be called as augmentation(images, generator)"
         check_call(augmentation, rule, 2)
         return augmentation
