@@ -37,6 +37,12 @@ def samples_of(X):
     return Samples(X, infer_format(X), torch.device("cpu"))
 
 
+def half_mirrored(images):
+    """A set that is as likely to hold an image as its mirror image."""
+    mirrored = np.random.RandomState(0).rand(len(images)) < 0.5
+    return np.where(mirrored[:, None, None], images[:, :, ::-1], images)
+
+
 def mapped_as_large(X, folder, monkeypatch, n_bytes):
     """X in a file, where files of more than so many bytes count as large."""
     sizes = {"LARGE": n_bytes, "WINDOW": n_bytes, "BLOCK": n_bytes // 10}

@@ -5,7 +5,7 @@ from functools import wraps
 
 import numpy as np
 import pytest
-from shared import samples_of, tiny
+from shared import half_mirrored, samples_of, tiny
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -23,12 +23,6 @@ def resolved(augmentation, X):
     return resolve_augmentation(augmentation, samples_of(X))
 
 
-def mirrored(images):
-    """A set that is as likely to hold an image as its mirror image."""
-    turned = np.random.RandomState(0).rand(len(images)) < 0.5
-    return np.where(turned[:, None, None], images[:, :, ::-1], images)
-
-
 def test_auto_decides_by_the_images():
     handwriting = resolved("moco", DIGITS)
     assert handwriting.get_params() == {
@@ -37,7 +31,7 @@ def test_auto_decides_by_the_images():
         "crop_scale": (0.5, 1.0),
         "affine": (10.0, 10.0),
     }
-    assert resolved("moco", mirrored(DIGITS)).flip is True
+    assert resolved("moco", half_mirrored(DIGITS)).flip is True
     assert resolved("simclr", CLOTHES).affine == (0.0, 0.0)
     colour = np.repeat(DIGITS[..., None], 3, axis=-1)
     assert resolved("moco", colour).affine == (0.0, 0.0)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from shared import samples_of
+from shared import half_mirrored, samples_of
 from sklearn.datasets import load_digits
 
 from sk_mice._engine.invariances import (
@@ -26,12 +26,6 @@ def decide(X):
 
 def share(images):
     return share_nearer_as_it_is(torch.as_tensor(np.ascontiguousarray(images))[:, None])
-
-
-def half_mirrored(images, seed=0):
-    """A set that is as likely to hold an image as its mirror image."""
-    mirrored = np.random.RandomState(seed).rand(len(images)) < 0.5
-    return np.where(mirrored[:, None, None], images[:, :, ::-1], images)
 
 
 def test_digits_are_not_mirrored():
