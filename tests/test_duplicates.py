@@ -15,18 +15,18 @@ def images():
     return np.random.default_rng(0).integers(0, 256, (30, 20, 24, 3), np.uint8)
 
 
-def everyone(n):
-    """Each sample's others, in any order."""
-    return np.array([np.delete(np.arange(n), i) for i in range(n)])
+def pairs_of(images, image_shape=None):
+    """The pairs that are found if each of 30 images is compared with all others."""
+    rows, fmt = np.arange(30), infer_format(images, image_shape)
+    others = np.array([np.delete(rows, i) for i in rows])
+    return near_duplicates(images, fmt, rows, others).tolist()
 
 
 def test_pairs_of_nearly_the_same_pixels(images):
     images[7] = images[3]
     images[20] = np.clip(images[5].astype(int) + 2, 0, 255)  # a little brighter
     images[9] = 255 - images[8]
-    fmt = infer_format(images, None)
-    pairs = near_duplicates(images, fmt, np.arange(30), everyone(30))
-    assert pairs.tolist() == [[3, 7], [5, 20]]
+    assert pairs_of(images) == [[3, 7], [5, 20]]
 
 
 def test_dim_images_are_not_the_same_because_they_are_dim():
@@ -36,9 +36,7 @@ def test_dim_images_are_not_the_same_because_they_are_dim():
     images[20] = np.clip(images[5].astype(int) + rng.integers(-1, 2, (16, 16)), 0, 255)
     images[7] = images[8] = 3  # without any contrast
     images[8, :8] = 4
-    fmt = infer_format(images, None)
-    pairs = near_duplicates(images, fmt, np.arange(30), everyone(30))
-    assert pairs.tolist() == [[5, 20], [7, 8]]
+    assert pairs_of(images) == [[5, 20], [7, 8]]
 
 
 def test_all_channels_are_compared():
@@ -46,18 +44,14 @@ def test_all_channels_are_compared():
     images = rng.random((30, 5, 16, 16))
     images[:, :3] = images[0, :3]  # those that are drawn
     images[7] = images[3]
-    fmt = infer_format(images, (5, 16, 16))
-    pairs = near_duplicates(images, fmt, np.arange(30), everyone(30))
-    assert pairs.tolist() == [[3, 7]]
+    assert pairs_of(images, (5, 16, 16)) == [[3, 7]]
 
 
 def test_a_hot_pixel_does_not_make_images_the_same():
     images = np.random.default_rng(0).integers(0, 300, (30, 16, 16), np.uint16)
     images[0, 0, 0] = 65535
     images[7] = images[3]
-    fmt = infer_format(images)
-    pairs = near_duplicates(images, fmt, np.arange(30), everyone(30))
-    assert pairs.tolist() == [[3, 7]]
+    assert pairs_of(images) == [[3, 7]]
 
 
 def test_only_nearest_neighbours_that_are_shown_are_compared(images):
