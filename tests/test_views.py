@@ -147,24 +147,20 @@ def test_normalisation_comes_last():
 # Geometry
 
 
+def looked_at(batch, *boxes):
+    """What a view shows of boxes of images."""
+    grid = sampling_grid(*boxes)
+    return grid_sample(batch, grid, padding_mode="border", align_corners=False)
+
+
 @pytest.mark.parametrize("size", [(28, 28), (32, 32), (9, 40), (96, 96)])
 def test_the_full_box_is_the_image(size):
     batch = pictures(2, 3, *size)
     full = [torch.full((2,), float(side)) for side in (0, 0, *size)]
-    there = grid_sample(
-        batch,
-        sampling_grid(*full, size, size),
-        padding_mode="border",
-        align_corners=False,
-    )
+    there = looked_at(batch, *full, size, size)
     torch.testing.assert_close(there, batch, rtol=0, atol=5e-6)
     mirrored = torch.tensor([False, True])
-    there = grid_sample(
-        batch,
-        sampling_grid(*full, size, size, mirrored),
-        padding_mode="border",
-        align_corners=False,
-    )
+    there = looked_at(batch, *full, size, size, mirrored)
     torch.testing.assert_close(there[0], batch[0], rtol=0, atol=5e-6)
     torch.testing.assert_close(there[1], batch[1].flip(-1), rtol=0, atol=5e-6)
 
@@ -191,8 +187,7 @@ def test_the_grid_is_affine_grids():
 def test_a_crop_is_the_resized_box(top, left, height, width):
     batch = pictures(2, 3, 20, 26)
     box = [torch.full((2,), float(value)) for value in (top, left, height, width)]
-    grid = sampling_grid(*box, (20, 26), (32, 40))
-    made = grid_sample(batch, grid, padding_mode="border", align_corners=False)
+    made = looked_at(batch, *box, (20, 26), (32, 40))
     cut = batch[..., top : top + height, left : left + width]
     expected = interpolate(cut, size=(32, 40), mode="bilinear", align_corners=False)
     # Half a pixel inside its border a box sees no more than the cut-out image does.
