@@ -375,11 +375,6 @@ OF_MICE = [
         crop_scale=(0, 2),
     ),
     of_images(
-        "`crop_scale=(0.9, 0.1)`",
-        "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1",
-        crop_scale=(0.9, 0.1),
-    ),
-    of_images(
         "`affine` of a string",
         "`affine` must be 'auto' or (rotation, shear) in degrees",
         affine="12",
