@@ -125,9 +125,20 @@ def path(tmp_path):
     return tmp_path / "model.safetensors"
 
 
+def reloaded(model, path):
+    """What comes back of a model that is saved."""
+    sk_mice.save(model, path)
+    return sk_mice.load(path)
+
+
 def outputs(model, X):
     names = ("predict", "predict_proba", "transform", "score")
     return {n: getattr(model, n)(X) for n in names if hasattr(model, n)}
+
+
+def assert_predict_alike(one, other):
+    found, expected = (model.predict_proba(IMAGES) for model in (one, other))
+    np.testing.assert_array_equal(found, expected)
 
 
 def fitting(model):
@@ -163,8 +174,7 @@ def assert_same_value(a, b, name):
 @pytest.mark.parametrize("kind", sorted(FITS.keys() - {"own backbone"}))
 def test_round_trip(path, kind):
     model = fitted(kind)
-    sk_mice.save(model, path)
-    loaded = sk_mice.load(path)
+    loaded = reloaded(model, path)
     assert type(loaded) is type(model)
     X = fitting(model)
     expected = outputs(model, X)
@@ -177,8 +187,7 @@ def test_round_trip(path, kind):
 
 
 def test_a_loaded_model_is_as_good_as_the_first(mice, path):
-    sk_mice.save(mice, path)
-    loaded = sk_mice.load(path)
+    loaded = reloaded(mice, path)
     assert not loaded._model.training
     needing = {n for n, p in mice._model.named_parameters() if p.requires_grad}
     ours = {n for n, p in loaded._model.named_parameters() if p.requires_grad}
@@ -203,23 +212,17 @@ def test_the_model_counts_not_the_parameters_of_now(mice, path):
     changed = copy.deepcopy(mice).set_params(
         backbone="resnet18", tau=3.0, n_clusters=5, embedding_dim=77, queue_size=5
     )
-    sk_mice.save(changed, path)
-    loaded = sk_mice.load(path)
+    loaded = reloaded(changed, path)
     assert loaded.get_params() == changed.get_params()
-    np.testing.assert_array_equal(
-        loaded.predict_proba(IMAGES), mice.predict_proba(IMAGES)
-    )
+    assert_predict_alike(loaded, mice)
 
 
 def test_a_backbone_that_is_set_after_the_fit_is_not_that_of_the_model(path):
     model = tiny().fit(IMAGES)
     model.set_params(backbone__width=8)
-    sk_mice.save(model, path)
-    loaded = sk_mice.load(path)
+    loaded = reloaded(model, path)
     assert loaded.backbone.width == 8
-    np.testing.assert_array_equal(
-        loaded.predict_proba(IMAGES), model.predict_proba(IMAGES)
-    )
+    assert_predict_alike(loaded, model)
     for fitted_model in (model, loaded):
         with pytest.raises(ValueError, match="`backbone` must be as in the fit"):
             fitted_model.set_params(warm_start=True).fit(IMAGES)
@@ -231,8 +234,7 @@ def test_a_pretrained_backbone_that_is_set_after_the_fit(path):
     model = shared.tiny(MoCo, backbone=backbone, freeze=-1).fit(images)
     for later in (Pretrained(image_size=64), "auto"):
         model.set_params(backbone=later)
-        sk_mice.save(model, path)
-        loaded = sk_mice.load(path)
+        loaded = reloaded(model, path)
         assert repr(loaded.backbone) == repr(later)
         np.testing.assert_allclose(
             loaded.transform(images), model.transform(images), atol=1e-6
@@ -244,9 +246,7 @@ def test_backbones_that_are_invalid_or_changed_in_place(path):
     model = tiny(backbone=backbone).fit(IMAGES)
     backbone.blocks[0] = 2
     sk_mice.save(model, path)
-    np.testing.assert_array_equal(
-        sk_mice.load(path).predict_proba(IMAGES), model.predict_proba(IMAGES)
-    )
+    assert_predict_alike(sk_mice.load(path), model)
     with pytest.raises(ValueError, match="'width' parameter of SmallResNet"):
         sk_mice.save(model.set_params(backbone__width=-3), path)
 
@@ -262,8 +262,7 @@ def test_bad_parameters_wait_for_no_other_process(mice, path, monkeypatch):
 
 def test_a_queue_in_bfloat16(mice, path):
     mice._model.queue = mice._model.queue.to(torch.bfloat16)
-    sk_mice.save(mice, path)
-    queue = sk_mice.load(path)._model.queue
+    queue = reloaded(mice, path)._model.queue
     assert queue.dtype == torch.bfloat16
     assert torch.equal(queue, mice._model.queue)
 
@@ -272,8 +271,7 @@ def test_feature_names_and_set_output(path):
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
     X = pd.DataFrame(ROWS, columns=[f"pixel {k} \udcff" for k in range(64)])
     model = tiny(backbone="mlp").set_output(transform="pandas").fit(X)
-    sk_mice.save(model, path)
-    loaded = sk_mice.load(path)
+    loaded = reloaded(model, path)
     assert list(loaded.feature_names_in_) == list(X.columns)
     pd.testing.assert_frame_equal(loaded.transform(X), model.transform(X))
     with pytest.raises(ValueError, match="feature names"):
@@ -323,9 +321,7 @@ def test_a_backbone_of_ones_own_is_given_to_load(path):
         for backbone in (Encoder(), Encoder, model.backbone_):
             loaded = sk_mice.load(path, backbone)
             assert loaded.backbone is backbone
-            np.testing.assert_array_equal(
-                loaded.predict_proba(IMAGES), model.predict_proba(IMAGES)
-            )
+            assert_predict_alike(loaded, model)
             encoder = loaded._model.student.backbone
             assert encoder is not backbone
             assert encoder.conv.weight is encoder.again.weight
@@ -366,9 +362,7 @@ def test_what_cannot_be_stored_is_named(path):
         loaded = sk_mice.load(path)
         for name in parameters:
             assert getattr(loaded, name) == defaults[name]
-        np.testing.assert_array_equal(
-            loaded.predict_proba(IMAGES), model.predict_proba(IMAGES)
-        )
+        assert_predict_alike(loaded, model)
 
 
 def test_a_callable_start_of_kmeans_is_named(path):
@@ -399,8 +393,7 @@ def test_objects_of_known_classes_are_parameters(path, monkeypatch):
     with pytest.warns(UserWarning, match="parameter `augmentation`"):
         sk_mice.save(model, path)
     monkeypatch.setitem(_persistence.PARAMETER_CLASSES, "Darker", Darker)
-    sk_mice.save(model, path)
-    loaded = sk_mice.load(path)
+    loaded = reloaded(model, path)
     assert loaded.get_params()["augmentation__factor"] == 0.75
     tensors, document = parts_of(path)
     stored = document["parameters"]["augmentation"]
@@ -519,11 +512,9 @@ def pipeline():
 
 
 def test_a_pipeline_comes_back_without_the_weights_of_its_network(pipeline, path):
-    sk_mice.save(pipeline, path)
-    loaded = sk_mice.load(path)
+    loaded = reloaded(pipeline, path)
     assert loaded.named_steps.keys() == pipeline.named_steps.keys()
-    found, want = loaded.predict_proba(IMAGES), pipeline.predict_proba(IMAGES)
-    np.testing.assert_array_equal(found, want)
+    assert_predict_alike(loaded, pipeline)
     for mine, other in zip(loaded, pipeline, strict=True):
         assert repr(mine) == repr(other)
         assert vars(mine).keys() - {"_placed"} == vars(other).keys() - {"_placed"}
@@ -542,8 +533,7 @@ def test_a_pipeline_of_files_comes_back(path, tmp_path):
         Image.new("RGB", (9, 9), (30 * i, 0, 0)).save(file)
     features = PretrainedFeatures(image_size=32, out=tmp_path / "features.npy")
     pipeline = make_pipeline(features, ClassificationEM(2, random_state=0)).fit(files)
-    sk_mice.save(pipeline, path)
-    loaded = sk_mice.load(path)
+    loaded = reloaded(pipeline, path)
     assert loaded[0].out is None  # a file could choose what is written
     np.testing.assert_array_equal(loaded.predict(files), pipeline[-1].labels_)
 
@@ -558,8 +548,7 @@ def test_features_of_a_gpu_that_is_not_here_are_those_of_the_cpu(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
     features = PretrainedFeatures(image_size=32).fit(IMAGES)
     want = features.transform(IMAGES)
-    sk_mice.save(features.set_params(device=device), path)
-    found = sk_mice.load(path)
+    found = reloaded(features.set_params(device=device), path)
     assert found.device == loaded
     np.testing.assert_array_equal(found.transform(IMAGES), want)
 
