@@ -943,6 +943,24 @@ def test_images_without_a_thumbnail_have_an_empty_one(
 
 
 @pytest.mark.browser
+def test_a_gallery_that_grows_has_no_gaps(open_page, tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (500, 8, 8), np.uint8)
+    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(1)).fit(X)
+    write_report(model, X, tmp_path / "report.html")
+    browser, _ = open_page("cluster/0", tmp_path / "report.html")
+    places = """
+        scrollTo(0, 1e6);
+        const boxes = [...document.querySelectorAll("#gallery .thumb")].map(
+            (node) => node.getBoundingClientRect());
+        return boxes.map((box) => [box.left, box.top]);
+    """
+    wait(lambda: len(browser.execute_script(places)) == 500)
+    lefts, tops = np.array(browser.execute_script(places)).T
+    n_columns = len(np.unique(lefts.round()))
+    assert len(np.unique(tops.round(1))) == math.ceil(500 / n_columns)
+
+
+@pytest.mark.browser
 def test_training_and_both_themes(open_page):
     browser, find = open_page("training")
     wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)

@@ -4,7 +4,7 @@ const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const N = data.labels.length, K = data.n_clusters, thumbs = data.thumbs;
 const NOUN = data.noun, ONE = NOUN === "images" ? "image" : "sample";
-const PART = 150; // thumbnails that are added at a time
+const PART = 240; // thumbnails that are added at a time: full rows of 12, 15 or 16, and of 1 to 6
 const percent = (x) => `${Math.round(100 * x)}%`;
 const count = (n, one = ONE) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
 const bytesIn = (id) => Uint8Array.from(atob($(id).textContent), (c) => c.charCodeAt(0));
