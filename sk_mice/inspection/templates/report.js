@@ -158,8 +158,13 @@ function keep() {
   try { localStorage.setItem(KEY, JSON.stringify(edits)); } catch { /* not kept */ }
 }
 function recall() {
-  try { edits.push(...JSON.parse(localStorage.getItem(KEY) ?? "[]")); } catch { /* none */ }
+  try { edits.splice(0, edits.length, ...JSON.parse(localStorage.getItem(KEY) ?? "[]")); } catch { /* none */ }
 }
+addEventListener("storage", (event) => { // another tab with these clusters has changed them
+  if (event.key !== KEY) return;
+  recall();
+  changed();
+});
 
 function showEdits() {
   const edit = edits.at(-1);
