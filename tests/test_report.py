@@ -961,6 +961,72 @@ def test_a_gallery_that_grows_has_no_gaps(open_page, tmp_path):
 
 
 @pytest.mark.browser
+def test_a_click_that_ends_the_entry_of_a_name_does_what_it_says(open_page, between):
+    browser, find = open_page("cluster/0", between)
+    find("#rename")[0].send_keys("round")
+    find("[data-filter=doubtful]")[0].click()
+    wait(lambda: browser.current_url.endswith("#cluster/0/doubtful"))
+    assert find("#cluster-title")[0].text == "round"
+    find("#rename")[0].send_keys(" things")
+    find("#gallery .thumb")[3].click()
+    assert find("#detail")[0].is_displayed()
+    assert find("#cluster-title")[0].text == "round things"
+    assert "in round things" in find("#gallery .thumb")[3].get_attribute("title")
+
+
+@pytest.mark.browser
+def test_the_focus_is_never_lost(open_page, between):
+    enter, right, escape = "\ue007", "\ue014", "\ue00c"
+    browser, find = open_page("clusters", between)
+
+    def focused():
+        return browser.switch_to.active_element
+
+    find("[data-cluster='2'] h3 a")[0].send_keys(enter)
+    wait(lambda: focused().get_attribute("id") == "cluster-title")
+    find("[data-filter=between]")[0].send_keys(enter)
+    wait(lambda: browser.current_url.endswith("/between"))
+    assert focused().text == "Between two"
+    find("#seconds .chip")[0].send_keys(enter)
+    wait(lambda: browser.current_url.endswith("/between/1"))
+    assert focused().get_attribute("data-second") == "1"
+    find("#gallery .thumb")[0].send_keys(enter)
+    find("#detail-close")[0].send_keys(right, escape)
+    wait(lambda: focused() == find("#gallery .thumb")[1])
+    find("#rename")[0].send_keys("few", enter)
+    assert focused() == find("#rename")[0]
+    find("#undo")[0].send_keys(enter)
+    assert focused() == find("#cluster-title")[0]
+    find("#merge-into option[value='0']")[0].click()
+    find("#merge")[0].send_keys(enter)
+    wait(lambda: browser.current_url.endswith("#cluster/0"))
+    assert focused() == find("#cluster-title")[0]
+    # Back in the list, at the card.
+    find("section:not([hidden]) .back")[0].send_keys(enter)
+    wait(lambda: focused() == find("[data-cluster='0'] h3 a")[0])
+
+
+@pytest.mark.browser
+def test_two_tabs_keep_the_changes_of_both(open_page, between):
+    browser, find = open_page("cluster/0", between)
+    first = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    open_page("cluster/1", between)
+    find("#rename")[0].send_keys("second\ue007")
+    browser.switch_to.window(first)
+    wait(lambda: find("#edits-note")[0].text == "Renamed: Cluster 1 to second")
+    find("#rename")[0].send_keys("first\ue007")
+    browser.refresh()
+    browser.execute_script("location.hash = '#clusters'")
+    names = ["first", "second", "Cluster 2", "Cluster 3"]
+    wait(lambda: {node.text for node in find(".card h3")} == set(names))
+    for handle in set(browser.window_handles) - {first}:
+        browser.switch_to.window(handle)
+        browser.close()
+    browser.switch_to.window(first)
+
+
+@pytest.mark.browser
 def test_training_and_both_themes(open_page):
     browser, find = open_page("training")
     wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)

@@ -141,15 +141,15 @@ function majority(k) {
   return { y, share: n / known.length };
 }
 
-function change(edit) {
-  edits.push(edit);
-  changed();
-}
 function changed() {
+  save();
+  route();
+  refocus();
+}
+function save() {
   apply();
   keep();
   showEdits();
-  route();
 }
 
 // Changes survive a reload, where the browser lets a file keep something.
@@ -276,12 +276,13 @@ function fillGallery(box, rows, { caption = () => "", mark = () => false } = {})
   if (done < rows.length) box.watcher.observe(end);
 }
 
+const titleOf = (i) => `${nameOf(i)}\n${sureOf(i)} in ${clusterName(clusterOf(i))}${data.y?.[i] >= 0 ? `\n${classOf(data.y[i])}` : ""}`;
 function thumb(i, caption, marked) {
   const inside = picture(i) ?? (thumbs ? make("span", { className: "pic", style: { "aspect-ratio": `${thumbs.width} / ${thumbs.height}` } }) : null);
   if (sheetOf[i] < 0) caption = fileOf(i); // there is no picture to know it by
   const node = make("button", {
     type: "button", className: marked ? "thumb other" : "thumb", tabIndex: -1, dataset: { i },
-    title: `${nameOf(i)}\n${sureOf(i)} in ${clusterName(clusterOf(i))}`,
+    title: titleOf(i),
   }, inside ?? nameOf(i));
   const isFile = caption === fileOf(i); // of which the end is shown
   if (caption && inside) node.append(make("small", { className: isFile ? "file" : "" }, isFile ? make("bdi", {}, caption) : caption));
@@ -315,9 +316,12 @@ function moveFocus(event, node) {
   if (!step) return;
   event.preventDefault();
   event.stopPropagation();
-  const next = all[Math.min(all.length - 1, Math.max(0, all.indexOf(node) + step))];
-  for (const other of [node, next]) other.tabIndex = other === next ? 0 : -1;
-  next.focus();
+  focusThumb(all[Math.min(all.length - 1, Math.max(0, all.indexOf(node) + step))]);
+}
+function focusThumb(node) {
+  for (const other of node.closest(".gallery").querySelectorAll(".thumb[tabindex='0']")) other.tabIndex = -1;
+  node.tabIndex = 0;
+  node.focus();
 }
 
 // -------------------------------------------------------------- the list of clusters
@@ -365,10 +369,13 @@ $("sort").onchange = showClusters;
 const isOther = (i, most) => Boolean(most) && data.y[i] >= 0 && data.y[i] !== most.y;
 const FILTERS = { certain: "Most certain", doubtful: "Least certain", between: "Between two" };
 if (data.y) FILTERS.other = "Other classes";
+$("filters").append(...Object.entries(FILTERS).map(([filter, text]) => make("button", { type: "button", dataset: { filter } }, text)));
+$("tools").onsubmit = (event) => event.preventDefault();
 
 function showCluster(k, filter = "certain", pairedWith = null) {
   const alive = living(), place = alive.indexOf(k), kind = verdict(k), most = majority(k);
   const merged = parent.flatMap((p, other) => (p === k && other !== k ? [other] : []));
+  $("cluster-title").dataset.name = k;
   $("cluster-title").textContent = clusterName(k);
   $("cluster-lead").replaceChildren(
     make("span", { className: `verdict ${kind}` }, inWords(kind)),
@@ -381,25 +388,27 @@ function showCluster(k, filter = "certain", pairedWith = null) {
   }
   $("rename").value = customName.get(k) ?? "";
   $("rename").placeholder = `Cluster ${k}`;
-  $("rename").onchange = () => change({ rename: k, name: $("rename").value.trim() });
-  $("tools").onsubmit = (event) => { event.preventDefault(); $("rename").blur(); };
-  // A click on Merge ends the entry of a name, which shows the cluster anew.
-  const target = $("merge-into").dataset.of === String(k) ? $("merge-into").value : "";
-  $("merge-into").dataset.of = k;
+  // A click elsewhere ends the entry of a name: what is clicked on must stay in place.
+  $("rename").onchange = () => {
+    $("rename").value = $("rename").value.trim();
+    edits.push({ rename: k, name: $("rename").value });
+    save();
+    for (const node of document.querySelectorAll("#gallery .thumb")) node.title = titleOf(node.dataset.i);
+  };
   $("merge-into").replaceChildren(make("option", { value: "" }, "another cluster"),
     ...alive.filter((other) => other !== k).map((other) => make("option", { value: other }, clusterName(other))));
-  $("merge-into").value = target;
-  $("merge").disabled = !$("merge-into").value;
+  $("merge").disabled = true;
   $("merge-into").onchange = () => { $("merge").disabled = !$("merge-into").value; };
   $("merge").onclick = () => {
     const into = Number($("merge-into").value);
     history.replaceState(null, "", `#cluster/${into}`);
-    change({ merge: k, into });
+    edits.push({ merge: k, into });
+    changed();
   };
-  $("filters").replaceChildren(...Object.entries(FILTERS).map(([name, text]) => make("button", {
-    type: "button", aria: { pressed: name === filter }, dataset: { filter: name },
-    onclick: () => { location.hash = `#cluster/${k}/${name}`; },
-  }, text)));
+  for (const button of $("filters").children) {
+    button.setAttribute("aria-pressed", button.dataset.filter === filter);
+    button.onclick = () => { location.hash = `#cluster/${k}/${button.dataset.filter}`; };
+  }
   showMembers(k, filter, pairedWith, most);
 }
 
@@ -412,14 +421,16 @@ function showMembers(k, filter, pairedWith, most) {
     rows = rows.filter((i) => second[i] >= 0 && secondShare[i] > 0);
     for (const [other, n] of tally(rows.map((i) => second[i]))) {
       chips.push(make("li", {}, make("button", {
-        type: "button", className: "chip", aria: { pressed: other === pairedWith },
+        type: "button", className: "chip", aria: { pressed: other === pairedWith }, dataset: { second: other },
         onclick: () => { location.hash = `#cluster/${k}/between${other === pairedWith ? "" : `/${other}`}`; },
-      }, clusterName(other), make("span", { className: "soft" }, ` ${n.toLocaleString("en")}`))));
+      }, clusterName(other), " ", make("span", { className: "soft" }, n.toLocaleString("en")))));
     }
     if (pairedWith !== null) rows = rows.filter((i) => second[i] === pairedWith);
     rows.sort((a, b) => marginOf(a) - marginOf(b) || rank[b] - rank[a]);
   }
+  const pressed = document.activeElement.dataset.second;
   $("seconds").replaceChildren(...chips);
+  $("seconds").querySelector(`[data-second="${pressed}"]`)?.focus();
   const marked = most && filter !== "other" ? `; outlined: not ${classOf(most.y)}` : "";
   $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
   const caption = { doubtful: sureOf, between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
@@ -447,6 +458,10 @@ function openDetail(i, rows = []) {
   $("detail-close").focus();
 }
 $("detail-close").onclick = () => $("detail").close();
+$("detail").onclose = () => { // the image that was looked at last
+  const node = document.activeElement.closest(".gallery")?.querySelector(`.thumb[data-i="${opened.i}"]`);
+  if (node) focusThumb(node);
+};
 $("detail").addEventListener("click", (event) => { if (event.target === $("detail")) $("detail").close(); });
 document.addEventListener("keydown", (event) => {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -624,14 +639,26 @@ function route() {
   if (view === "map") showMap();
   if (view === "training") showTraining();
 }
+// The keyboard and a screen reader go on at the title, if what had the focus is gone.
+function refocus() {
+  const held = document.activeElement;
+  if (held.checkVisibility() && !held.matches("body, :disabled")) return;
+  const title = document.querySelector("[data-view]:not([hidden]) h1");
+  title.tabIndex = -1;
+  title.focus({ preventScroll: true });
+}
 let last = location.hash;
 addEventListener("hashchange", () => {
   if (location.hash === "#main") { history.replaceState(null, "", last); $("main").focus(); return; }
   $("detail").close();
-  const same = last.split("/").slice(0, 2).join("/") === location.hash.split("/").slice(0, 2).join("/");
+  const [from, to] = [last, location.hash].map((hash) => hash.split("/").slice(0, 2));
   last = location.hash;
   route();
-  if (!same) scrollTo(0, 0);
+  if (String(from) !== String(to)) scrollTo(0, 0);
+  // From a cluster back to its card.
+  const card = from[0] === "#cluster" ? $("cards").querySelector(`[data-cluster="${parent[from[1]]}"] a`) : null;
+  if (card?.checkVisibility()) card.focus();
+  refocus();
 });
 dark.addEventListener("change", route);
 
