@@ -1027,6 +1027,27 @@ def test_two_tabs_keep_the_changes_of_both(open_page, between):
 
 
 @pytest.mark.browser
+def test_print_and_forced_colours_keep_pictures_and_marks(open_page):
+    browser, find = open_page("cluster/1")
+    pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert len(re.findall(rb"/Subtype ?/Image", pdf)) >= len(find("#gallery .thumb"))
+    feature = {"name": "forced-colors", "value": "active"}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def background(selector):
+        return find(selector)[0].value_of_css_property("background-color")
+
+    pressed, other = "#filters [aria-pressed=true]", "#filters [aria-pressed=false]"
+    assert background(pressed) != background(other)
+    marked = find("#gallery .thumb.other .pic")[0]
+    assert marked.value_of_css_property("box-shadow") != "none"
+    browser.execute_script("location.hash = '#clusters'")
+    wait(lambda: find(".meter i"))
+    assert background(".meter i") != background(".meter")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.browser
 def test_training_and_both_themes(open_page):
     browser, find = open_page("training")
     wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)
