@@ -452,7 +452,9 @@ function openDetail(i, rows = []) {
   if (data.names) facts.push(["Number", String(i)]);
   $("detail-facts").replaceChildren(...facts.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)]));
   const near = shownAt.has(i) ? data.nearest[shownAt.get(i)] : [];
-  fillGallery($("nearest"), near, { mark: (j) => clusterOf(j) !== clusterOf(i) });
+  const mark = (j) => clusterOf(j) !== clusterOf(i);
+  $("nearest-note").textContent = near.some(mark) ? "; outlined: in another cluster" : "";
+  fillGallery($("nearest"), near, { mark });
   if (!$("detail").open) $("detail").showModal();
   $("detail").scrollTop = 0;
   $("detail-close").focus();
