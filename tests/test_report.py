@@ -129,6 +129,11 @@ def _plotly():
     return get_plotlyjs()
 
 
+def test_scores_are_told_in_words(page):
+    text = page.read_text(encoding="utf-8")
+    assert "NMI is the normalised mutual information and ARI is the adjusted" in text
+
+
 def test_page_asks_for_nothing_from_a_network(page):
     text = page.read_text(encoding="utf-8")
     assert "default-src 'none'" in text
@@ -904,6 +909,7 @@ def test_going_back_closes_the_picture_and_fills_the_search(open_page, between):
 def test_an_address_that_is_not_encoded_is_searched_for(open_page, text):
     _, find = open_page(f"search/{text}")
     assert f"No images with “{text}” in the name" in find("#search-title")[0].text
+    assert find("#search-title")[0].aria_role == "heading"
     assert find("#search")[0].get_property("value") == text
 
 
@@ -1045,6 +1051,19 @@ def test_print_and_forced_colours_keep_pictures_and_marks(open_page):
     wait(lambda: find(".meter i"))
     assert background(".meter i") != background(".meter")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("shape", [(100, 4), (4, 100)], ids=["tall", "wide"])
+def test_pictures_of_an_extreme_shape_can_be_seen_and_clicked_on(
+    open_page, tmp_path, shape
+):
+    X = np.random.default_rng(0).integers(0, 256, (9, *shape), np.uint8)
+    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(1)).fit(X)
+    write_report(model, X, tmp_path / "report.html")
+    _, find = open_page("cluster/0", tmp_path / "report.html")
+    box = wait(lambda: find("#gallery .thumb"))[0].size
+    assert 24 <= box["height"] <= 2 * box["width"] + 1
 
 
 @pytest.mark.browser

@@ -62,6 +62,8 @@ function sheetUrl(sheet) {
   return urls.get(sheet);
 }
 
+// A tall picture is narrower than its place, and no more than twice as high as that is wide.
+const shape = thumbs && { "aspect-ratio": `${thumbs.width} / ${thumbs.height}`, width: `${Math.min(100, (200 * thumbs.width) / thumbs.height)}%` };
 function picture(i) {
   if (sheetOf[i] < 0) return null;
   const { columns, width, height, members } = thumbs;
@@ -72,7 +74,7 @@ function picture(i) {
     className: Math.max(width, height) < 48 ? "pic pixels" : "pic",
     aria: { role: "img", label: nameOf(i) },
     style: {
-      "aspect-ratio": `${width} / ${height}`,
+      ...shape,
       "background-image": `url(${sheetUrl(sheetOf[i])})`,
       "background-size": `${columns * 100}% ${rows * 100}%`,
       "background-position": `${at(x, columns)} ${at(y, rows)}`,
@@ -278,7 +280,7 @@ function fillGallery(box, rows, { caption = () => "", mark = () => false } = {})
 
 const titleOf = (i) => `${nameOf(i)}\n${sureOf(i)} in ${clusterName(clusterOf(i))}${data.y?.[i] >= 0 ? `\n${classOf(data.y[i])}` : ""}`;
 function thumb(i, caption, marked) {
-  const inside = picture(i) ?? (thumbs ? make("span", { className: "pic", style: { "aspect-ratio": `${thumbs.width} / ${thumbs.height}` } }) : null);
+  const inside = picture(i) ?? (thumbs ? make("span", { className: "pic", style: shape }) : null);
   if (sheetOf[i] < 0) caption = fileOf(i); // there is no picture to know it by
   const node = make("button", {
     type: "button", className: marked ? "thumb other" : "thumb", tabIndex: -1, dataset: { i },
