@@ -31,8 +31,8 @@ LIMITS = {
 # What the confidence of a sample is.
 OF_VIEWS = "the share of its random views that stay in its cluster"
 OF_NEIGHBORS = (
-    f"the share of its {N_NEIGHBORS} nearest neighbours in its cluster, or of as many "
-    "as there are others in it, if these are fewer"
+    f"the share of its {N_NEIGHBORS} nearest neighbours, those most like it, that are "
+    "in its cluster, or of fewer neighbours in a smaller cluster"
 )
 GIVEN = "the confidence that was passed to the report"
 GIVEN_SHARES = "the share of its views or neighbours, as passed to the report"

@@ -588,7 +588,7 @@ $("map-reset").onclick = () => window.Plotly?.relayout($("map-plot"), { "xaxis.a
 const CURVES = [
   ["elbo", "ELBO, in nats", () => true],
   ["changed", `Share of ${NOUN} that changed their cluster`, (row) => row.stage !== "moco"],
-  ["confidence", "Mean largest posterior value", (row) => row.stage !== "moco"],
+  ["confidence", "Mean probability of the likeliest cluster", (row) => row.stage !== "moco"],
 ];
 async function showTraining() {
   const stages = [...new Set(data.history.map((row) => row.stage))];
@@ -611,7 +611,7 @@ async function showTraining() {
     await Plotly.newPlot(box, traces, layout({
       margin: { l: 56, r: 20, t: 16, b: 48 }, dragmode: false,
       xaxis: { ...axis, ...few, range: [0.5, data.history.length + 0.5], title: { text: "Epoch", font: { size: 13 }, standoff: 8 } },
-      yaxis: { ...axis, tickformat: key === "elbo" ? "" : "~%" },
+      yaxis: { ...axis, ...(key === "elbo" ? {} : { tickformat: "~%", rangemode: "tozero" }) },
     }), { ...CONFIG, scrollZoom: false });
   }
 }
