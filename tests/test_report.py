@@ -1067,6 +1067,18 @@ def test_pictures_of_an_extreme_shape_can_be_seen_and_clicked_on(
 
 
 @pytest.mark.browser
+def test_a_long_name_is_cut_on_the_map(open_page, page):
+    browser, find = open_page("cluster/0")
+    find("#rename")[0].send_keys(40 * "long " + "\ue007")
+    browser.execute_script("location.hash = '#map'")
+    points = wait(lambda: find("#map-plot .points path"))
+    lefts = [point.rect["x"] for point in points]
+    assert np.ptp(lefts) > find("#map-plot")[0].size["width"] / 4
+    captions = [node.text for node in find("#map-plot .annotation-text")]
+    assert any(text.startswith("long long") and text[-1] == "…" for text in captions)
+
+
+@pytest.mark.browser
 def test_training_and_both_themes(open_page):
     browser, find = open_page("training")
     wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)

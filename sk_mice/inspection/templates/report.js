@@ -552,8 +552,9 @@ function captions(rows, places, labels) {
   return living().flatMap((k) => {
     const own = places.filter((_, j) => labels[j] === k);
     if (!own.length) return [];
-    const text = (customName.get(k) ?? String(k)).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-    return [{ x: middle(own.map((p) => p[0])), y: middle(own.map((p) => p[1])), text: visible(text), showarrow: false,
+    const name = Array.from(visible(customName.get(k) ?? String(k)));
+    const short = name.length > 24 ? `${name.slice(0, 23).join("")}…` : name.join(""); // the map shrinks to fit a long one
+    return [{ x: middle(own.map((p) => p[0])), y: middle(own.map((p) => p[1])), text: short.replaceAll("&", "&amp;").replaceAll("<", "&lt;"), showarrow: false,
       font: { size, color: styleOf("text"), weight: 700 }, bgcolor: styleOf("card"), borderpad: size < 12 ? 0 : 2, opacity: 0.85, captureevents: false }];
   });
 }
