@@ -252,4 +252,4 @@ def prototype_update(sums: Tensor, previous: Tensor) -> Tensor:
         Unit vectors (and previous ones).
     """
     norms = sums.norm(dim=1, keepdim=True)
-    return torch.where(norms > 0, sums / norms.clamp_min(1e-30), previous)
+    return torch.where(norms > 0, sums / norms, previous)
