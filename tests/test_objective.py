@@ -150,6 +150,15 @@ def check_shared_partition(dtype, tau):
     torch.testing.assert_close(fused, plain, **tolerance)
 
 
+@pytest.mark.parametrize("tau", [0.02, 0.026, 1 / 30])
+def test_experts_that_share_a_head_stay_finite_where_all_embeddings_are_equal(tau):
+    one, n = unit(1, 2).float(), 2**17
+    queue = one.expand(n, 1, 2)
+    experts = expert_log_prob(one[None], one[None], one.repeat(2, 1), queue, tau)
+    expected = torch.full_like(experts, -math.log(n + 1))
+    torch.testing.assert_close(experts, expected, atol=1e-3, rtol=0)
+
+
 @pytest.mark.parametrize("tau", [0.04, 1.0])
 def test_sums_of_products_agree_with_finite_differences(tau):
     x, y = unit(B, D, seed=1) / tau, unit(K, D, seed=2) / tau
