@@ -219,13 +219,25 @@ def test_crop_boxes_lie_inside_and_have_uniform_area(size, scale):
     )
 
 
-def test_crops_keep_the_published_aspects_where_they_fit():
+@pytest.mark.parametrize("size", [(40, 40), (30, 50)])
+def test_crops_keep_the_published_aspects_where_they_fit(size):
     draws = torch.rand(4, 20_000, generator=seeded())
-    _, _, height, width = crop_boxes(draws, (40, 40), (0.1, 0.5))
+    _, _, height, width = crop_boxes(draws, size, (0.1, 0.4))
     aspect = torch.log(width / height).sort().values
     edge = float(np.log(4 / 3))
     expected = torch.linspace(-edge, edge, len(aspect))
     torch.testing.assert_close(aspect, expected, rtol=0, atol=0.02)
+
+
+def test_crops_lie_anywhere_with_equal_probability():
+    draws = torch.rand(4, 20_000, generator=seeded())
+    top, left, height, width = crop_boxes(draws, (30, 50), (0.1, 0.4))
+    down, right = top / (30 - height), left / (50 - width)
+    for place in (down, right):
+        expected = torch.linspace(0, 1, len(place))
+        torch.testing.assert_close(place.sort().values, expected, rtol=0, atol=0.02)
+    parts = torch.stack([draws[0], draws[1], down, right])
+    torch.testing.assert_close(parts.corrcoef(), torch.eye(4), rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("augmentation", ["moco", "simclr"])
