@@ -3,9 +3,11 @@
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from shared import assert_same_state, info_nce, state_of
+from sklearn.linear_model import Ridge
 
 from sk_mice._engine import objective
 from sk_mice._engine.inference import Inference
@@ -212,6 +214,11 @@ def test_partition_sets_prototypes_and_gate():
         )
     (g,) = Inference(model)(x, "gating")
     assert torch.equal((g @ model.gating_prototypes.T).argmax(1), labels)
+    gate, features = model.student.gate, features.double()
+    penalty = len(x) * features.var(0, correction=0).mean() / 100
+    ridge = Ridge(penalty.item()).fit(features, model.gating_prototypes[labels])
+    np.testing.assert_allclose(gate.weight.detach(), ridge.coef_, atol=1e-5)
+    np.testing.assert_allclose(gate.bias.detach(), ridge.intercept_, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
