@@ -108,6 +108,17 @@ def test_equal_rows_have_neighbors_in_an_index():
 
 
 @pytest.mark.usefixtures("indexed")
+def test_rows_whose_lists_are_short_stand_for_what_was_not_found(monkeypatch):
+    monkeypatch.setattr(nearest, "_MOST_LISTS", 1)
+    rows = np.random.RandomState(0).normal(size=(500, 4)).astype(np.float32)
+    found, recall = nearest_neighbors(rows, 100)
+    assert (found == np.arange(500)[:, None]).any()
+    true = brute_force(rows, 100)
+    assert recall < 0.5
+    assert abs(share(found, true) - recall) < 0.03
+
+
+@pytest.mark.usefixtures("indexed")
 @pytest.mark.parametrize("make", [MiCEClustering, MoCo])
 def test_recall_is_an_attribute(make, monkeypatch):
     X = np.random.RandomState(0).normal(size=(500, 4)).astype(np.float32)
