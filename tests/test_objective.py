@@ -278,6 +278,16 @@ def test_partition_lies_between_its_bounds(dtype, tau, skew):
     assert (bounds[1] >= exact - rounding).all()
 
 
+def test_partition_lies_between_its_bounds_where_one_logit_is_far_from_the_others():
+    n, x = 500, torch.tensor([[[10.0, 0.0]], [[-10.0, 0.0]]])
+    queue = torch.eye(2)[[0, *[1] * (n - 1)], None]
+    positive = torch.full((2, 1), -50.0)
+    lower, upper = log_partition_bounds(x, positive, n, *queue_moments(queue))
+    exact = log_partition(x, positive, queue)
+    assert (lower < exact).all()
+    assert (exact < upper).all()
+
+
 def test_bounds_of_the_partition_are_close_where_logits_are_small():
     queue, x = unit(500, K, 64, seed=4), 2 * unit(B, K, 64, seed=1)
     positive = torch.zeros(B, K, dtype=torch.float64)
