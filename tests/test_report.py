@@ -505,6 +505,13 @@ def test_the_posterior_tells_second_clusters_with_equal_shares_apart():
     assert share.tolist() == [0, 0.4]
 
 
+def test_a_sample_that_never_leaves_its_cluster_has_no_second():
+    shares = np.array([[0.0, 1.0, 0.0]])
+    second, share = _reading._second(shares, shares, np.array([1]))
+    assert second.tolist() == [-1]
+    assert share.tolist() == [0]
+
+
 # ---------------------------------------------------------------------------- errors
 
 
