@@ -163,6 +163,12 @@ def test_matched_labels_can_be_compared_with_the_classes(classes):
     assert len(set(matched)) == 3
 
 
+def test_every_cluster_without_a_class_has_its_own_name():
+    matched = match_labels(["a", "a", "a", "a"], [7, 5, 5, 6])
+    assert matched.tolist() == ["unmatched 7", "a", "a", "unmatched 6"]
+    assert match_labels([3, 3, 3, 3], [7, 5, 5, 6]).tolist() == [5, 3, 3, 4]
+
+
 def test_missing_clusters_are_one_cluster():
     dates = np.array(["NaT", "NaT", "2020"], "datetime64[D]")
     objects = np.array([float("nan"), float("nan"), 1.0], object)
