@@ -133,7 +133,10 @@ def test_extreme_proportions(tmp_path):
         assert (load_one(tmp_path, encoded(image), 5, resize=resize) == 7).all()
 
 
-def test_a_photograph_is_decoded_at_a_fraction_of_its_size(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("size", "decoded"), [(20, 200), (150, 400), (700, 1600)])
+def test_a_photograph_is_decoded_at_a_fraction_of_its_size(
+    size, decoded, tmp_path, monkeypatch
+):
     sizes = []
     resize = Image.Image.resize
 
@@ -144,9 +147,9 @@ def test_a_photograph_is_decoded_at_a_fraction_of_its_size(tmp_path, monkeypatch
     ramp = np.linspace(0, 255, 1600).astype(np.uint8)
     photo = Image.fromarray(np.broadcast_to(ramp, (1600, 1600)).copy())
     monkeypatch.setattr(Image.Image, "resize", spy)
-    loaded = load_one(tmp_path, encoded(photo, "JPEG"), 20, grey=True)
-    assert sizes == [(200, 200)]
-    expected = np.asarray(photo.resize((20, 20)))
+    loaded = load_one(tmp_path, encoded(photo, "JPEG"), size, grey=True)
+    assert sizes == [(decoded, decoded)]  # twice the size or more, where there is more
+    expected = np.asarray(photo.resize((size, size)))
     np.testing.assert_allclose(loaded.astype(int), expected, atol=3)
 
 
