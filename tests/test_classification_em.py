@@ -179,6 +179,12 @@ def test_a_large_set_is_clustered_as_a_small_one(monkeypatch):
     assert adjusted_rand_score(y, fit_predict(X, 5, n_init=20)) == 1
 
 
+def test_a_large_set_with_clusters_of_unlike_size(monkeypatch):
+    x, y = clusters([300, 150, 75, 40, 20], noise=0.15)
+    monkeypatch.setattr(_classification_em, "ROWS_OF_RUN", 400)
+    assert adjusted_rand_score(y, fit_predict(x, 5, n_init=50)) > 0.95
+
+
 @pytest.mark.parametrize("n_init", [1, 7])
 def test_a_large_set_has_as_many_runs_as_asked_for(n_init, monkeypatch):
     monkeypatch.setattr(_classification_em, "ROWS_OF_RUN", 150)
@@ -338,6 +344,13 @@ def test_criterion_is_that_of_gaussians_with_one_covariance():
     found = _criterion(rows, drawn) - _criterion(rows, y)
     assert expected > 3
     assert found == pytest.approx(expected, rel=0.05)  # but for a ridge
+
+
+def test_what_the_covariance_of_few_rows_has_in_addition():
+    rows = np.random.RandomState(0).normal(size=(6, 3))
+    _, covariance, _ = _fitted(rows, np.zeros(6, int), 1)
+    expected = np.cov(rows.T, bias=True) + 3 / (6 + 3) * np.eye(3)
+    np.testing.assert_allclose(covariance, expected)
 
 
 def test_steps_make_rows_likelier_and_find_the_clusters():
