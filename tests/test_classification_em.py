@@ -278,11 +278,12 @@ def test_whitened_components_have_equal_variance_and_no_noise():
     assert components(noise[:20], 3, n_components=64)[0].shape == (20, 19)
 
 
-def test_plain_components_keep_the_angles_between_rows(monkeypatch):
+@pytest.mark.parametrize(("n", "n_components"), [(60, 8), (6, 5)])
+def test_plain_components_keep_the_angles_between_rows(n, n_components, monkeypatch):
     monkeypatch.setattr(_classification_em, "VARIANCE", 1 - 1e-12)
-    x = np.random.default_rng(0).random((60, 8))  # far from the origin
+    x = np.random.default_rng(0).random((n, 8))  # far from the origin
     _, plain = components(x, 3)
-    assert plain.shape == (60, 9)
+    assert plain.shape == (n, n_components + 1)
     u = directions(x)
     np.testing.assert_allclose(plain @ plain.T, u @ u.T, atol=1e-9)
 
