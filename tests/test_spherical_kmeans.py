@@ -457,6 +457,15 @@ def test_empty_clusters_take_the_farthest_rows(as_given):
     assert labels[0] == labels[1] == labels[2] == labels[5]
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_empty_clusters_take_rows_that_have_a_weight(method):
+    X = np.array([[1, 0, 0], [9, 1, 0], [0, 0, 1], [0, 1, 0]])
+    start = np.array([[1, 0, 0], [-1, -1, -1]])
+    model = SphericalKMeans(2, init=start, max_iter=2)
+    getattr(model, method)(X, sample_weight=[1, 1, 0, 1])
+    np.testing.assert_array_equal(model.cluster_centers_[1], [0, 1, 0])
+
+
 @pytest.mark.parametrize("init", ["k-means++", "random"])
 def test_more_clusters_than_directions(init):
     X = np.repeat(np.eye(3), 4, axis=0) * np.arange(1, 13)[:, np.newaxis]
@@ -610,6 +619,12 @@ def test_partial_fit_relocates_clusters_that_never_had_a_row():
     start = np.array([[1, 0, 0], [-1, -1, 0]])
     model = SphericalKMeans(2, init=start).partial_fit(X)
     assert model.cluster_centers_[1] @ [0, 0, 1] > 0.9
+
+
+def test_partial_fit_keeps_clusters_that_a_batch_lacks():
+    model = SphericalKMeans(2, init=np.eye(2)).partial_fit(np.eye(2))
+    model.partial_fit([[9, 1], [9, -1], [9, 2]])
+    np.testing.assert_array_equal(model.cluster_centers_[1], [0, 1])
 
 
 def test_partial_fit_errors():
