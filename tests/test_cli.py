@@ -224,7 +224,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
     assert run("predict", out, photos, "-q") == 0
     assert capsysbinary.readouterr().out == (out / "clusters.csv").read_bytes()
     page = (out / "report.html").read_bytes()
-    assert b"nearest neighbours in its cluster" in page
+    assert b"the share of its 10 nearest neighbours, those most like it, that" in page
     (out / "report.html").unlink()
     assert run("report", out, photos, "-q") == 0
     assert (out / "report.html").exists()

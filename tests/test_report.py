@@ -1042,6 +1042,7 @@ def test_two_tabs_keep_the_changes_of_both(open_page, between):
 @pytest.mark.browser
 def test_print_and_forced_colours_keep_pictures_and_marks(open_page):
     browser, find = open_page("cluster/1")
+    wait(lambda: find("#gallery .thumb"))
     pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {})["data"])
     assert len(re.findall(rb"/Subtype ?/Image", pdf)) >= len(find("#gallery .thumb"))
     feature = {"name": "forced-colors", "value": "active"}
@@ -1052,7 +1053,7 @@ def test_print_and_forced_colours_keep_pictures_and_marks(open_page):
 
     pressed, other = "#filters [aria-pressed=true]", "#filters [aria-pressed=false]"
     assert background(pressed) != background(other)
-    marked = find("#gallery .thumb.other .pic")[0]
+    marked = wait(lambda: find("#gallery .thumb.other .pic"))[0]
     assert marked.value_of_css_property("box-shadow") != "none"
     browser.execute_script("location.hash = '#clusters'")
     wait(lambda: find(".meter i"))
