@@ -106,6 +106,6 @@ class Interrupt:
             return
         if self._message is None:
             return
-        # The signal came during another print, or has also ended who reads.
+        # The signal came during another print, or has ended the reader of stderr, too.
         with suppress(RuntimeError, OSError):
             print(f"\n{self._message}", file=sys.stderr, flush=True)

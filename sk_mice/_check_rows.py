@@ -31,7 +31,7 @@ def check_rows(estimator, X, *, reset=False, accept_sparse=False):
 
 
 def rows_in_memory(X):
-    """X as scikit-learn can judge it; of a dataset, all of its samples."""
+    """X in a form that scikit-learn can check; all samples of a dataset."""
     X = samples_of(X)
     return X[:] if isinstance(X, DatasetRows) else X
 

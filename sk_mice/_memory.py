@@ -17,7 +17,7 @@ def available_memory() -> int | None:
 
 
 def _limits():
-    """Those of the control group of the process, and of the groups around it."""
+    """Limits of the control group of the process, and of the groups around it."""
     lines = ""
     with suppress(OSError):  # no Linux
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace")

@@ -17,9 +17,6 @@ class tqdm(auto.tqdm):
     """
 
     monitor_interval = 0
-    # The lock between threads. That of tqdm is one between processes, too, and settles
-    # how the program starts them: it could no longer choose.
-    _lock = TqdmDefaultWriteLock.th_lock
 
     def display(self, *args, **kwargs):
         """Show the bar, if that can be done."""
@@ -30,6 +27,11 @@ class tqdm(auto.tqdm):
         """Leave the bar, or remove it."""
         with suppress(OSError):
             super().close()
+
+
+# The lock between threads. tqdm's default is a lock between processes, too, and settles
+# how the program starts processes: it could no longer choose.
+tqdm.set_lock(TqdmDefaultWriteLock.th_lock)
 
 
 class FitBar:

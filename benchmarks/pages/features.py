@@ -65,8 +65,8 @@ def page():
         "tables by their standardised columns. Components are principal components, "
         "at most as many as features. TEMI (BMVC 2023) and TURTLE (ICML 2024) are "
         "written anew in `benchmarks/peers.py`, with their authors' settings for "
-        "features of CIFAR-10. They take longer than most others, and ran with one "
-        "seed on images. They also ran on the digits, whose pixels are not what they "
+        "features of CIFAR-10. They take longer than most others, and have fewer "
+        "seeds on images. They also ran on the digits, whose pixels are not what they "
         "were made for. HDBSCAN of components has no seed. "
         '"Without a first stage" '
         "starts EM at a partition of an untrained network's features, which is no "

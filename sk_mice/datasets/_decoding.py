@@ -35,7 +35,7 @@ WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
 PHOTOMETRIC, TILE_WIDTH, TILE_LENGTH = 262, 322, 323  # tags of TIFF
 WHITE = 2**16 - 1
-DARK = 1 / 8  # share of white; values that all stay below it use fewer bits
+DARK = 1 / 8  # share of white; an image with no larger value is nearly black
 
 
 class Decoder:
