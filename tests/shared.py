@@ -1,5 +1,7 @@
 """What several test files use: small fits, samples, formulas, callbacks, files."""
 
+import pickle
+import random
 import re
 from contextlib import contextmanager
 
@@ -132,6 +134,19 @@ class RaiseAt(Callback):
         self.batches += 1
         if self.count == self.epoch and self.batches == 2:
             raise self.error
+
+
+def _generators():
+    states = torch.get_rng_state().tolist(), np.random.get_state(), random.getstate()
+    return pickle.dumps(states)
+
+
+@contextmanager
+def same_generators():
+    """What must not draw from a global generator."""
+    before = _generators()
+    yield
+    assert _generators() == before
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from shared import default_dtype
+from shared import default_dtype, same_generators
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import ConvergenceWarning
@@ -131,10 +131,8 @@ def test_the_same_seed_gives_the_same_clusters_whatever_is_global():
     x = DIGITS[:300]
     first = mixture().fit(x)
     torch.manual_seed(7)
-    state = torch.get_rng_state()
-    with default_dtype(torch.float64), torch.inference_mode():
+    with same_generators(), default_dtype(torch.float64), torch.inference_mode():
         again = clone(first).fit(x)
-    assert torch.equal(torch.get_rng_state(), state)
     np.testing.assert_array_equal(first.predict_proba(x), again.predict_proba(x))
     other = mixture(random_state=1).fit(x)
     assert not np.array_equal(first.predict_proba(x), other.predict_proba(x))

@@ -14,6 +14,7 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import shared
 import torch
@@ -21,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors import safe_open
-from shared import KEEP, json_values, quoted, refused
+from shared import KEEP, json_values, quoted, refused, same_generators
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -268,7 +269,6 @@ def test_a_queue_in_bfloat16(mice, path):
 
 
 def test_feature_names_and_set_output(path):
-    pd = pytest.importorskip("pandas", reason="pandas is not installed")
     X = pd.DataFrame(ROWS, columns=[f"pixel {k} \udcff" for k in range(64)])
     model = tiny(backbone="mlp").set_output(transform="pandas").fit(X)
     loaded = reloaded(model, path)
@@ -279,11 +279,8 @@ def test_feature_names_and_set_output(path):
 
 
 def test_generators_are_left_alone(mice, path):
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    sk_mice.save(mice, path)
-    sk_mice.load(path)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    np.testing.assert_array_equal(np.random.get_state()[1], before[1])
+    with same_generators():
+        reloaded(mice, path)
 
 
 def test_a_path_may_be_a_string_and_have_any_name(mice, tmp_path):
@@ -1048,7 +1045,6 @@ def test_a_long_history_comes_back(path, n_epochs, n_clusters):
 
 
 def test_many_features_and_their_names_come_back(path):
-    pd = pytest.importorskip("pandas", reason="pandas is not installed")
     names = [f"feature {k} \ud83d" * (k % 3) + f"{k}" for k in range(20_000)]
     X = pd.DataFrame(np.random.default_rng(0).random((4, 20_000)), columns=names)
     model = shared.tiny(MoCo, backbone="mlp").fit(X)

@@ -4,6 +4,7 @@ from functools import partial
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 import shared
 import torch
@@ -115,7 +116,6 @@ def test_a_pipeline_that_yields_rows():
 
 
 def test_pandas_frames_between_the_steps_of_a_searched_pipeline():
-    pd = pytest.importorskip("pandas", reason="pandas is not installed")
     pipeline = make_pipeline(
         tiny(image_shape=(8, 8)), SphericalKMeans(3, random_state=0)
     ).set_output(transform="pandas")
