@@ -1,6 +1,7 @@
 """What the displays draw: images, points, curves, cells, titles."""
 
 import builtins
+import re
 import warnings
 from types import SimpleNamespace
 
@@ -260,6 +261,26 @@ def test_map_of_an_estimator_by_cluster_and_by_class(blobs):
         by_class.plot(color_by="cluster")
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e18, 1e200])
+def test_a_map_of_very_small_or_large_values_is_that_of_usual_ones(blobs, scale):
+    X, y = blobs
+    X = X / np.abs(X).max()
+    expected = EmbeddingDisplay.from_predictions(X, y).points
+    points = EmbeddingDisplay.from_predictions(scale * X, y).points
+    apart = [np.linalg.norm(own[:, None] - own, axis=2) for own in (expected, points)]
+    same = y[:, None] == y
+    for distances in apart:
+        assert distances[same].mean() < 0.5 * distances[~same].mean()
+
+
+def test_a_map_takes_bits_and_small_numbers(blobs):
+    X, y = blobs
+    for rows in (X > 1, X.astype(np.float16), X.astype(np.int8), csr_array(X > 1)):
+        display = EmbeddingDisplay.from_predictions(rows, y)
+        assert np.isfinite(display.points).all()
+        assert np.ptp(display.points, axis=0).all()
+
+
 # ------------------------------------------------------------- posterior, training
 
 
@@ -351,26 +372,6 @@ def test_classes_of_many_clusters_all_have_legible_names():
     assert min(name.get_size() for name in names) >= 8
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e18, 1e200])
-def test_a_map_of_very_small_or_large_values_is_that_of_usual_ones(blobs, scale):
-    X, y = blobs
-    X = X / np.abs(X).max()
-    expected = EmbeddingDisplay.from_predictions(X, y).points
-    points = EmbeddingDisplay.from_predictions(scale * X, y).points
-    apart = [np.linalg.norm(own[:, None] - own, axis=2) for own in (expected, points)]
-    same = y[:, None] == y
-    for distances in apart:
-        assert distances[same].mean() < 0.5 * distances[~same].mean()
-
-
-def test_a_map_takes_bits_and_small_numbers(blobs):
-    X, y = blobs
-    for rows in (X > 1, X.astype(np.float16), X.astype(np.int8), csr_array(X > 1)):
-        display = EmbeddingDisplay.from_predictions(rows, y)
-        assert np.isfinite(display.points).all()
-        assert np.ptp(display.points, axis=0).all()
-
-
 def test_long_names_of_classes_leave_room_for_the_counts():
     y = np.arange(7000) % 7
     names = [f"class with a very long name, number {k} of the seven" for k in y]
@@ -452,83 +453,44 @@ def test_wrong_input_is_refused(blobs):
     X, y = blobs
     images = constant_images(y)
     gallery, tsne = ClusterGalleryDisplay, EmbeddingDisplay
-    bare = SimpleNamespace()
+    posterior, matched = PosteriorDisplay, MatchedConfusionDisplay
+    bare, fitted = SimpleNamespace(), SimpleNamespace(history_=history())
     old = SimpleNamespace(history_=history(n_em=0))
     other = SimpleNamespace(history_=[{"loss": 0.5}])
-    for call, error, message in [
-        (lambda: gallery.from_predictions(X, y), ValueError, "`X` must hold images"),
-        (
-            lambda: gallery.from_predictions(csr_array(X), y),
-            ValueError,
-            r"`X` must hold images; got a sparse matrix of shape \(96, 5\)",
-        ),
-        (
-            lambda: gallery.from_predictions(images, y[:5]),
-            ValueError,
-            r"`y_pred` must have a value for each of the 96 samples; got shape \(5,\)",
-        ),
-        (
-            lambda: gallery.from_predictions(images, y, confidence=[1.0]),
-            ValueError,
-            "`confidence` must have a value for each",
-        ),
-        (
-            lambda: gallery.from_predictions(images, y, n_images=0),
-            ValueError,
-            "'n_images' parameter .* Got 0",
-        ),
-        (
-            lambda: gallery.from_estimator(bare, images),
-            TypeError,
-            "`estimator` must have `predict`",
-        ),
-        (
-            lambda: gallery.from_estimator(Sure(), images, y[:3]),
-            ValueError,
-            "`y` must have a value for each",
-        ),
-        (  # before predictions, which fail here
-            lambda: gallery.from_estimator(Sure, X),
-            ValueError,
-            "`X` must hold images",
-        ),
-        (lambda: tsne.from_predictions(X), ValueError, "got neither"),
-        (lambda: tsne.from_predictions(X[:, :1], y), ValueError, "1 feature"),
-        (lambda: tsne.from_predictions(0 * X, y), ValueError, "96 equal ones"),
-        (
-            lambda: tsne.from_predictions(X, y, reducer=PCA(3)),
-            ValueError,
-            r"shape \(96, 2\); got \(96, 3\)",
-        ),
-        (
-            lambda: tsne.from_predictions(X, y, n_points=1),
-            ValueError,
-            "'n_points' parameter",
-        ),
-        (
-            lambda: PosteriorDisplay.from_predictions(X),
-            ValueError,
-            "`posterior` must be from 0 to 1; got values from -",
-        ),
-        (
-            lambda: PosteriorDisplay.from_estimator(
-                SimpleNamespace(history_=history()), epochs=[1, 7]
-            ),
-            ValueError,
-            r"`epochs` must be integers from 1 to 6; got \[1, 7\]",
-        ),
-        (lambda: PosteriorDisplay.from_estimator(old), ValueError, "epochs of EM"),
-        (lambda: PosteriorDisplay.from_estimator(bare), TypeError, "`history_`"),
-        (lambda: TrainingDisplay.from_estimator(bare), TypeError, "`history_`"),
-        (lambda: TrainingDisplay.from_estimator(other), TypeError, "`history_`"),
-        (
-            lambda: MatchedConfusionDisplay.from_predictions(y, y[:3]),
-            ValueError,
-            "inconsistent numbers",
-        ),
-    ]:
-        with pytest.raises(error, match=message):
-            call()
+
+    def refuses(message, call, *args, error=ValueError, **options):
+        with pytest.raises(error, match=re.escape(message)):
+            call(*args, **options)
+
+    of_images = gallery.from_predictions
+    refuses("`X` must hold images", of_images, X, y)
+    refuses("images; got a sparse matrix of shape (96, 5)", of_images, csr_array(X), y)
+    each = "must have a value for each"
+    refuses(
+        f"`y_pred` {each} of the 96 samples; got shape (5,)", of_images, images, y[:5]
+    )
+    refuses(f"`confidence` {each}", of_images, images, y, confidence=[1.0])
+    refuses("'n_images' parameter", of_images, images, y, n_images=0)
+    refuses(f"`y` {each}", gallery.from_estimator, Sure(), images, y[:3])
+    # Before predictions, which fail here.
+    refuses("`X` must hold images", gallery.from_estimator, Sure, X)
+    refuses("got neither", tsne.from_predictions, X)
+    refuses("1 feature", tsne.from_predictions, X[:, :1], y)
+    refuses("96 equal ones", tsne.from_predictions, 0 * X, y)
+    refuses("(96, 2); got (96, 3)", tsne.from_predictions, X, y, reducer=PCA(3))
+    refuses("'n_points' parameter", tsne.from_predictions, X, y, n_points=1)
+    refuses("must be from 0 to 1; got values from -", posterior.from_predictions, X)
+    epochs = "`epochs` must be integers from 1 to 6; got [1, 7]"
+    refuses(epochs, posterior.from_estimator, fitted, epochs=[1, 7])
+    refuses("epochs of EM", posterior.from_estimator, old)
+    refuses("inconsistent numbers", matched.from_predictions, y, y[:3])
+    for message, call, *args in (
+        ("`estimator` must have `predict`", gallery.from_estimator, bare, images),
+        ("`history_`", posterior.from_estimator, bare),
+        ("`history_`", TrainingDisplay.from_estimator, bare),
+        ("`history_`", TrainingDisplay.from_estimator, other),
+    ):
+        refuses(message, call, *args, error=TypeError)
     assert not plt.get_fignums()
 
 
