@@ -109,6 +109,19 @@ class Forward(torch.nn.Module):
         return self.function(x.flatten(1), self.training)
 
 
+class BecomesArray:
+    """Samples that are no array until NumPy asks for one."""
+
+    def __init__(self, X):
+        self.X = X
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.X, dtype)
+
+    def __len__(self):
+        return len(self.X)
+
+
 class Labels(BaseEstimator):
     """A clusterer that says the same whatever it is given, or two labels in turn."""
 

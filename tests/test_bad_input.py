@@ -12,7 +12,14 @@ import pytest
 import torch
 from PIL import Image
 from scipy import sparse
-from shared import Forward, Labels, assert_same_state, same_generators, state_of
+from shared import (
+    BecomesArray,
+    Forward,
+    Labels,
+    assert_same_state,
+    same_generators,
+    state_of,
+)
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, KMeans
 from skorch.callbacks import BatchScoring, EpochScoring, LRScheduler
@@ -654,6 +661,7 @@ def test_a_second_model_needs_room_only_in_two_stages(monkeypatch):
         tensor("requires_grad"),
         np.ma.masked_greater(VECTORS, 2),
         pd.DataFrame(VECTORS),
+        BecomesArray(IMAGES),
     ],
     ids=lambda X: f"{type(X).__name__}",
 )

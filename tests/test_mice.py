@@ -5,7 +5,6 @@ import math
 import pickle
 import random
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import NearestNeighbors
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from skorch.callbacks import Callback, Checkpoint, EpochScoring, PrintLog
@@ -179,6 +178,15 @@ def test_prediction_changes_nothing_and_ignores_order_and_batches(fitted, monkey
     assert not fitted._model.training
 
 
+def test_the_order_of_vectors_changes_no_bit():
+    X = 3 * np.random.RandomState(0).uniform(size=(40, 5))
+    model = MiCEClustering(2, max_epochs=8, random_state=0).fit(X)
+    expected = model.predict_proba(X)
+    for seed in range(50):
+        order = np.random.RandomState(seed).permutation(len(X))
+        np.testing.assert_array_equal(model.predict_proba(X[order]), expected[order])
+
+
 def test_the_start_does_not_depend_on_what_a_batch_holds(monkeypatch):
     """Images sorted by class come in batches of one class."""
     seen = []
@@ -251,6 +259,17 @@ class FixedLabels(ClusterMixin, BaseEstimator):
 
     def fit_predict(self, X, y=None):
         return CLASSES + self.shift
+
+
+def test_a_pipeline_as_start_is_told_the_clusters_and_a_seed():
+    init = make_pipeline(StandardScaler(), KMeans(n_clusters=7))
+    fits = []
+    for seed in range(2):
+        np.random.seed(seed)
+        fits.append(tiny(init=init).fit(IMAGES))
+    assert len(np.unique(fits[0].init_labels_)) == 4
+    assert_same_state(fits[0]._model, state_of(fits[1]._model))
+    assert init[-1].n_clusters == 7
 
 
 def test_warm_start_goes_on_with_everything(fitted):
@@ -367,6 +386,12 @@ def test_a_scoring_of_the_training_is_recorded():
     scoring = EpochScoring(score, on_train=True, use_caching=False)
     fitted = tiny(callbacks=[scoring], init="random").fit(IMAGES)
     assert [row["score"] for row in fitted.history_] == [0.5] * fitted.n_iter_
+
+
+def test_callbacks_that_monitor_the_best_loss(tmp_path):
+    best = Checkpoint(dirname=tmp_path)  # by "valid_loss_best"
+    tiny(init="random", callbacks=[best]).fit(IMAGES)
+    assert (tmp_path / "params.pt").exists()
 
 
 def test_verbose_is_quiet_by_default(capsys):
@@ -563,12 +588,6 @@ def test_callable_augmentation():
     assert all(shape[1:] == (1, 8, 8) for shape in stacks)
 
 
-def test_a_list_of_images_is_an_array_of_them(fitted):
-    np.testing.assert_array_equal(
-        fitted.predict_proba(list(IMAGES)), fitted.predict_proba(IMAGES)
-    )
-
-
 def test_one_cluster():
     estimator = tiny(1).fit(IMAGES)
     assert (estimator.labels_ == 0).all()
@@ -608,172 +627,6 @@ def test_a_warm_start_takes_an_equal_backbone():
         fitted.set_params(backbone__blocks=(1, 2)).fit(IMAGES)
 
 
-METHODS = ["predict", "predict_proba", "predict_log_proba", "transform"]
-METHODS += ["score", "score_samples"]
-
-
-@pytest.mark.parametrize(
-    "X",
-    [IMAGES[:, :7], IMAGES.reshape(96, -1)[:, :63], IMAGES[..., None].repeat(3, -1)],
-)
-@pytest.mark.parametrize("method", METHODS)
-def test_another_shape_at_prediction(fitted, method, X):
-    with pytest.raises(ValueError, match=r"X must hold samples of shape \(8, 8\)"):
-        getattr(fitted, method)(X)
-
-
-@pytest.mark.parametrize(
-    "X", [IMAGES[..., None], IMAGES[:, None], IMAGES.reshape(96, -1)]
-)
-def test_another_shape_of_the_same_images_at_prediction(fitted, X):
-    np.testing.assert_array_equal(fitted.predict_proba(X), fitted.predict_proba(IMAGES))
-
-
-@pytest.mark.parametrize(
-    ("shape", "image_shape", "others"),
-    [
-        ((9, 8, 7, 3), None, [(9, 168)]),
-        ((9, 3, 8, 7), None, [(9, 168)]),
-        ((9, 8, 7, 1), None, [(9, 8, 7), (9, 1, 8, 7), (9, 56)]),
-        ((9, 168), (8, 7, 3), [(9, 8, 7, 3)]),
-        ((9, 168), (3, 8, 7), [(9, 3, 8, 7)]),
-        ((9, 4, 7, 3), (4, 7, 3), [(9, 84)]),
-    ],
-)
-def test_shapes_of_the_same_values_in_the_same_order(shape, image_shape, others):
-    X = RNG.random(shape)
-    options = {"image_shape": image_shape, "max_epochs": 1, "init": "random"}
-    estimator = tiny(2, backbone=SmallResNet(4, blocks=(1, 1)), **options).fit(X)
-    for other in others:
-        np.testing.assert_array_equal(
-            estimator.transform(X.reshape(other)), estimator.transform(X)
-        )
-    with pytest.raises(ValueError, match="X must hold samples of shape"):
-        estimator.predict(X.reshape(9, -1, 2, 2))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_one_image_at_prediction(fitted, method):
-    message = r"X must hold samples of shape \(8, 8\).*got one.*X\[None\]"
-    with pytest.raises(ValueError, match=message):
-        getattr(fitted, method)(IMAGES[0])
-    with pytest.raises(ValueError, match=r"(?s)Reshape your data.*X\[None\]"):
-        getattr(fitted, method)(IMAGES[0].ravel())
-
-
-# ------------------------------------------------------------------------------- scale
-
-BYTES = IMAGES * (255 / 16)
-TABLE = RNG.normal(size=(60, 6)) * [1, 10, 100, 1e3, 1, 0] + [0, 5, 1e3, -1e3, 9, 7]
-
-
-@pytest.fixture(scope="module")
-def fitted_to_bytes():
-    return tiny(max_epochs=2).fit(BYTES)
-
-
-@pytest.fixture(scope="module")
-def fitted_to_vectors():
-    return tiny_vectors(max_epochs=2).fit(TABLE)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("scale", [1 / 255, 3])
-def test_images_at_another_scale_are_warned_of(fitted_to_bytes, method, scale):
-    message = rf"X has values from 0 to {255 * scale:g}, and `fit` saw .* 0 to 255:"
-    with pytest.warns(UserWarning, match=message) as caught:
-        getattr(fitted_to_bytes, method)(BYTES * scale)
-    assert caught[0].filename == __file__
-
-
-def test_images_within_a_twentieth_of_the_range_are_warned_of(fitted_to_bytes):
-    with pytest.warns(UserWarning, match=r"X has values from 100 to 112"):
-        fitted_to_bytes.predict(100 + BYTES // 21)
-
-
-def test_a_pipeline_warns_where_the_user_calls_it(fitted_to_bytes):
-    pipeline = Pipeline([("mice", fitted_to_bytes)])
-    with pytest.warns(UserWarning, match="X has values from") as caught:
-        pipeline.predict(BYTES / 255)
-    assert caught[0].filename == __file__
-
-
-@pytest.mark.parametrize(
-    "X",
-    [
-        BYTES * 0.1,
-        BYTES + 100,
-        BYTES[:1],
-        BYTES[:5] * 0,
-        np.full((3, 8, 8), 250.0),
-        np.where(np.arange(8) < 1, 1e3, BYTES[:9]) * (np.arange(9) < 7)[:, None, None],
-    ],
-    ids=["darker", "brighter", "one", "black", "blank", "a few outliers"],
-)
-def test_images_like_those_of_the_fit_get_no_warning(fitted_to_bytes, X):
-    fitted_to_bytes.predict(X)
-
-
-@pytest.mark.parametrize("scale", [1 / 255, 255, -255])
-def test_vectors_at_another_scale_are_warned_of(fitted_to_vectors, scale):
-    message = r"X has values from .* in feature \d, and `fit` saw values from"
-    with pytest.warns(UserWarning, match=message):
-        fitted_to_vectors.predict(TABLE * scale)
-
-
-@pytest.mark.parametrize("X", [TABLE[:1], TABLE[:9], TABLE * 1.1])
-def test_vectors_like_those_of_the_fit_get_no_warning(fitted_to_vectors, X):
-    fitted_to_vectors.predict(X)
-
-
-def test_a_warm_start_at_another_scale_is_warned_of(fitted_to_bytes):
-    estimator = copy.deepcopy(fitted_to_bytes).set_params(warm_start=True)
-    with pytest.warns(UserWarning, match="X has values from 0 to 1") as caught:
-        estimator.fit(BYTES / 255)
-    assert caught[0].filename == __file__
-
-
-def test_without_a_known_scale_there_is_no_warning(fitted_to_bytes):
-    estimator = copy.deepcopy(fitted_to_bytes)
-    estimator._format = replace(estimator._format, seen_low=(), seen_high=())
-    estimator.predict(BYTES / 255)
-
-
-@pytest.mark.parametrize("name", ["fitted_to_bytes", "fitted_to_vectors"])
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("scale", [1e39, -1e39, 1e300])
-def test_values_that_cannot_be_computed_with(name, method, scale, request):
-    X = TABLE if "vectors" in name else BYTES
-    estimator = request.getfixturevalue(name)
-    with pytest.raises(ValueError, match=r"X must hold values within 1e\+12 times"):
-        getattr(estimator, method)(X * scale)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_sample_with_nan_at_prediction(fitted, method):
-    X = IMAGES.copy()
-    X[[3, 5], 2, 2] = math.nan
-    with pytest.raises(ValueError, match=r"contains NaN in sample 3; 2 of 96 samples"):
-        getattr(fitted, method)(X)
-
-
-@pytest.mark.parametrize(
-    "name", ["predict", "predict_proba", "transform", "score", "backbone_"]
-)
-def test_not_fitted(name):
-    with pytest.raises(NotFittedError):
-        getattr(MiCEClustering(), name)(IMAGES)
-
-
-def test_the_order_of_vectors_changes_no_bit():
-    X = 3 * np.random.RandomState(0).uniform(size=(40, 5))
-    model = MiCEClustering(2, max_epochs=8, random_state=0).fit(X)
-    expected = model.predict_proba(X)
-    for seed in range(50):
-        order = np.random.RandomState(seed).permutation(len(X))
-        np.testing.assert_array_equal(model.predict_proba(X[order]), expected[order])
-
-
 # ------------------------------------------------------------------- agreement
 
 
@@ -788,6 +641,11 @@ def test_agreement_counts_the_clusters_of_random_views():
     np.testing.assert_array_equal(model.agreement(IMAGES, n_views=4), shares)
     other = model.agreement(IMAGES, n_views=4, random_state=1)
     assert (other != shares).any()
+
+
+def test_parameters_for_the_next_fit_change_no_answer(fitted):
+    later = copy.deepcopy(fitted).set_params(n_clusters=2)
+    assert np.array_equal(later.agreement(IMAGES), fitted.agreement(IMAGES))
 
 
 def test_agreement_of_what_has_no_random_views_is_that_of_neighbors():
@@ -830,37 +688,3 @@ def test_agreement_needs_the_augmentation_that_a_file_does_not_hold(tmp_path):
         again.agreement(IMAGES)
     again.augmentation_ = brighter
     np.testing.assert_array_equal(again.agreement(IMAGES), shares)
-
-
-def test_a_pipeline_as_start_is_told_the_clusters_and_a_seed():
-    init = make_pipeline(StandardScaler(), KMeans(n_clusters=7))
-    fits = []
-    for seed in range(2):
-        np.random.seed(seed)
-        fits.append(tiny(init=init).fit(IMAGES))
-    assert len(np.unique(fits[0].init_labels_)) == 4
-    assert_same_state(fits[0]._model, state_of(fits[1]._model))
-    assert init[-1].n_clusters == 7
-
-
-def test_parameters_for_the_next_fit_change_no_answer(fitted):
-    later = copy.deepcopy(fitted).set_params(n_clusters=2)
-    assert np.array_equal(later.agreement(IMAGES), fitted.agreement(IMAGES))
-
-
-def test_callbacks_that_monitor_the_best_loss(tmp_path):
-    best = Checkpoint(dirname=tmp_path)  # by "valid_loss_best"
-    tiny(init="random", callbacks=[best]).fit(IMAGES)
-    assert (tmp_path / "params.pt").exists()
-
-
-def test_images_in_an_object_that_only_becomes_an_array():
-    class Images:
-        def __array__(self, dtype=None, copy=None):
-            return np.asarray(IMAGES, dtype)
-
-        def __len__(self):
-            return len(IMAGES)
-
-    estimator = tiny(max_epochs=2, init="random").fit(Images())
-    assert np.array_equal(estimator.predict(Images()), estimator.predict(IMAGES))
