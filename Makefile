@@ -48,7 +48,7 @@ test: lint ## lint, then the tests and the doctests
 	OMP_NUM_THREADS=1 $(RUN) -m pytest $(WORKERS) $(PYTEST_ARGS)
 
 test-browser: venv ## the tests of the report in a headless Chromium
-	$(RUN) -m pytest -m browser --verbose -rs tests/test_report.py $(PYTEST_ARGS)
+	$(RUN) -m pytest -m browser --verbose -rs tests/test_report_in_browser.py $(PYTEST_ARGS)
 
 test-slow: venv ## the tests marked slow, by name
 	$(RUN) -m pytest -m slow --verbose $(PYTEST_ARGS)

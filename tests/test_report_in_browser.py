@@ -1,0 +1,528 @@
+"""The page of clusters in a real browser: what people see, click and download."""
+
+import base64
+import csv
+import math
+import re
+import shutil
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import report_page
+from report_page import NAMES, data_of, flat
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from sk_mice import SphericalKMeans
+from sk_mice._engine.format import infer_format
+from sk_mice.inspection import _reading, _report, write_report
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return report_page.digits()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return report_page.write_page(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A headless Chromium, which saves downloads in the folder `downloads`."""
+    binary = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("chromium and chromedriver are not installed")
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    for word in ("headless=new", "no-sandbox", "disable-dev-shm-usage"):
+        options.add_argument(f"--{word}")
+    options.add_argument("--window-size=1200,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.chrome.service.Service(driver)
+    chromium = webdriver.Chrome(options=options, service=service)
+    chromium.downloads = tmp_path_factory.mktemp("downloads")
+    chromium.execute_cdp_cmd(
+        "Browser.setDownloadBehavior",
+        {"behavior": "allow", "downloadPath": str(chromium.downloads)},
+    )
+    yield chromium
+    chromium.quit()
+
+
+@pytest.fixture
+def open_page(browser, page):
+    """Open the report anew; at the end, nothing may be in the browser's console."""
+
+    def find(selector):
+        return browser.find_elements("css selector", selector)
+
+    def go(view, path=page):
+        browser.get("about:blank")
+        browser.get(f"{path.as_uri()}#{view}")
+        wait(lambda: find("[data-view]"))
+        wait(lambda: browser.execute_script("return document.readyState") == "complete")
+        return browser, find
+
+    yield go
+    browser.execute_script("localStorage.clear()")
+    assert browser.get_log("browser") == []
+
+
+def wait(condition, seconds=20):
+    from selenium.common.exceptions import StaleElementReferenceException
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with suppress(StaleElementReferenceException):  # the page replaces elements
+            found = condition()
+            if found:
+                return found
+        time.sleep(0.05)
+    raise AssertionError("what the test waits for did not come")
+
+
+def ids(browser, gallery):
+    """The samples that a gallery shows."""
+    script = (
+        "return [...document.querySelectorAll(arguments[0])].map((t) => +t.dataset.i)"
+    )
+    return browser.execute_script(script, f"{gallery} .thumb")
+
+
+def test_overview_and_galleries(open_page, page):
+    data = data_of(page)
+    browser, find = open_page("clusters")
+    assert "clusters" in find("#headline")[0].text
+    assert len(find(".card")) == len(set(data["labels"]))
+    find(".card h3 a")[0].click()
+    k = int(browser.current_url.rpartition("/")[2])
+    members = [i for i in data["order"] if data["labels"][i] == k]
+    assert ids(browser, "#gallery") == members
+    find("[data-filter=doubtful]")[0].click()
+    wait(lambda: ids(browser, "#gallery") == members[::-1])
+    find("[data-filter=between]")[0].click()
+    between = {i for i in members if data["second_share"][i] > 0}
+    wait(lambda: set(ids(browser, "#gallery")) == between)
+    find("[data-filter=other]")[0].click()
+    wait(lambda: len(find("#gallery .thumb")) < len(members))
+    # One sample, its neighbours, and the keys.
+    find("[data-filter=certain]")[0].click()
+    wait(lambda: ids(browser, "#gallery") == members)
+    find("#gallery .thumb")[1].click()
+    near = data["nearest"][data["shown"].index(members[1])]
+    assert ids(browser, "#nearest") == near
+    find("body")[0].send_keys("\ue014")  # the right arrow
+    near = data["nearest"][data["shown"].index(members[2])]
+    assert ids(browser, "#nearest") == near
+    find("#detail-close")[0].send_keys("\ue00c")  # Escape
+    assert not find("#detail")[0].is_displayed()
+
+
+def test_names_and_classes_with_markup_run_nothing(open_page):
+    _, find = open_page("search/")
+    for name in NAMES[:2]:
+        find("#search")[0].clear()
+        find("#search")[0].send_keys(name)
+        wait(lambda: len(find("#found .thumb")) == 1)
+        find("#found .thumb")[0].click()
+        assert find("#detail-name")[0].text == name
+        find("#detail-close")[0].click()
+    find("#search")[0].clear()
+    find("#search")[0].send_keys("caf\\xe9")
+    wait(lambda: len(find("#found .thumb")) == 1)
+    find("#search")[0].clear()
+    find("#search")[0].send_keys("zell\u00e9")
+    wait(lambda: len(find("#found .thumb")) == 1)
+    assert not find("img, b, i.more")  # an alert or a log entry fails the test, too
+
+
+def test_map_opens_the_cluster_of_a_point_and_selects(open_page, page):
+    from selenium.webdriver import ActionChains
+
+    data = data_of(page)
+    browser, find = open_page("map")
+    points = wait(lambda: find("#map-plot .points path"))
+    assert len(points) == len(data["map"]["rows"])
+    plot = find("#map-plot .draglayer .nsewdrag")[0]
+    # All points lie in this rectangle of the plot; offsets count from its centre.
+    width, height = plot.size["width"], plot.size["height"]
+    corners = [(-1, -1), (1, -1), (1, 1), (-1, 1)]
+    corners = [
+        (int(x * (width / 2 - 4)), int(y * (height / 2 - 4))) for x, y in corners
+    ]
+    lasso = ActionChains(browser, 50).move_to_element_with_offset(plot, *corners[0])
+    lasso.click_and_hold()
+    for corner in corners[1:]:
+        lasso.move_to_element_with_offset(plot, *corner)
+    lasso.release().perform()
+    wait(lambda: find("#selection-note")[0].text == f"{len(points)} images selected")
+    find("#selection-clear")[0].click()
+    wait(lambda: not find("#selected .thumb"))
+
+    ActionChains(browser).move_to_element(points[7]).perform()
+    wait(lambda: find("#hover .pic"))
+    ActionChains(browser).click().perform()
+    wait(lambda: "#cluster/" in browser.current_url)
+    assert int(browser.current_url.rpartition("/")[2]) in {
+        data["labels"][i] for i in data["map"]["rows"]
+    }
+    hovered = find("#hover .pic")[0].get_attribute("aria-label")
+    assert hovered.endswith(".png")
+
+
+def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
+    data = data_of(page)
+    _, find = open_page("cluster/1")
+    find("#merge-into option[value='0']")[0].click()
+    find("#rename")[0].send_keys("kept")
+    find("#merge")[0].click()  # which ends the entry, and renames
+    wait(lambda: browser.current_url.endswith("#cluster/0"))
+    assert find("#cluster-title")[0].text == "kept"
+    find("#rename")[0].send_keys('\ue009a\ue000round, "or" not\ue007')  # all; Enter
+    wait(lambda: find("#cluster-title")[0].text == 'round, "or" not')
+    browser.refresh()  # changes survive
+    assert find("#cluster-title")[0].text == 'round, "or" not'
+    find("#download")[0].click()
+    file = browser.downloads / "clusters.csv"
+    wait(file.exists)
+    with open(file, encoding="utf-8", errors="surrogateescape", newline="") as text:
+        rows = list(csv.DictReader(text))
+    assert [row["file"] for row in rows] == data["names"]
+    for row, k in zip(rows, data["labels"], strict=True):
+        assert int(row["original_cluster"]) == k
+        assert int(row["cluster"]) == (0 if k == 1 else k)
+        name = 'round, "or" not' if k < 2 else f"Cluster {k}"
+        assert row["name"] == name
+    for _ in range(3):
+        find("#undo")[0].click()
+    assert find("#cluster-title")[0].text == "Cluster 0"
+    assert not find("#edits")[0].is_displayed()
+
+
+@pytest.fixture(scope="module")
+def between(tmp_path_factory):
+    """Clusters 0 and 1 share members, all of 2 lies between them, and 3 is empty."""
+    labels = np.repeat([0, 1, 2], [30, 30, 3])
+    shares = np.eye(4)[labels]
+    shares[:6] = [0.6, 0.3, 0.1, 0]
+    shares[labels == 2] = [0.3, 0.4, 0.3, 0]
+    rows = np.eye(63)
+    rows[40:43] = rows[50]
+    found = _reading.from_shares(labels, shares, shares, rows, _reading.OF_VIEWS)
+    X = np.random.default_rng(0).integers(0, 256, (63, 8, 8), np.uint8)
+    X[40:43] = X[50]  # six pairs
+    model = SphericalKMeans(3, random_state=0).fit(np.eye(4))
+    path = tmp_path_factory.mktemp("between") / "report.html"
+    names = [f"a/long\nway/to/{i}.png" for i in range(63)]
+    fmt, rng = infer_format(X, None), np.random.RandomState(0)
+    _report.draw_page(found, model, X, fmt, path, names=names, rng=rng)
+    return path
+
+
+def merge(browser, find, k, into):
+    browser.execute_script("location.hash = arguments[0]", f"#cluster/{k}")
+    wait(lambda: find("#cluster-title")[0].is_displayed())
+    wait(lambda: browser.current_url.endswith(f"/{k}"))
+    find(f"#merge-into option[value='{into}']")[0].click()
+    find("#merge")[0].click()
+    wait(lambda: browser.current_url.endswith(f"#cluster/{into}"))
+
+
+def told(find):
+    """The chips of clusters that can be seen."""
+    chips = find("#doubts-title ~ .doubt .chip[data-kind]")
+    return [chip.text for chip in chips if chip.is_displayed()]
+
+
+def test_doubts_and_agreement_follow_merges(open_page, between):
+    browser, find = open_page("clusters", between)
+    assert told(find) == [
+        *("Cluster 3", "Cluster 2 3 images", "Cluster 2 30%"),
+        *("Cluster 0 and Cluster 1 6 images", "Cluster 2 and Cluster 1 3 images"),
+    ]
+    assert find("#title")[0].text == browser.title == "63 images in 4 clusters"
+    merge(browser, find, 3, 2)
+    merge(browser, find, 1, 0)
+    find("#rename")[0].send_keys("five\ue007")
+    wait(lambda: find("#cluster-title")[0].text == "five")
+    browser.execute_script("location.hash = '#clusters'")
+    wait(lambda: find("#headline")[0].is_displayed())
+    assert told(find) == [
+        *("Cluster 2 3 images", "Cluster 2 30%", "Cluster 2 and five 3 images"),
+    ]
+    assert find("#title")[0].text == browser.title == "63 images in 2 clusters"
+    assert find("#mean")[0].text == f"{(54 + 6 * 0.9 + 3 * 0.3) / 63:.0%}"
+    assert "99% agreement" in find("[data-cluster='0'].card")[0].text
+    merge(browser, find, 2, 0)
+    browser.execute_script("location.hash = '#clusters'")
+    wait(lambda: find("#no-doubts") and find("#headline")[0].is_displayed())
+    assert told(find) == []
+    assert find("#mean")[0].text == "100%"
+    for file in browser.downloads.glob("clusters*"):
+        file.unlink()
+    find("#download")[0].click()
+    file = browser.downloads / "clusters.csv"
+    wait(file.exists)
+    with open(file, encoding="utf-8", newline="") as text:
+        assert {row["confidence"] for row in csv.DictReader(text)} == {"1"}
+    for _ in range(4):
+        find("#undo")[0].click()
+    assert len(told(find)) == 5
+
+
+def test_one_and_two_clusters_in_words(open_page, tmp_path):
+    path = tmp_path / "report.html"
+    rows = np.repeat(np.eye(2), 6, axis=0)
+    write_report(SphericalKMeans(2, random_state=0).fit(rows), rows, path)
+    _, find = open_page("clusters", path)
+    assert find("#headline")[0].text == "Both clusters are steady"
+    write_report(SphericalKMeans(1).fit(rows), rows[:1], path)
+    _, find = open_page("clusters", path)
+    assert find("#headline")[0].text == "The cluster is of one sample"
+    assert find("#title")[0].text == "1 sample in 1 cluster"
+    card = find(".card")[0].text.splitlines()
+    assert card == ["Cluster 0", "○ one sample", "1 sample", "sample 0"]
+
+
+@pytest.mark.parametrize(("n_more", "mean"), [(0, "none"), (6, "100%")])
+def test_samples_that_are_alone_do_not_count_in_the_mean(
+    open_page, tmp_path, n_more, mean
+):
+    path = tmp_path / "report.html"
+    rows = np.repeat(np.eye(3), [1, 1, 1 + n_more], axis=0)
+    write_report(SphericalKMeans(3, random_state=0).fit(rows), rows, path)
+    _, find = open_page("clusters", path)
+    assert find("#mean")[0].text == mean
+    assert f'<dd id="mean">{mean}</dd>' in path.read_text(encoding="utf-8")
+
+
+def test_pairs_of_images_open_the_images(open_page, between):
+    _, find = open_page("clusters", between)
+    chips = find("[data-pair]")
+    assert [chip.text for chip in chips][:2] == ["40.png, 41.png", "40.png, 42.png"]
+    name = "a/long\\nway/to/40.png"
+    assert chips[1].get_attribute("title") == f"{name}\n{name.replace('40', '42')}"
+    chips[1].click()
+    assert find("#detail-name")[0].text == name
+    find("body")[0].send_keys("\ue014")  # the right arrow
+    assert find("#detail-name")[0].text == name.replace("40", "42")
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(open_page, tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (20, 8, 8), np.uint8)
+    X[10:] = X[:10]
+    names = [f"plate {i // 10}/{i % 10}.png" for i in range(20)]
+    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(2)).fit(X)
+    write_report(model, X, tmp_path / "report.html", names=names)
+    _, find = open_page("twice", tmp_path / "report.html")
+    assert find("[data-pair]")[0].text == "plate 0/0.png, plate 1/0.png"
+
+
+def test_going_back_closes_the_picture_and_fills_the_search(open_page, between):
+    browser, find = open_page("clusters", between)
+    find("#search")[0].send_keys("to/5")
+    wait(lambda: len(find("#found .thumb")) == 11)
+    assert find("#found small")[0].text == "5.png"
+    find("#found .thumb")[0].click()
+    find("#detail-facts a")[0].click()
+    wait(lambda: find("#cluster-title")[0].is_displayed())
+    wait(lambda: not find("#detail")[0].is_displayed())
+    wait(lambda: find("#gallery .thumb"))
+    browser.execute_script("document.querySelector('#gallery .thumb').click()")
+    wait(lambda: find("#detail")[0].is_displayed())
+    browser.back()
+    wait(lambda: "#search/" in browser.current_url)
+    wait(lambda: not find("#detail")[0].is_displayed())
+    assert find("#search")[0].get_attribute("value") == "to/5"
+    browser.refresh()
+    wait(lambda: len(find("#found .thumb")) == 11)
+    assert find("#search")[0].get_attribute("value") == "to/5"
+
+
+@pytest.mark.parametrize("text", ["%", "50%", "%E9"])
+def test_an_address_that_is_not_encoded_is_searched_for(open_page, text):
+    _, find = open_page(f"search/{text}")
+    assert f"No images with “{text}” in the name" in find("#search-title")[0].text
+    assert find("#search-title")[0].aria_role == "heading"
+    assert find("#search")[0].get_property("value") == text
+
+
+def test_the_next_cluster_has_the_same_filter(open_page, between):
+    browser, find = open_page("cluster/0/doubtful", between)
+    find("#next")[0].click()
+    wait(lambda: browser.current_url.endswith("#cluster/1/doubtful"))
+
+
+def test_images_without_a_thumbnail_have_an_empty_one(
+    open_page, digits, monkeypatch, tmp_path
+):
+    mice, X, _, _ = digits
+    monkeypatch.setattr(_report, "MOST_SHOWN", 30)
+    path = tmp_path / "report.html"
+    ends = [f"{80 * 'x'}{i:02}.png" for i in range(90)]
+    names = [f"the folder {i}" + "/\\"[i % 2] + end for i, end in enumerate(ends)]
+    write_report(mice, X, path, names=names)
+    browser, find = open_page("search/folder", path)
+    wait(lambda: len(find("#found .thumb")) == len(find("#found .pic")) == 90)
+    for node in find("#found .thumb"):
+        assert node.text.startswith("xxx")
+        assert (
+            node.size["width"] >= node.find_element("tag name", "small").size["width"]
+        )
+    assert len({node.size["height"] for node in find("#found .thumb")}) == 1
+    # The end of the name is in sight.
+    overhang = """
+        const name = document.querySelector("#found bdi").getBoundingClientRect();
+        const box = document.querySelector("#found small").getBoundingClientRect();
+        return [box.left - name.left, name.right - box.right];
+    """
+    left, right = browser.execute_script(overhang)
+    assert left > 100 > 1 > right
+
+
+def test_a_gallery_that_grows_has_no_gaps(open_page, tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (500, 8, 8), np.uint8)
+    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(1)).fit(X)
+    write_report(model, X, tmp_path / "report.html")
+    browser, _ = open_page("cluster/0", tmp_path / "report.html")
+    places = """
+        scrollTo(0, 1e6);
+        const boxes = [...document.querySelectorAll("#gallery .thumb")].map(
+            (node) => node.getBoundingClientRect());
+        return boxes.map((box) => [box.left, box.top]);
+    """
+    wait(lambda: len(browser.execute_script(places)) == 500)
+    lefts, tops = np.array(browser.execute_script(places)).T
+    n_columns = len(np.unique(lefts.round()))
+    assert len(np.unique(tops.round(1))) == math.ceil(500 / n_columns)
+
+
+def test_a_click_that_ends_the_entry_of_a_name_does_what_it_says(open_page, between):
+    _, find = open_page("cluster/0", between)
+    find("#rename")[0].send_keys("round")
+    find("[data-filter=doubtful]")[0].click()
+    wait(lambda: find("[data-filter=doubtful][aria-pressed=true]"))
+    assert find("#cluster-title")[0].text == "round"
+    find("#rename")[0].send_keys(" things")
+    find("#gallery .thumb")[3].click()
+    assert find("#detail")[0].is_displayed()
+    assert find("#cluster-title")[0].text == "round things"
+    assert "in round things" in find("#gallery .thumb")[3].get_attribute("title")
+
+
+def test_the_focus_is_never_lost(open_page, between):
+    enter, right, escape = "\ue007", "\ue014", "\ue00c"
+    browser, find = open_page("clusters", between)
+
+    def focused():
+        return browser.switch_to.active_element
+
+    find("[data-cluster='2'] h3 a")[0].send_keys(enter)
+    wait(lambda: focused() == find("#cluster-title")[0])
+    # The address changes before the page does.
+    find("[data-filter=between]")[0].send_keys(enter)
+    (pressed,) = wait(lambda: find("[data-filter=between][aria-pressed=true]"))
+    assert focused() == pressed
+    find("#seconds .chip")[0].send_keys(enter)
+    (pressed,) = wait(lambda: find("[data-second='1'][aria-pressed=true]"))
+    assert focused() == pressed
+    find("#gallery .thumb")[0].send_keys(enter)
+    find("#detail-close")[0].send_keys(right, escape)
+    wait(lambda: focused() == find("#gallery .thumb")[1])
+    find("#rename")[0].send_keys("few", enter)
+    assert focused() == find("#rename")[0]
+    find("#undo")[0].send_keys(enter)
+    assert focused() == find("#cluster-title")[0]
+    find("#merge-into option[value='0']")[0].click()
+    find("#merge")[0].send_keys(enter)
+    wait(lambda: browser.current_url.endswith("#cluster/0"))
+    assert focused() == find("#cluster-title")[0]
+    # Back in the list, at the card.
+    find("section:not([hidden]) .back")[0].send_keys(enter)
+    wait(lambda: focused() == find("[data-cluster='0'] h3 a")[0])
+
+
+def test_two_tabs_keep_the_changes_of_both(open_page, between):
+    browser, find = open_page("cluster/0", between)
+    first = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    open_page("cluster/1", between)
+    find("#rename")[0].send_keys("second\ue007")
+    browser.switch_to.window(first)
+    wait(lambda: find("#edits-note")[0].text == "Renamed: Cluster 1 to second")
+    find("#rename")[0].send_keys("first\ue007")
+    browser.refresh()
+    browser.execute_script("location.hash = '#clusters'")
+    names = ["first", "second", "Cluster 2", "Cluster 3"]
+    wait(lambda: {node.text for node in find(".card h3")} == set(names))
+    for handle in set(browser.window_handles) - {first}:
+        browser.switch_to.window(handle)
+        browser.close()
+    browser.switch_to.window(first)
+
+
+def test_print_and_forced_colours_keep_pictures_and_marks(open_page, digits, tmp_path):
+    mice, X, *_ = digits
+    two_classes = np.arange(len(X)) % 2  # in each cluster
+    write_report(mice, X, tmp_path / "report.html", y=two_classes)
+    browser, find = open_page("cluster/1", tmp_path / "report.html")
+    wait(lambda: find("#gallery .thumb"))
+    pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert len(re.findall(rb"/Subtype ?/Image", pdf)) >= len(find("#gallery .thumb"))
+    feature = {"name": "forced-colors", "value": "active"}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def background(selector):
+        return find(selector)[0].value_of_css_property("background-color")
+
+    pressed, other = "#filters [aria-pressed=true]", "#filters [aria-pressed=false]"
+    assert background(pressed) != background(other)
+    marked = wait(lambda: find("#gallery .thumb.other .pic"))[0]
+    assert marked.value_of_css_property("box-shadow") != "none"
+    browser.execute_script("location.hash = '#clusters'")
+    wait(lambda: find(".meter i"))
+    assert background(".meter i") != background(".meter")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.parametrize("shape", [(100, 4), (4, 100)], ids=["tall", "wide"])
+def test_pictures_of_an_extreme_shape_can_be_seen_and_clicked_on(
+    open_page, tmp_path, shape
+):
+    X = np.random.default_rng(0).integers(0, 256, (9, *shape), np.uint8)
+    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(1)).fit(X)
+    write_report(model, X, tmp_path / "report.html")
+    _, find = open_page("cluster/0", tmp_path / "report.html")
+    box = wait(lambda: find("#gallery .thumb"))[0].size
+    assert 24 <= box["height"] <= 2 * box["width"] + 1
+
+
+def test_a_long_name_is_cut_on_the_map(open_page, page):
+    browser, find = open_page("cluster/0")
+    find("#rename")[0].send_keys(40 * "long " + "\ue007")
+    browser.execute_script("location.hash = '#map'")
+    points = wait(lambda: find("#map-plot .points path"))
+    lefts = [point.rect["x"] for point in points]
+    assert np.ptp(lefts) > find("#map-plot")[0].size["width"] / 4
+    captions = [node.text for node in find("#map-plot .annotation-text")]
+    assert any(text.startswith("long long") and text[-1] == "…" for text in captions)
+
+
+def test_training_and_both_themes(open_page):
+    browser, find = open_page("training")
+    wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)
+    colours = set()
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        colours.add(find("body")[0].value_of_css_property("background-color"))
+    assert len(colours) == 2
+    wait(lambda: len(find("#curves .js-plotly-plot .scatterlayer")) >= 2)

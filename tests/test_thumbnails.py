@@ -1,0 +1,33 @@
+"""Thumbnails: how large they are, and what of an image they show."""
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+
+from sk_mice._engine.format import infer_format
+from sk_mice.inspection import _thumbnails
+
+
+def test_sheets_keep_to_their_budget(monkeypatch):
+    rng = np.random.RandomState(0)
+    X = rng.randint(0, 256, (60, 80, 40, 3), dtype=np.uint8)
+    fmt = _thumbnails.image_format(KMeans(), X)
+    groups = [np.arange(40), np.arange(40, 60)]
+    sizes = []
+    for budget in (1e9, 1e5):
+        monkeypatch.setattr(_thumbnails, "BUDGET", budget)
+        sheets = _thumbnails.draw_sheets(X, fmt, groups, rng)
+        assert (sheets.width, sheets.height) == (40, 80)
+        sizes.append(sum(map(len, sheets.pictures)))
+    assert sizes[1] < 1e5 * 4 / 3 < sizes[0]
+
+
+@pytest.mark.parametrize("n_channels", [1, 2, 3, 4, 5])
+def test_the_first_three_channels_are_drawn(n_channels):
+    X = np.random.default_rng(0).integers(0, 256, (2, 6, 6, n_channels), np.uint8)
+    fmt = infer_format(X, X.shape[1:])
+    pixels = _thumbnails.thumbnails(X, np.arange(len(X)), fmt, (6, 6))
+    assert pixels.shape == (2, 6, 6, 1 if n_channels == 1 else 3)
+    n_drawn = min(n_channels, 3)
+    np.testing.assert_array_equal(pixels[..., :n_drawn], X[..., :n_drawn])
+    assert not pixels[..., n_drawn:].any()
