@@ -366,7 +366,7 @@ class PretrainedFeatures(
         """Batches of files as images, decoded while the network runs."""
         side = network.decoded_size
         # Small images are enlarged as `Network.input` enlarges arrays.
-        decoder = Decoder(side, False, "crop", "white", self.white, smooth=True)
+        decoder = Decoder(side, white=self.white, smooth=True)
         fmt = _format_of_files(side)
         problems = []
         with ThreadPoolExecutor(effective_n_jobs(self.n_jobs)) as pool:
@@ -439,6 +439,5 @@ class PretrainedFeatures(
 
 
 def _format_of_files(side) -> SampleFormat:
-    """What decoding makes of every file."""
-    shape, none, unit = (3, side, side), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    return SampleFormat((side, side, 3), shape, False, 0.0, 255.0, none, unit)
+    """What decoding makes of every file; networks standardise the images themselves."""
+    return SampleFormat((side, side, 3), (3, side, side), high=255.0).unstandardised()

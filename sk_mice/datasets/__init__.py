@@ -171,7 +171,9 @@ def load_image_folder(
     >>> kind, same
     ('memmap', True)
     """
-    decoder = Decoder(image_size, grey, resize, background, white)
+    decoder = Decoder(
+        image_size, grey=grey, resize=resize, background=background, white=white
+    )
     root = os.fspath(path)
     found, problems = find_files(root)
     if out is not None:  # `out` may lie in the folder

@@ -39,12 +39,21 @@ DARK = 1 / 8  # share of white; an image with no larger value is nearly black
 
 
 class Decoder:
-    """How files become the rows of X; the parameters are `load_image_folder`'s.
+    """How files become the rows of X; parameters and defaults of `load_image_folder`.
 
     But for `smooth`: small images are enlarged bilinearly.
     """
 
-    def __init__(self, image_size, grey, resize, background, white=WHITE, smooth=False):
+    def __init__(
+        self,
+        image_size,
+        *,
+        grey=False,
+        resize="crop",
+        background="white",
+        white=WHITE,
+        smooth=False,
+    ):
         find_formats()  # before threads would do it
         height, width = _height_and_width(image_size)
         self.size = width, height

@@ -96,7 +96,7 @@ def pictures(paths, side):
 
 def _decoded(paths, side, white):
     """Images, the paths that cannot be read with the reasons, and white in use."""
-    decoder = Decoder(side, False, "crop", "white", white)
+    decoder = Decoder(side, white=white)
     X = decoder.empty(len(paths))
     with ThreadPoolExecutor(effective_n_jobs(-1)) as pool:
         problems = named(paths, pool.map(decoder.into, X, paths))
