@@ -361,7 +361,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         with self._whole_fit() as group:
             X = self._check(X)
             n_restarts = 1 if self._continues else self.n_init
-            with self._prepare(X, group, n_restarts) as task:
+            task = self._prepare(X, group, n_restarts)
+            with task.running():
                 for run in task.restarts:
                     with self._kept(run, task):
                         self._initialise(run, task)

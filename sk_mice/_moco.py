@@ -148,7 +148,8 @@ class MoCo(ContrastiveEstimator):
         """
         with self._whole_fit() as group:
             X = self._check(X)
-            with self._prepare(X, group) as task:
+            task = self._prepare(X, group)
+            with task.running():
                 for run in task.restarts:
                     with self._kept(run, task):
                         run.model = self._first_model(task, run.seed)

@@ -1,7 +1,7 @@
 """What a fit needs, made from the parameters and X before training."""
 
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -34,18 +34,12 @@ class Task:
     bar: FitBar
     interrupt: Interrupt
     restarts: Restarts
-    _open: ExitStack = field(default_factory=ExitStack)
 
-    def __enter__(self):
-        """Handle Ctrl-C, and keep freed memory for the next step."""
-        self._open.callback(self.bar.close)
-        self._open.enter_context(self.interrupt)
-        self._open.enter_context(kept_memory(self.device))
-        return self
-
-    def __exit__(self, *error):
-        """Undo both, and close the progress bar."""
-        return self._open.__exit__(*error)
+    @contextmanager
+    def running(self):
+        """Handle Ctrl-C, keep freed memory for the next step, and close the bar."""
+        with closing(self.bar), self.interrupt, kept_memory(self.device):
+            yield
 
     def infer(self, inference: Inference, what: str) -> np.ndarray:
         """A quantity of the training samples (see `Inference`) that must be finite."""
