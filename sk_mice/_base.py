@@ -21,7 +21,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
-from ._callbacks import EpochProgress, Interrupt, check_callbacks
+from ._callbacks import EpochProgress, check_callbacks
 from ._check_input import (
     check_samples,
     check_samples_like,
@@ -52,6 +52,7 @@ from ._engine.warn import warn_user
 from ._fitting import fitting
 from ._freeze import trained_blocks
 from ._identity import facts, identity
+from ._interruption import Interrupt
 from ._output import check_output, filled
 from ._progress_bar import WORDS, FitBar, tqdm
 from ._short_names import with_objects
@@ -62,10 +63,6 @@ LARGEST_RATE = 1e6
 # Errors after which the model of the last complete epoch is kept. Checkpoints raise
 # OSError.
 STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
-STOPPING = (
-    "Stopping. First, a model is made of the whole epochs, which can take some seconds."
-    " Press Ctrl-C again to stop without a model."
-)
 
 
 class ContrastiveEstimator(
@@ -233,7 +230,7 @@ class ContrastiveEstimator(
             queue_size=queue_size,
             queue_dtype=queue_dtype,
             bar=FitBar(n_epochs, shown=bool(self.verbose) and group.first),
-            interrupt=Interrupt(STOPPING if group.first else None),
+            interrupt=Interrupt(is_announced=group.first),
             restarts=Restarts(seeds, checkpoint, device.type),
         )
         if saved:

@@ -1,8 +1,66 @@
-"""Ctrl-C where one call does several fits, or imports what may swallow it."""
+"""Ctrl-C: a fit keeps a model; a call of several fits, and imports, end at once."""
 
 import signal
+import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+
+STOPPING = (
+    "Stopping. First, a model is made of the whole epochs, which can take some seconds."
+    " Press Ctrl-C again to stop without a model."
+)
+
+
+class Interrupt:
+    """Ends a fit by a first Ctrl-C before its next batch, with a model of whole epochs.
+
+    As a context manager it replaces Python's own handler in the main thread, which is
+    the only one that gets signals. A handler that the user has set is still called.
+
+    `waits` says whether the first Ctrl-C only sets `came`: not before the first epoch
+    is whole, when it raises KeyboardInterrupt, as a second one always does. If
+    it waits, `is_announced` says whether the user is told.
+    """
+
+    def __init__(self, is_announced: bool):
+        self.waits = False
+        self._is_announced = is_announced
+        self._count = 0
+        self._handler = None  # the replaced handler, if any
+
+    def __enter__(self):
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(handler):
+            self._handler = handler
+            signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *error):
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            self._handler = None
+
+    @property
+    def came(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._count > 0
+
+    @property
+    def again(self) -> bool:
+        """Whether it was pressed more than once, so that the fit must end at once."""
+        return self._count > 1
+
+    def _on_signal(self, number, frame):
+        self._count += 1
+        is_python = self._handler is signal.default_int_handler
+        if not (is_python and self.waits and self._count == 1):
+            self._handler(number, frame)
+            return
+        if not self._is_announced:
+            return
+        # The signal came during another print, or has ended the reader of stderr, too.
+        with suppress(RuntimeError, OSError):
+            print(f"\n{STOPPING}", file=sys.stderr, flush=True)
 
 
 class _CtrlC(BaseException):

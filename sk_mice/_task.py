@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ._callbacks import Interrupt
 from ._checkpoint import Restarts
 from ._engine.ambient import kept_memory
 from ._engine.distributed import Group
@@ -14,6 +13,7 @@ from ._engine.inference import Inference
 from ._engine.neighbors import Neighbors
 from ._engine.samples import Samples
 from ._engine.views import ImageViews, VectorViews
+from ._interruption import Interrupt
 from ._progress_bar import FitBar
 
 

@@ -32,8 +32,8 @@ IMPORTS = {
     "_mice": "torch _base _constraints _empty_clusters _engine _start",
     "_moco": "_base",
     "_base": "torch _fitting _check_input _checkpoint _constraints _device "
-    "_engine _identity _callbacks _freeze _output _progress_bar _short_names _task "
-    "augmentation backbones",
+    "_engine _identity _interruption _callbacks _freeze _output _progress_bar "
+    "_short_names _task augmentation backbones",
     "_classification_em": "_check_rows _fitting _constraints _cosine_kmeans "
     "_directions _engine.warn",
     "_neighbor_mixture": "torch _check_rows _classification_em _constraints "
@@ -45,11 +45,11 @@ IMPORTS = {
     "_pipelines": "",
     "_short_names": "",
     "_start": "torch _classification_em _engine _pipelines",
-    "_task": "torch _callbacks _checkpoint _engine _progress_bar",
+    "_task": "torch _checkpoint _engine _interruption _progress_bar",
     "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints _fitting _pretrained",
     "_fitting": "",
-    "_callbacks": "skorch _progress_bar",
+    "_callbacks": "skorch _interruption _progress_bar",
     "_check_input": "_engine.arrays _engine.dataset _engine.format _engine.warn",
     "_checkpoint": "skorch _engine.distributed _engine.files _engine.model "
     "_engine.storage _engine.warn",
