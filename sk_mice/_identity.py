@@ -28,14 +28,13 @@ from sklearn.base import BaseEstimator
 
 from ._engine.arrays import chunks
 from ._engine.dataset import DatasetRows
-from ._show_versions import versions
+from ._show_versions import LIBRARIES, versions
 
 # Parameters that do not change the result. Callbacks may, but their states can neither
 # be compared nor restored.
 _INDIFFERENT = {"callbacks", "checkpoint", "distributed", "verbose"}
 # Parameters that the processes of a fit need not have in common.
 _OF_A_PROCESS = {"callbacks", "device", "verbose"}
-_LIBRARIES = ("torch", "numpy", "scikit-learn", "skorch")
 LONGEST_SHOWN = 60
 _NO_STATE = (
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"),
@@ -89,7 +88,7 @@ def facts(estimator, **inputs) -> dict[str, tuple[str, str]]:
     parts = estimator.get_params(deep=False)
     given = {f"`{name}`": parts[name] for name in parts.keys() - _OF_A_PROCESS} | inputs
     found = {name: (_digest_or_type(v), _shown(v)) for name, v in given.items()}
-    for name, number in versions(*_LIBRARIES, "python", "sk-mice").items():
+    for name, number in versions(*LIBRARIES, "python", "sk-mice").items():
         found[f"the version of {name}"] = number, number
     return found
 

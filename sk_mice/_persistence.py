@@ -1,17 +1,14 @@
 """Fitted estimators as files without code."""
 
 import os
-import platform
 from dataclasses import asdict
 
-import numpy as np
-import sklearn
 import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from . import __version__, augmentation, backbones
+from . import augmentation, backbones
 from ._base import ContrastiveEstimator
 from ._classification_em import ClassificationEM
 from ._device import is_here
@@ -32,6 +29,7 @@ from ._fitted_state import (
     names_of_attributes,
 )
 from ._neighbor_mixture import NeighborMixture
+from ._show_versions import LIBRARIES, versions
 from ._spherical_kmeans import SphericalKMeans
 from .features import PretrainedFeatures
 
@@ -127,9 +125,7 @@ def save(model, path):
     if type(model) is Pipeline:
         document, tensors = _joined([name for name, _ in steps], parts)
     # For people: `load` does not read them.
-    versions = {"sk_mice": __version__, "python": platform.python_version()}
-    versions |= {lib.__name__: lib.__version__ for lib in (np, sklearn, torch)}
-    document["versions"] = versions
+    document["versions"] = versions("sk_mice", "python", *LIBRARIES)
     write(path, tensors, document, **_KIND)
     if left_out:  # after all is safe, as a warning may be an error
         warn_user(

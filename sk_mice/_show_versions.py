@@ -8,6 +8,8 @@ from importlib import metadata
 
 from . import __version__
 
+# Those on which results depend.
+LIBRARIES = ("torch", "numpy", "scikit-learn", "skorch")
 DEVELOPMENT = {"test", "docs", "dist", "dev", "browser"}  # extras no user needs
 
 
@@ -55,7 +57,7 @@ def _libraries():
     try:
         lines = metadata.requires("sk-mice") or []
     except metadata.PackageNotFoundError:  # a checkout that is not installed
-        lines = ["torch", "scikit-learn", "skorch", "numpy"]
+        lines = [*LIBRARIES]
     names = ["sk-mice"]
     for line in lines:
         extra = re.search(r"extra == ['\"](\w+)", line)

@@ -68,7 +68,8 @@ IMPORTS = {
     "_fitted_state": "torch _classification_em _engine _mice _moco _neighbor_mixture "
     "ablations _spherical_kmeans augmentation backbones datasets._decoding features",
     "_persistence": "torch _base _classification_em _device _engine _fitted_state "
-    "_neighbor_mixture _spherical_kmeans augmentation backbones features",
+    "_neighbor_mixture _show_versions _spherical_kmeans augmentation backbones "
+    "features",
     "_progress_bar": "",
     "_words": "",
     "_show_versions": "torch _device",
@@ -113,9 +114,9 @@ IMPORTS = {
     "_cli.choosing": "_words _cli.fitting _cli.images _cli.results _cli.terminal "
     "_engine.files model_selection",
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
-    "_cli.fitting": "torch _interruption _pretrained _words _cli.images _cli.results "
-    "_cli.sorting _cli.tables _cli.terminal _cli.together _device _engine.files "
-    "_engine.warn "
+    "_cli.fitting": "_interruption _pretrained _show_versions _words _cli.images "
+    "_cli.results _cli.sorting _cli.tables _cli.terminal _cli.together _device "
+    "_engine.files _engine.warn "
     "inspection._reading inspection._report inspection._thumbnails",
     "_cli.images": "_words _cli.terminal _engine.files datasets datasets._paths "
     "features",

@@ -298,7 +298,7 @@ def test_the_file_is_a_safetensors_file_with_json_in_it(mice, path):
     assert torch.equal(queue, mice._model.queue)
     assert (head["kind"], head["version"]) == ("model", 4)
     assert document["class"] == "MiCEClustering"
-    assert document["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(document["versions"]["torch"])
     assert document["parameters"]["tau"] == 1.0
 
 

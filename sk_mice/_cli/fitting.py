@@ -1,7 +1,6 @@
 """``sk-mice fit``: from a folder to clusters."""
 
 import math
-import platform
 import re
 import time
 from contextlib import contextmanager
@@ -9,18 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import sklearn
-import torch
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from typer import BadParameter
 
-from .. import MiCEClustering, NeighborMixture, __version__, save
+from .. import MiCEClustering, NeighborMixture, save
 from .._device import resolve_device
 from .._engine.files import write_atomically
 from .._engine.warn import warn_user
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
+from .._show_versions import LIBRARIES, versions
 from .._words import count, duration, shortened
 from ..inspection._reading import read
 from ..inspection._report import check_libraries, draw_page
@@ -264,12 +262,7 @@ def _new_run(parameters: dict, photos: str, X, files) -> dict:
         "parameters": parameters,
         "max_epochs": parameters["epochs"],
         "images": {"folder": photos, "count": len(files), "digest": digest(X, files)},
-        "versions": {
-            "sk_mice": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "scikit-learn": sklearn.__version__,
-        },
+        "versions": versions("sk_mice", "python", *LIBRARIES),
         "finished": False,
     }
 

@@ -21,7 +21,7 @@ from .._engine.arrays import plain_array
 from .._engine.dataset import rows_of
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
-from .._show_versions import versions
+from .._show_versions import LIBRARIES, versions
 from .._words import count, duration
 from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._drawing import estimator_and_samples, fair_sample
@@ -33,8 +33,8 @@ MOST_SHOWN = 10_000  # samples with a thumbnail
 MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
 FEWEST_FOR_TSNE = 50
 N_NEAREST = 12  # shown of each sample
+OF_IMAGES = ("torchvision", "pillow")  # libraries on which pictures depend
 LEAST_SHARE = 0.03  # smaller shares of other clusters are not in the page
-LIBRARIES = ("numpy", "scikit-learn", "torch", "torchvision", "skorch", "pillow")
 
 
 def write_report(
@@ -208,7 +208,7 @@ def draw_page(
         n_epochs=len(data["history"]),
         n_shown=len(shown),
         steps=_parameters(model),
-        versions=versions("sk_mice", "Python", *LIBRARIES).items(),
+        versions=versions("sk_mice", "Python", *LIBRARIES, *OF_IMAGES).items(),
         data=data,
         sheets=sheets.pictures if sheets else [],
         plotly=_packed_plotly(),
