@@ -68,23 +68,15 @@ def _fit(request: Request, group) -> None:
 
 def _fit_into(result, run, request: Request, group) -> None:
     progress = Progress(request.quiet)
-    photos = str(request.photos.resolve())
-    finished = run is not None and run["finished"]
-    parameters = run["parameters"] if run else with_defaults(request.asked)
-    # Of a finished run, images may be gone since: the others can still be sorted.
-    if not (finished and run["images"].get("folder") == photos):
-        X, files, left_out = read_images(request.photos, parameters, progress)
-        _check_images(parameters, X, files, run)
-    if finished:
-        progress.say(f"The fit in {str(request.out)!r} is complete")
-        files, labels = sorting.read_clusters(result.table, parameters["clusters"])
-        _name_gone(result)
-        _name_new(request, result, run, files)
-        _end(request, result, run, files, labels, progress)
+    if run is not None and run["finished"]:
+        _sort_again(result, run, request, progress)
         return
+    parameters = run["parameters"] if run else with_defaults(request.asked)
+    X, files, left_out = read_images(request.photos, parameters, progress)
+    _check_images(parameters, X, files, run)
     network = fitted_network(parameters, request.photos, files, progress)
     if run is None:
-        run = _new_run(parameters, photos, X, files)
+        run = _new_run(parameters, request.photos, X, files)
         result.begin(run)
     try:
         samples = X
@@ -110,6 +102,21 @@ def _fit_into(result, run, request: Request, group) -> None:
         _show(request, result, run)
         _end_early(request, run, clusterer)
     _end(request, result, run, files, clusterer.labels_.tolist(), progress)
+
+
+def _sort_again(result, run, request: Request, progress: Progress) -> None:
+    """What --resume does after a complete fit."""
+    parameters = run["parameters"]
+    # Images may be gone since: the others can still be sorted. Those of another folder
+    # must be the same.
+    if run["images"].get("folder") != str(request.photos.resolve()):
+        X, files, _ = read_images(request.photos, parameters, progress)
+        _check_images(parameters, X, files, run)
+    progress.say(f"The fit in {str(request.out)!r} is complete")
+    files, labels = sorting.read_clusters(result.table, parameters["clusters"])
+    _name_gone(result)
+    _name_new(request, result, run, files)
+    _end(request, result, run, files, labels, progress)
 
 
 def _name_gone(result) -> None:
@@ -257,11 +264,15 @@ def _check_images(parameters: dict, X, files, run) -> None:
 # --------------------------------------------------------------------------- the model
 
 
-def _new_run(parameters: dict, photos: str, X, files) -> dict:
+def _new_run(parameters: dict, photos: Path, X, files) -> dict:
     return {
         "parameters": parameters,
         "max_epochs": parameters["epochs"],
-        "images": {"folder": photos, "count": len(files), "digest": digest(X, files)},
+        "images": {
+            "folder": str(photos.resolve()),
+            "count": len(files),
+            "digest": digest(X, files),
+        },
         "versions": versions("sk_mice", "python", *LIBRARIES),
         "finished": False,
     }
