@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
@@ -266,10 +267,14 @@ class PretrainedFeatures(
             If X holds images unlike those of `fit`, files cannot be read (lists them),
             or features are not finite.
         """
-        return self._transform(X, self._gathered)
+        with self._computing(X) as (n, batches):
+            shape = n, self.n_features_out_
+            features = filled(self.out, shape, np.float32, batches)
+        return features if self.out is None else np.load(self.out, mmap_mode="r")
 
-    def _transform(self, X, take):
-        """What `take` makes of the rows, batch by batch, and of their number."""
+    @contextmanager
+    def _computing(self, X):
+        """Yield the number of images, and what computes their features in batches."""
         check_is_fitted(self)
         paths = as_paths(X)
         if (paths is not None) != self._from_files:
@@ -284,12 +289,12 @@ class PretrainedFeatures(
             self._check_out()
             network, device = self._ready()
             if paths is not None:
-                batches = self._decoded(paths, network)
+                images = self._decoded(paths, network)
             else:
-                batches = Samples(X, self._format, device).in_order(self.batch_size_)
+                images = Samples(X, self._format, device).in_order(self.batch_size_)
             n = len(X)
             with kept_memory(device), self._bar(n) as bar, torch.inference_mode():
-                return take(self._rows(batches, network, device, bar), n)
+                yield n, self._rows(images, network, device, bar)
 
     @property
     def _n_features_out(self):
@@ -407,11 +412,6 @@ class PretrainedFeatures(
             start += len(features)
             bar.update(len(features))
             yield features.numpy()
-
-    def _gathered(self, rows, n):
-        """All rows as one array, or as one file."""
-        features = filled(self.out, (n, self.n_features_out_), np.float32, rows)
-        return features if self.out is None else np.load(self.out, mmap_mode="r")
 
     def _check_out(self) -> None:
         """The file can be written, before the network runs."""

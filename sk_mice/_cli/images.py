@@ -89,14 +89,14 @@ def features_in_file(network, folder, files, path, progress: Progress):
         progress.say(f"Computing the features of {network.network}")
         if n_done:
             progress.say(f"Those of {count(n_done, 'image')} are there")
-
-        def keep(batches, _):
+        with (
+            _printed_on_stderr(),
+            _as_they_were(folder, "Begin anew by --overwrite."),
+            network._computing(paths_of(folder, files[n_done:])) as (_, batches),
+        ):
             for features in batches:
                 file.write(features.tobytes())
                 file.flush()
-
-        with _printed_on_stderr(), _as_they_were(folder, "Begin anew by --overwrite."):
-            network._transform(paths_of(folder, files[n_done:]), keep)
     return np.fromfile(path, np.float32).reshape(shape)
 
 
