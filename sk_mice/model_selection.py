@@ -302,10 +302,9 @@ class NClustersChoice:
         -------
         ax : matplotlib Axes
         """
-        import matplotlib.pyplot as plt
+        from .inspection._drawing import panels
 
-        if ax is None:
-            _, ax = plt.subplots(layout="constrained")
+        _, (ax,) = panels(ax, 1, None)
         numbers = [row["n_clusters"] for row in self.table]
         for measure, style in {
             "silhouette": {"color": "0.6", "marker": "s", "markersize": 4},

@@ -99,7 +99,7 @@ IMPORTS = {
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "_check_rows _cosine_kmeans _engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
-    "_interruption _pipelines metrics",
+    "_interruption _pipelines inspection._drawing metrics",
     "recipes": "_constraints augmentation",
     "inspection._reading": "_directions _engine.nearest _pipelines _words",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "

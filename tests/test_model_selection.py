@@ -234,6 +234,8 @@ def test_words_and_plot(blobs):
         labels = ax.get_legend_handles_labels()[1]
         assert {"stability", "silhouette", "choice: 4 clusters"} <= set(labels)
         assert choice.plot() is not ax
+        with pytest.raises(ValueError, match=r"`ax` must be a matplotlib Axes; got 3"):
+            choice.plot(3)
     finally:
         plt.close("all")
     at_the_edge = choose_n_clusters(
