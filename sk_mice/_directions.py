@@ -2,8 +2,7 @@
 
 import numpy as np
 from sklearn.decomposition import PCA
-
-from ._cosine_kmeans import blocks
+from sklearn.utils import gen_batches
 
 AXES = 64  # at least so many hold what distinguishes the features of a network
 EXACT_FEATURES = 2048  # up to which the components are exact
@@ -21,7 +20,7 @@ def directions(X):
 def by_blocks(function, rows, dtype):
     """Results of a function of rows as one array, computed block by block."""
     found = None
-    for block in blocks(len(rows), BLOCK):
+    for block in gen_batches(len(rows), BLOCK):
         part = function(rows[block])
         if found is None:
             found = np.empty((len(rows), *part.shape[1:]), dtype)

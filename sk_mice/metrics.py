@@ -34,11 +34,16 @@ from scipy.stats import chi2_contingency
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics._scorer import _Scorer
 from sklearn.preprocessing import normalize
-from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    gen_batches,
+)
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from ._check_rows import rows_in_memory
-from ._cosine_kmeans import blocks, rescaled
+from ._cosine_kmeans import rescaled
 from ._engine.arrays import stored_once
 from ._engine.warn import warn_user
 from ._pipelines import last_step, last_with_input
@@ -412,7 +417,10 @@ def _cosine_silhouettes(X, codes):
     n = X.shape[0]
     members = csr_array((np.ones(n), (codes, np.arange(n))))  # (K, N)
     sums, sizes = (members @ X).T, np.bincount(codes)
-    parts = [_silhouettes_of(X[b], codes[b], sums, sizes) for b in blocks(n, ROWS)]
+    parts = [
+        _silhouettes_of(X[rows], codes[rows], sums, sizes)
+        for rows in gen_batches(n, ROWS)
+    ]
     return np.concatenate(parts)
 
 

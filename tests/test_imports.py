@@ -57,7 +57,7 @@ IMPORTS = {
     "_assignment": "",
     "_check_rows": "_engine.arrays _engine.dataset",
     "_cosine_kmeans": "_assignment _check_rows _engine.arrays",
-    "_directions": "_cosine_kmeans",
+    "_directions": "",
     "_device": "torch _engine.format _engine.warn _memory",
     "_memory": "",
     "_empty_clusters": "torch _engine.inference",
