@@ -344,14 +344,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
 
         white, some = white[draws[0]], plain[draws[0]]
         _, own = np.unique(labels[draws[0]], return_inverse=True)  # no empty cluster
-        sums = class_sums(some, own, own.max() + 1)
-        from_whitened = _from_centers(some, directions(sums))
-        proposals = [from_whitened]
-        for first in range(0, n_runs, RUNS_PER_PROPOSAL):
-            n_of_proposal = min(n_runs - first, RUNS_PER_PROPOSAL)
-            run = _kmeans(some, n_clusters, n_of_proposal, random_state)
-            if run.inertia < BETTER * from_whitened.inertia:
-                proposals.append(run)
+        proposals = _proposals(some, own, n_clusters, n_runs, random_state)
         values = [_criterion(white, run.labels) for run in proposals]
         if min(values) >= _criterion(white, own):
             return labels
@@ -443,6 +436,19 @@ def _best_of_runs(rows, n_clusters, n_runs, draws, random_state):
         run = _kmeans(rows[some], n_clusters, n_of_draw, random_state)
         found.append(_from_centers(rows, run.centers) if len(draws) > 1 else run)
     return min(found, key=lambda run: run.inertia)
+
+
+def _proposals(rows, labels, n_clusters, n_runs, random_state):
+    """Runs on plain components: from a partition by whitened ones, and better ones."""
+    sums = class_sums(rows, labels, labels.max() + 1)
+    from_whitened = _from_centers(rows, directions(sums))
+    found = [from_whitened]
+    for first in range(0, n_runs, RUNS_PER_PROPOSAL):
+        n_of_proposal = min(n_runs - first, RUNS_PER_PROPOSAL)
+        run = _kmeans(rows, n_clusters, n_of_proposal, random_state)
+        if run.inertia < BETTER * from_whitened.inertia:
+            found.append(run)
+    return found
 
 
 def _kmeans(rows, n_clusters, n_runs, random_state):
