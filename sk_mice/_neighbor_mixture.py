@@ -290,7 +290,9 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
             ) as bar:
                 gate, self.elbo_ = train(
                     gate,
-                    *map(torch.from_numpy, (rows * size, self.init_labels_, nearest)),
+                    torch.from_numpy(rows * size),
+                    torch.from_numpy(self.init_labels_),
+                    torch.from_numpy(nearest),
                     self.max_epochs,
                     torch.Generator().manual_seed(spawn_seed(seed, "order")),
                     bar.update,

@@ -168,8 +168,15 @@ def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None)
     second, second_share = _second(shares, posterior, labels)
     order = np.lexsort((-posterior[rows, labels], -own))
     return Reading(
-        *(labels, own, second, second_share, order, embeddings, shares.shape[1]),
-        *(meaning, _of_others(shares, labels)),
+        labels=labels,
+        confidence=own,
+        second=second,
+        second_share=second_share,
+        order=order,
+        embeddings=embeddings,
+        n_clusters=shares.shape[1],
+        meaning=meaning,
+        others=_of_others(shares, labels),
     )
 
 

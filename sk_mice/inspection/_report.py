@@ -148,7 +148,11 @@ def write_report(
     fmt = None if of_files else image_format(first, X)
     reading = read(model, X, confidence, rng.randint(2**31 - 1))
     return draw_page(
-        *(reading, model, X, fmt, path),
+        reading,
+        model,
+        X,
+        fmt,
+        path,
         names=names,
         classes=classes,
         title=title,
