@@ -206,7 +206,7 @@ class ContrastiveEstimator(
         queue_dtype = autocast_dtype or torch.float32
         queue_size = min(self.queue_size, len(X))
         batch_size = min(self.batch_size, len(X))
-        self._check_rows(len(X), batch_size, group)
+        self._check_batches(len(X), batch_size, group)
         if not self._continues:
             self._check_size(backbone, shape, queue_size, queue_dtype, device)
         checkpoint, saved, seeds = self._find_progress(X, group, n_restarts)
@@ -311,7 +311,7 @@ class ContrastiveEstimator(
         own = {"the device": device.type, "the precision": str(autocast_dtype)}
         group.agree(known | {name: (value, value) for name, value in own.items()})
 
-    def _check_rows(self, n_samples: int, batch_size: int, group: Group) -> None:
+    def _check_batches(self, n_samples: int, batch_size: int, group: Group) -> None:
         """Check that batch norm has two samples in every process."""
         n_rows = n_samples // batches_per_epoch(n_samples, batch_size)
         if group.size > 1 and n_rows < 2 * group.size:

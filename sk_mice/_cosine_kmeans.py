@@ -395,7 +395,7 @@ def lloyd(rows, centers, max_iter=300, tol=1e-4, verbose=0) -> Solution:
             break
         sums = _updated_sums(rows, sums, members, labels)
         members = labels
-        previous, centers = centers, _directions(sums, mass, centers)
+        previous, centers = centers, _optimal_centers(sums, mass, centers)
         if verbose:
             value = rows.weight.sum() - np.vdot(centers, sums)
             print(f"Iteration {n_iter}, inertia {value:.6g}.")
@@ -426,7 +426,7 @@ def absorb(rows, centers, sums):
         labels = _relocated(rows, labels, cosines, mass)
     new = rows.sums(labels, len(centers))
     new += sums
-    return _directions(new, mass, centers), new
+    return _optimal_centers(new, mass, centers), new
 
 
 def _relocated(rows, labels, cosines, mass):
@@ -443,7 +443,7 @@ def _relocated(rows, labels, cosines, mass):
     return labels
 
 
-def _directions(sums, mass, previous):
+def _optimal_centers(sums, mass, previous):
     """Scale sums to unit norm: the optimal centres for given labels.
 
     A cluster without weight, or whose rows cancel, has no direction and keeps
