@@ -223,8 +223,10 @@ def _to_part(model, left_out) -> tuple[dict, dict]:
     document = _to_document(model, tensors, left_out)
     with refusing("`model` cannot be saved"):
         check_attributes(model)
-        for name in names_of_attributes(type(model))[0] - document["attributes"].keys():
-            expect(False, f"`{name}`", "hold data, and nothing else")
+        required, _ = names_of_attributes(type(model))
+        for name in sorted(required):
+            is_data = name in document["attributes"]
+            expect(is_data, f"`{name}`", "hold data, and nothing else")
         if isinstance(model, ContrastiveEstimator):
             check_trained(model)
     return document, tensors
