@@ -130,7 +130,10 @@ class ContrastiveMixture(nn.Module):
         gated = omega is not None
         n_heads = 1 if shared_head else n_experts
         self.student = _Encoder(
-            *(network, n_features, n_heads, embedding_dim),
+            network,
+            n_features,
+            n_heads,
+            embedding_dim,
             gated=gated,
             own_format=own_format,
         )
@@ -381,10 +384,10 @@ def _ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
     The penalty is a hundredth of the mean variance of the features.
     """
-    centred, y = x.double(), y.double()
+    # A copy, which is large and therefore centred in place.
+    centred, y = x.to(torch.float64, copy=True), y.double()
     x_mean, y_mean = centred.mean(dim=0), y.mean(dim=0)
-    # The copy in float64 is large, so it is centred in place; x may be float64 itself.
-    centred = centred - x_mean if centred is x else centred.sub_(x_mean)
+    centred -= x_mean
     covariance = centred.T @ centred / len(x)
     ridge = 1e-2 * covariance.diagonal().mean() + 1e-12
     covariance.diagonal().add_(ridge)
