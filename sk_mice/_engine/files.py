@@ -174,12 +174,15 @@ def locked_folder(path):
         os.close(handle)
 
 
-def lock(file) -> bool | None:
-    """Try to lock an open file: whether it worked; None where there are no locks."""
+def lock(file, *, wait=False) -> bool | None:
+    """Try to lock an open file: whether it worked; None where there are no locks.
+
+    With `wait`, another process that holds the lock is waited for.
+    """
     if fcntl is None:
         return None
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks

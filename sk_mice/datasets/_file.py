@@ -8,12 +8,12 @@ that the same call finds that there is nothing to do.
 import hashlib
 import json
 import os
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from errno import EEXIST
 
 import numpy as np
 
-from .._engine.files import replace
+from .._engine.files import lock, replace
 from .._engine.maps import check_out, create, reopened, write_rows
 
 ROWS_OF_ENTRY = 512  # decoded between two entries of the journal
@@ -59,7 +59,8 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
     names = hashlib.sha256(repr(found).encode("utf-8", "surrogatepass")).hexdigest()
     header = {"files": names, **decoder.settings()}
     _check_own(out, part, journal)
-    with _locked(journal) as file:
+    with open(journal, "a+", encoding="utf-8") as file:
+        lock(file, wait=True)  # another process may write the same file
         known, done = _read(file, header, stamps)
         if done != _stamp(out) or len(known) < len(found):
             _decode_rest(file, header, part, decoder, stamps, known, decode)
@@ -90,17 +91,6 @@ def _stamp(path):
         status = os.stat(path)
         return [status.st_size, status.st_mtime_ns]
     return None
-
-
-@contextmanager
-def _locked(path):
-    """The open journal; another process that writes the same file is waited for."""
-    with open(path, "a+", encoding="utf-8") as file:
-        with suppress(ImportError, OSError):  # no POSIX, or no locks
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
 
 
 def _read(file, header, stamps):
