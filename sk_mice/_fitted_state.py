@@ -230,24 +230,31 @@ def check_attributes(model) -> None:
 
 def _check_format(fmt: SampleFormat, n_features: int | None) -> None:
     shape, sides = fmt.shape, [*fmt.shape, *fmt.input_shape]
-    # Checked first: the product of a string, as of a forged file, is a huge string.
-    right = all(isinstance(side, Integral) for side in sides) and min(sides) > 0
-    right = right and type(fmt.channels_first) is bool
-    right = right and math.prod(shape) == math.prod(fmt.input_shape)
-    right = right and n_features in (None, math.prod(shape))
-    expect(right and len(shape) in (1, 3), "format", "be that of a sample")
-    right = len(fmt.mean) == len(fmt.std) == shape[0]
-    right = right and _are_numbers([fmt.low, fmt.high, *fmt.mean, *fmt.std])
+    is_of_sample = (
+        # First, as the product of a string, as of a forged file, is a huge string.
+        all(isinstance(side, Integral) for side in sides)
+        and min(sides) > 0
+        and type(fmt.channels_first) is bool
+        and math.prod(shape) == math.prod(fmt.input_shape)
+        and n_features in (None, math.prod(shape))
+        and len(shape) in (1, 3)
+    )
+    expect(is_of_sample, "format", "be that of a sample")
     # An image is scaled to [0, 1] before it is standardised.
     largest = 1 + _ROUNDING if fmt.is_image else LARGEST
-    right = right and max(map(abs, fmt.mean)) <= largest
-    right = right and 0 < min(fmt.std) <= max(fmt.std) <= largest
-    right = right and 0 < fmt.high - fmt.low < math.inf
-    expect(right, "format", "have the statistics of each channel or feature")
+    has_statistics = (
+        len(fmt.mean) == len(fmt.std) == shape[0]
+        and _are_numbers([fmt.low, fmt.high, *fmt.mean, *fmt.std])
+        and max(map(abs, fmt.mean)) <= largest
+        and 0 < min(fmt.std) <= max(fmt.std) <= largest
+        and 0 < fmt.high - fmt.low < math.inf
+    )
+    expect(has_statistics, "format", "have the statistics of each channel or feature")
     seen, n_seen = (*fmt.seen_low, *fmt.seen_high), 1 if fmt.is_image else shape[0]
-    right = len(fmt.seen_low) == len(fmt.seen_high) == n_seen
-    right = right and all(type(v) is float and math.isfinite(v) for v in seen)
-    expect(right or not seen, "format", "have the extremes of X, if any")
+    has_extremes = len(fmt.seen_low) == len(fmt.seen_high) == n_seen and all(
+        type(v) is float and math.isfinite(v) for v in seen
+    )
+    expect(has_extremes or not seen, "format", "have the extremes of X, if any")
 
 
 def _are_numbers(figures) -> bool:
