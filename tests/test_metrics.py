@@ -132,8 +132,12 @@ def test_clusters_left_over_get_names_that_are_no_class(classes, expected):
 
 def test_clusters_that_are_written_alike_stay_apart():
     y_pred = np.array([7, 1, "1"], object)
-    matched = match_labels(["a", "a", "a"], y_pred)
-    assert sorted(matched) == ["_unmatched 1", "a", "unmatched 1"]
+    for name, others in [
+        ("a", ["_unmatched 1", "unmatched 1"]),
+        ("unmatched 1", ["__unmatched 1", "_unmatched 1"]),
+    ]:
+        matched = match_labels([name, name, name], y_pred)
+        assert sorted(matched) == sorted([name, *others])
 
 
 def test_dtype_of_the_classes_is_kept():
