@@ -182,12 +182,16 @@ def test_files_give_the_features_of_their_images(folder):
         np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-3)
 
 
-def test_small_images_and_files_are_enlarged_bilinearly(folder):
+def test_small_images_and_files_are_enlarged_bilinearly(folder, tmp_path):
     square = torch.from_numpy(X[:, :, 4:36]).movedim(3, 1) / 255
+    wide = []  # files of which only the height is small
+    for number, image in enumerate(X[:, :, 4:36]):
+        wide.append(str(tmp_path / f"wide {number}.png"))
+        Image.fromarray(np.pad(image, [(0, 0), (40, 40), (0, 0)])).save(wide[-1])
     for mode, is_right in (("bilinear", True), ("bicubic", False)):
         enlarged = nn.functional.interpolate(square, (80, 80), mode=mode)
         want = enlarged[..., 40:43, 40:43].flatten(1)
-        seen = {"arrays": X[:, :, 4:36], "files": folder}
+        seen = {"arrays": X[:, :, 4:36], "files": folder, "wide files": wide}
         for kind, images in seen.items():
             fitted = PretrainedFeatures(Middle(), image_size=80).fit(images)
             off = np.abs(fitted.transform(images) - want.numpy()).max()

@@ -47,9 +47,9 @@ def decoded(monkeypatch):
     return names
 
 
-def load(folder, **options):
+def load(folder, size=9, **options):
     out = folder.parent / "images.npy"
-    return load_image_folder(folder, 9, out=out, n_jobs=1, **options)
+    return load_image_folder(folder, size, out=out, n_jobs=1, **options)
 
 
 def listing(folder):
@@ -106,11 +106,24 @@ def test_changes_are_noticed(folder, decoded, change, n):
     assert np.array_equal(found[0], load_image_folder(folder, 9)[0])
 
 
-def test_other_settings_are_other_images(folder, decoded):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": 8},
+        {"grey": True},
+        {"resize": "stretch"},
+        {"background": "black"},
+        {"white": 4095},
+    ],
+    ids=" ".join,
+)
+def test_other_settings_are_other_images(folder, decoded, options):
     load(folder)
-    X, *_ = load(folder, grey=True)
-    assert len(decoded) == 2 * N
-    assert X.shape == (N, 9, 9)
+    for _ in range(2):  # the second time they are there
+        X, *_ = load(folder, **options)
+        assert len(decoded) == 2 * N
+    size = options.pop("size", 9)
+    assert np.array_equal(X, load_image_folder(folder, size, **options)[0])
 
 
 def interrupt(folder, monkeypatch, after):

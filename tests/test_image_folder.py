@@ -938,6 +938,22 @@ def test_without_pillows_limit_that_of_bytes_stays(tmp_path, monkeypatch):
     )
 
 
+def test_files_take_turns_at_the_memory_that_each_needs(tmp_path, monkeypatch):
+    write(tmp_path, {f"{k}.png": encoded() for k in range(5)})
+
+    def load(allowed):
+        monkeypatch.setattr(_decoding, "DECODING", _decoding._Memory(allowed))
+        return load_image_folder(tmp_path, 4, n_jobs=2)
+
+    with pytest.raises(ValueError, match=r"bytes to decode, where 0 are") as raised:
+        load(0)
+    (needed,) = set(re.findall(r"takes ([\d,]+) bytes", str(raised.value)))
+    needed = int(needed.replace(",", ""))
+    assert len(load(needed)[0]) == 5
+    with pytest.raises(ValueError, match=f"takes {needed:,} bytes to decode"):
+        load(needed - 1)
+
+
 # Of each folder: bytes that loading it takes, number of images, and the error.
 PEAKS = """
 import json, sys
