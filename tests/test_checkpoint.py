@@ -200,20 +200,25 @@ def test_clones_in_a_search_share_a_folder(tmp_path):
 def test_files_take_a_small_part_of_the_time_also_by_a_coarse_clock(monkeypatch):
     monkeypatch.setattr(_checkpoint, "LEAST_PAUSE", 20)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)  # as in 16 ms of Windows
-    saved = []
+    now, saved = [5.0], []
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     def save(run, trainer):
-        time.sleep(0.01)
-        saved.append(trainer)
+        now[0] += 0.5
+        saved.append(now[0])
 
     progress = SaveProgress(SimpleNamespace(save=save), None, ALONE)
-    net = SimpleNamespace(history=[{}], max_epochs=9, stop_requested=bool)
-    for _ in range(5):
+    net = SimpleNamespace(history=[{}], max_epochs=99, stop_requested=lambda: False)
+    for _ in range(30):
+        now[0] += 1
         progress.on_epoch_end(net)
-    assert len(saved) == 1
+    assert saved == [6.5, 17.0, 27.5]  # each takes 0.5, and pauses of 10 follow
     net.max_epochs = 1  # it was the last one
     progress.on_epoch_end(net)
-    assert len(saved) == 2
+    assert len(saved) == 4
+    net.max_epochs, net.stop_requested = 99, lambda: True  # it became the last one
+    progress.on_epoch_end(net)
+    assert len(saved) == 5
 
 
 # ---------------------------------------------------------------- whose progress it is
