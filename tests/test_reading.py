@@ -111,6 +111,27 @@ def test_the_most_doubtful_clusters_come_first():
     confidence = np.repeat([0.6, 0.9, 0.2, 0.5], 10)
     (doubt,) = _reading.doubts(reading(labels, confidence, 4))
     assert [chip.cluster for chip in doubt.clusters] == [2, 3, 0]
+    labels = np.repeat(np.arange(12), [50, 60, *10 * [4]])
+    (doubt,) = _reading.doubts(reading(labels, 1.0, 12))
+    assert [chip.cluster for chip in doubt.clusters] == [1, 0]
+
+
+def test_clusters_that_share_members_are_paired():
+    labels, second = np.repeat(np.arange(4), 10), np.full(40, -1)
+    second[0:3], second[10:15] = 1, 0  # more of 1 are near 0 than the other way round
+    second[20:24] = 3
+    second[3] = 2  # one image is not enough
+    second[30:33] = 4  # which is empty
+    empty, pairs = _reading.doubts(reading(labels, 1.0, 5, second, 0.2))
+    assert empty.kind == "empty"
+    assert pairs.clusters == [
+        (1, "8 images", "between", 0),
+        (2, "4 images", "between", 3),
+    ]
+    assert pairs.sentence.endswith(
+        "at least 20% of the views are in the other cluster."
+    )
+    assert len(_reading.doubts(reading(labels, 1.0, 5, second, 0.19))) == 1
 
 
 def test_a_cluster_of_one_image_has_no_agreement():
