@@ -141,7 +141,8 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(
     photos, tmp_path, capsys, pages
 ):
     out = tmp_path / "result"
-    assert run("fit", photos, *FIT, "--out", out, "--seed", 3) == 0
+    options = ("--seed", 3, "--device", "cpu")
+    assert run("fit", photos, *FIT, "--out", out, *options) == 0
     assert {path.name for path in out.iterdir()} == FILES
     rows = table(out / "clusters.csv")
     assert [*rows[0]] == tables.HEADER
@@ -150,6 +151,7 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(
     ((reading, X, names),) = pages
     assert names == files
     model = load(out / "model.safetensors")
+    assert (model.random_state, model.device) == (3, "cpu")
     labels = [int(row["cluster"]) for row in rows]
     np.testing.assert_array_equal(model.predict(X), labels)
     shares = model.agreement(X)
@@ -1238,11 +1240,12 @@ def test_score_names_the_table_that_is_wrong(tmp_path, capsys, content, words):
     assert "truth.csv" in last
 
 
+@pytest.mark.parametrize("start", ["", "\ufeff"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_score_takes_what_spreadsheets_write(tmp_path, end):
-    rows = ["file;class", "a;x", '"b;c";y', ";", ""]
+def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
+    rows = [f"{start}file;class", "a;x", '"b;c";y', ";", ""]
     path = tmp_path / "truth.csv"
-    path.write_text(end.join(rows), newline="")
+    path.write_text(end.join(rows), encoding="utf-8", newline="")
     assert tables.read_column(path, ["class"]) == {"a": "x", "b;c": "y"}
 
 
@@ -1562,3 +1565,6 @@ def test_a_choice_below_the_best_says_so():
     rows = [{"n_clusters": k, "stability_mean": 0.1 * (9 - k)} for k in (2, 3)]
     words = choosing.in_words(SimpleNamespace(n_clusters=3, table=rows))
     assert "0.60, is within a standard error of the best, 0.70 at 2" in words
+    assert words.endswith("It is also the largest one tried: raise --to.")
+    words = choosing.in_words(SimpleNamespace(n_clusters=2, table=rows[:1]))
+    assert words.endswith("the most reproducible (stability 0.70).")
