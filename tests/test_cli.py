@@ -1305,6 +1305,24 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     assert capsys.readouterr().out.splitlines()[-2].startswith("Take ")
 
 
+def test_options_reach_what_choose_k_compares(photos, tmp_path, monkeypatch):
+    asked = []
+
+    def choose(*args, **options):
+        asked.append((*args, options))
+        raise ValueError("enough")
+
+    monkeypatch.setattr(choosing, "choose_n_clusters", choose)
+    command = ("choose-k", photos, "--out", tmp_path / "plot.png", "-q")
+    numbers = ("--from", 3, "--to", 4, "--repeats", 2, "--seed", 7)
+    options = ("--epochs", 5, "--device", "cpu", "--image-size", 8)
+    assert run(*command, *numbers, *options) == 1
+    ((mice, X, candidates, others),) = asked
+    assert (mice.max_epochs, mice.device, X.shape) == (5, "cpu", (20, 8, 8, 3))
+    assert [*candidates] == [3, 4]
+    assert others == {"n_repeats": 2, "random_state": 7, "verbose": 0}
+
+
 def test_ctrl_c_leaves_the_choice_of_the_whole_splits(
     photos, tmp_path, monkeypatch, capsys
 ):
