@@ -25,6 +25,7 @@ from sk_mice._engine.views import ImageViews, VectorViews, corrupt
 from sk_mice.augmentation import NAMED, ImageAugmentation
 
 LUMA = torch.tensor([0.299, 0.587, 0.114])
+TO_CHROMA = torch.tensor([[1, -0.5, -0.5], [0, 0.75**0.5, -(0.75**0.5)]])
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (4, 20, 33), (3, 9, 24))
 
 
@@ -94,11 +95,12 @@ def test_the_generator_is_the_only_source_of_randomness(shape, augmentation):
 
 @pytest.mark.parametrize("augmentation", NAMED)
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
-def test_constant_images_stay_finite(augmentation, value):
+def test_constant_images_stay_constant(augmentation, value):
     batch = torch.full((6, 3, 16, 16), value)
     views = image_views((3, 16, 16), augmentation=augmentation)
     views.mean, views.std = torch.full((3,), value), torch.ones(3)
-    assert views(batch, 2, seeded()).isfinite().all()
+    made = views(batch, 2, seeded())
+    torch.testing.assert_close(made.amax((3, 4)), made.amin((3, 4)))
     views = ImageViews((3, 16, 16), None, mean=[value] * 3, std=[0.0] * 3)
     assert torch.equal(views.plain(batch), torch.zeros_like(batch))
 
@@ -251,17 +253,17 @@ def test_flip_decides_whether_images_are_mirrored(augmentation):
     assert 0.44 < half[True].float().mean() < 0.56
 
 
-def test_crop_scale_of_one_without_flip_only_recolours():
-    batch = pictures(6, 4, 32, 32)
-    for augmentation in ("moco", "simclr"):
-        views = image_views(
-            (4, 32, 32), augmentation=augmentation, flip=False, crop_scale=(1, 1)
-        )
-        made = views(batch, 3, seeded())
-        torch.testing.assert_close(
-            made[:, :, 3], batch[:, 3].expand(3, -1, -1, -1), rtol=0, atol=1e-6
-        )
-        assert not torch.allclose(made[:, :, :3], batch[:, :3], atol=0.1)
+@pytest.mark.parametrize("side", [8, 32])  # views are not smaller than 16
+@pytest.mark.parametrize("colours", ["moco", "simclr", None])
+def test_crop_scale_of_one_without_flip_only_recolours(colours, side):
+    batch = pictures(6, 4, side, side)
+    augmentation = ImageAugmentation(
+        colours=colours, flip=False, crop_scale=(1, 1), affine=(0, 0)
+    )
+    views = image_views((4, side, side), augmentation)
+    off = (views(batch, 3, seeded()) - views.plain(batch)).abs().amax((0, 1, 3, 4))
+    assert off[3] < 1e-6
+    assert (off[:3] > 0.1).all() if colours else (off[:3] < 1e-6).all()
 
 
 @pytest.mark.parametrize("size", [(20, 31), (28, 28)])
@@ -316,10 +318,7 @@ def test_without_affine_nothing_is_drawn_for_it():
 
 def one_after_another(images, brightness, contrast, saturation, hue, order):
     """Each operation on its own, as its definition has it, without clamping."""
-    to_chroma = torch.tensor(
-        [[0.299, 0.587, 0.114], [1, -0.5, -0.5], [0, 0.75**0.5, -(0.75**0.5)]],
-        dtype=images.dtype,
-    )
+    to_chroma = torch.cat((LUMA[None], TO_CHROMA)).to(images)
 
     def luma(x):
         return (x * LUMA.to(x)[:, None, None]).sum(1, keepdim=True)
@@ -396,11 +395,35 @@ def test_channels_that_are_no_colours_change_alike(n_channels):
     torch.testing.assert_close(made, expected)
 
 
-def test_a_fifth_of_moco_views_is_grey_with_equal_channels():
-    batch = pictures(1, 3, 16, 16).expand(1500, -1, -1, -1)
-    made = image_views((3, 16, 16))(batch, 2, seeded())
-    spread = (made.amax(2) - made.amin(2)).amax((2, 3))
-    assert 0.17 < (spread < 1e-5).float().mean() < 0.23
+@pytest.mark.parametrize(
+    ("colours", "strengths", "share"),
+    [("moco", (0.4, 0.4, 0.4, 0.4), 1.0), ("simclr", (0.8, 0.8, 0.8, 0.2), 0.8)],
+)
+def test_views_have_the_published_colours(colours, strengths, share):
+    # Each factor can be read from an image of two colours with a little chroma.
+    pair = torch.tensor([[0.33, 0.35], [0.35, 0.37], [0.38, 0.40]])
+    batch = pair.repeat_interleave(8, dim=1)[None, :, :, None].repeat(1500, 1, 1, 16)
+    views = image_views((3, 16, 16), colours, flip=False, crop_scale=(1, 1))
+    made = views(batch, 2, seeded()).flatten(0, 1)[..., [0, -1], 0]  # (N, 3, 2)
+    luma, luma_before = LUMA @ made, LUMA @ pair
+    chroma, before = (TO_CHROMA @ made)[:, :, 0], TO_CHROMA @ pair[:, 0]
+    brightness = luma.mean(1) / luma_before.mean()
+    contrast = luma.diff()[:, 0] / luma_before.diff() / brightness
+    saturation = chroma.norm(dim=1) / before.norm() / contrast / brightness
+    turn = torch.atan2(chroma[:, 1], chroma[:, 0]) - torch.atan2(before[1], before[0])
+    hue = (turn / (2 * torch.pi) + 0.5) % 1 - 0.5
+
+    is_jittered = torch.maximum(brightness - 1, contrast - 1).abs() > 1e-4
+    is_grey = saturation < 1e-3
+    assert is_jittered.float().mean() == pytest.approx(share, abs=0.02)
+    assert is_grey[is_jittered].float().mean() == pytest.approx(0.2, abs=0.03)
+    factors = torch.stack((brightness - 1, contrast - 1, saturation - 1, hue))
+    factors = factors[:, is_jittered & ~is_grey]
+    for factor, strength in zip(factors, strengths, strict=True):
+        expected = torch.linspace(-strength, strength, len(factor))
+        found = factor.sort().values
+        torch.testing.assert_close(found, expected, rtol=0, atol=0.1 * strength)
+    torch.testing.assert_close(factors.corrcoef(), torch.eye(4), rtol=0, atol=0.06)
 
 
 # Blur
@@ -434,6 +457,23 @@ def test_blur_is_a_gaussian_away_from_the_border():
         inner = (slice(None), slice(10, -10), slice(10, -10))
         torch.testing.assert_close(made[index][inner], expected[inner])
     assert blur_matrix(sigma, 9).shape == (3, 9, 9)
+
+
+def test_half_of_the_simclr_views_are_blurred_by_up_to_two_pixels_of_224():
+    # Stripes lose contrast to a blur, the upper and the lower half do not.
+    stripes = torch.tensor([-0.02, -0.02, 0.02, 0.02]).repeat(32)
+    batch = (0.4 + stripes).repeat(300, 1, 64, 1)
+    batch[:, :, 32:] += 0.04
+    views = image_views((1, 64, 128), "simclr", flip=False, crop_scale=(1, 1))
+    made = views(batch, 2, seeded()).flatten(0, 2)
+    inner = made[:, :, 32:96].unflatten(2, (-1, 4)).mean(2)  # (N, 64, 4)
+    height = (inner[:, :16, 2:] - inner[:, :16, :2]).mean((1, 2))
+    height = height / (inner[:, 48:] - inner[:, :16]).mean((1, 2))
+    sigma = torch.linspace(0.1, 2.0, 300) * 64 / 224  # the shorter side decides
+    left = (blur_matrix(sigma, 128) @ stripes)[:, 32:96].unflatten(1, (-1, 4)).mean(1)
+    expected = (left[:, 2:] - left[:, :2]).mean(1) / 0.04
+    expected = torch.cat((expected, torch.ones(300))).sort().values
+    torch.testing.assert_close(height.sort().values, expected, rtol=0, atol=0.03)
 
 
 # Callables
