@@ -241,26 +241,27 @@ class ImageViews(_Views):
             draws = _uniform((n_rows, n, n_views), generator, batch.device)
             return (draws if part is None else draws[:, part.rows]).flatten(1)
 
-        draws = draw(13)
-        factors = colours.factors(draws[5:11])
+        place, tint, width = draw(13).split((5, 6, 2))
+        factors = colours.factors(tint)
         stack = map_colours(batch, colour_map(basis, *factors))
         tilt = None
         if any(self.augmentation.affine):  # without it, nothing is drawn
             swings = 2 * draw(2) - 1
             angles = map(math.radians, self.augmentation.affine)
             tilt = [angle * swing for angle, swing in zip(angles, swings, strict=True)]
-        grid = self._grid(draws[:5], tilt)
+        grid = self._grid(place, tilt)
         images = grid_sample(stack, grid, padding_mode="border", align_corners=False)
         images = lift(images, factors[1], luma).clamp_(0, 1)
         if colours.blur_p:
-            images = blur(images, self._blur_sigma(draws[11:], colours.blur_p))
+            images = blur(images, self._blur_sigma(width, colours.blur_p))
         return images
 
     def _grid(self, draws, tilt):
         """The sampling grid of random crops and flips from (5, N) draws."""
         shape, out_shape = self.shape[1:], self.out_shape[1:]
-        box = crop_boxes(draws[:4], shape, self.augmentation.crop_scale)
-        mirrored = draws[4] < 0.5 if self.augmentation.flip else None
+        *place, mirror = draws
+        box = crop_boxes(place, shape, self.augmentation.crop_scale)
+        mirrored = mirror < 0.5 if self.augmentation.flip else None
         return sampling_grid(*box, shape, out_shape, mirrored, tilt)
 
     def _blur_sigma(self, draws, probability):
