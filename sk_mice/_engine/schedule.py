@@ -18,7 +18,7 @@ def rise(progress: float, warmup: float) -> float:
 
 
 def half_cosine(progress: float) -> float:
-    return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+    return 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def teacher_momentum(n_steps: int) -> float:
