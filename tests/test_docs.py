@@ -100,15 +100,57 @@ def test_figures_of_other_tools_are_those_of_the_results():
         ("Fashion-MNIST, the smallest class a tenth", "fashion_mnist_3850_unbalanced"),
     ],
 )
-def test_figures_of_umap_are_those_of_the_results(label, name):
+def test_figures_of_several_data_are_those_of_the_results(label, name):
     shown = {
         row[0]: row[1:]
         for row in table_rows("user_guide/comparison.md", "How they do", 1)
     }
     results = measured(f"compare_{name}")
-    methods = "MiCE", "UMAP, Gaussians, on pixels", "UMAP, HDBSCAN, on pixels"
-    runs = [results[method] for method in methods]
+    umap = "UMAP, Gaussians, on pixels", "UMAP, HDBSCAN, on pixels"
+    runs = [results[method] for method in ("MiCE", "MoCo, MiCE's start", *umap)]
     assert shown[label] == [f"{mean(r, 'acc')}, {mean(r, 'nmi')}" for r in runs]
+
+
+def test_what_em_gains_is_that_of_the_results():
+    text = " ".join((DOCS / "user_guide/training.md").read_text("utf-8").split())
+
+    def lead(name):
+        """By how much MiCE is ahead of its start, which has all of the time."""
+        methods = "MiCE", "MoCo, MiCE's start"
+        runs = [measured(name)[method] for method in methods]
+        mice, start = (statistics.mean(run["acc"] for run in of) for of in runs)
+        return mice - start
+
+    level = "digits", "digits_710_unbalanced", "cifar10_jpeg_10000"
+    assert "the two are within 0.003." in text
+    assert max(abs(lead(f"compare_{name}")) for name in level) < 0.003
+    assert f"MiCE is ahead by {lead('compare_digits_1797_vectors'):.3f}." in text
+    for words, name in {
+        "behind by {:.3f} on 10,000": "compare_fashion_mnist_10000_24_epochs",
+        "by {:.3f} on Fashion-MNIST with": "compare_fashion_mnist_3850_unbalanced",
+        "by {:.3f} on 60,000": "gpu_cifar10_jpeg",
+    }.items():
+        assert words.format(-lead(name)) in text
+    steps = "none", "held", "batch, free"
+    rows = list(table_rows("user_guide/training.md", "What EM gains"))
+    for method, (_, *cells) in zip(steps, rows, strict=True):
+        names = "digits_200", "fashion_mnist_24"
+        runs = [measured(f"em_e_steps_{name}")[method] for name in names]
+        assert cells == [f"{mean(r, 'acc')}, {mean(r, 'nmi')}" for r in runs], method
+
+
+def test_figures_of_a_small_set_are_those_of_the_results():
+    results = measured("small_set")
+    below = results.pop("features, MiCE, 200 epochs")
+    text = " ".join((DOCS / "user_guide/training.md").read_text("utf-8").split())
+    reached = statistics.mean(run["acc"] for run in below)
+    assert f"default batches and 200 epochs reaches {reached:.2f}." in text
+    rows = list(table_rows("user_guide/training.md", "Small sets"))
+    for method, (_, accuracy, seconds) in zip(results, rows, strict=True):
+        accs = [run["acc"] for run in results[method]]
+        assert accuracy == f"{statistics.mean(accs):.2f} ({min(accs):.2f})", method
+        found = statistics.median(run["seconds"] for run in results[method])
+        assert seconds == f"{found:.0f}", method
 
 
 def test_figures_of_outliers_are_those_of_the_results():
