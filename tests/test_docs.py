@@ -35,8 +35,8 @@ def names_of_functions(path):
 
 def table_rows(page, heading, number=0):
     """Cells of the rows of a table below a heading, the first by default."""
-    section = (DOCS / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1]
-    lines = section.split("\n")
+    section = (DOCS / page).read_text(encoding="utf-8").split(f"# {heading}\n")[1]
+    lines = [line.strip() for line in section.split("\n")]
     starts = [i + 1 for i, line in enumerate(lines) if line.startswith("|--")]
     for line in lines[starts[number] :]:
         if not line.startswith("|"):
@@ -74,8 +74,20 @@ def measured(name):
     return json.loads(path.read_text(encoding="utf-8"))["results"]
 
 
-def mean(runs, metric):
-    return f"{statistics.mean(run[metric] for run in runs):.3f}"
+def mean(runs, metric, digits=3):
+    return f"{statistics.mean(run[metric] for run in runs):.{digits}f}"
+
+
+def acc_and_nmi(runs):
+    return f"{mean(runs, 'acc')}, {mean(runs, 'nmi')}"
+
+
+def acc_and_worst(runs, digits=3):
+    return f"{mean(runs, 'acc', digits)} ({min(run['acc'] for run in runs):.{digits}f})"
+
+
+def median_seconds(runs):
+    return f"{statistics.median(run['seconds'] for run in runs):.0f}"
 
 
 def test_figures_of_other_tools_are_those_of_the_results():
@@ -84,8 +96,8 @@ def test_figures_of_other_tools_are_those_of_the_results():
     assert len(rows) > 4
     for name, *cells in rows:
         runs = results[name]
-        seconds = statistics.median(run["seconds"] for run in runs)
-        found = [mean(runs, "acc"), mean(runs, "nmi"), f"{seconds:.0f}", str(len(runs))]
+        seeds = str(len(runs))
+        found = [mean(runs, "acc"), mean(runs, "nmi"), median_seconds(runs), seeds]
         assert cells == found, name
 
 
@@ -108,7 +120,7 @@ def test_figures_of_several_data_are_those_of_the_results(label, name):
     results = measured(f"compare_{name}")
     umap = "UMAP, Gaussians, on pixels", "UMAP, HDBSCAN, on pixels"
     runs = [results[method] for method in ("MiCE", "MoCo, MiCE's start", *umap)]
-    assert shown[label] == [f"{mean(r, 'acc')}, {mean(r, 'nmi')}" for r in runs]
+    assert shown[label] == [acc_and_nmi(of) for of in runs]
 
 
 def test_what_em_gains_is_that_of_the_results():
@@ -136,21 +148,64 @@ def test_what_em_gains_is_that_of_the_results():
     for method, (_, *cells) in zip(steps, rows, strict=True):
         names = "digits_200", "fashion_mnist_24"
         runs = [measured(f"em_e_steps_{name}")[method] for name in names]
-        assert cells == [f"{mean(r, 'acc')}, {mean(r, 'nmi')}" for r in runs], method
+        assert cells == [acc_and_nmi(of) for of in runs], method
 
 
 def test_figures_of_a_small_set_are_those_of_the_results():
     results = measured("small_set")
-    below = results.pop("features, MiCE, 200 epochs")
+    reached = mean(results.pop("features, MiCE, 200 epochs"), "acc", 2)
     text = " ".join((DOCS / "user_guide/training.md").read_text("utf-8").split())
-    reached = statistics.mean(run["acc"] for run in below)
-    assert f"default batches and 200 epochs reaches {reached:.2f}." in text
+    assert f"default batches and 200 epochs reaches {reached}." in text
     rows = list(table_rows("user_guide/training.md", "Small sets"))
-    for method, (_, accuracy, seconds) in zip(results, rows, strict=True):
-        accs = [run["acc"] for run in results[method]]
-        assert accuracy == f"{statistics.mean(accs):.2f} ({min(accs):.2f})", method
-        found = statistics.median(run["seconds"] for run in results[method])
-        assert seconds == f"{found:.0f}", method
+    for method, (_, *cells) in zip(results, rows, strict=True):
+        runs = results[method]
+        assert cells == [acc_and_worst(runs, 2), median_seconds(runs)], method
+
+
+def test_figures_of_fine_tuning_are_those_of_the_results():
+    results = measured("fine_tuning_cifar10_jpeg_10000")
+    rows = list(table_rows("user_guide/fine_tuning.md", "What to expect"))
+    methods = "frozen", "frozen, small", "fine-tuned"
+    for method, (_, _, *cells) in zip(methods, rows, strict=True):
+        runs = results[method]
+        found = [mean(runs, "acc"), mean(runs, "nmi"), median_seconds(runs)]
+        assert cells == found, method
+
+
+def test_figures_of_neighbours_are_those_of_the_results():
+    files = "digits_vectors", "fashion_mnist_vectors", "digits_images"
+    rows = list(table_rows("user_guide/views.md", "Nearest neighbours"))
+    for name, (_, *cells) in zip(files, rows, strict=True):
+        results = measured(f"neighbors_{name}")
+        methods = "k-means", "MiCE", "MiCE, n_neighbors=10"
+        assert cells == [acc_and_nmi(results[method]) for method in methods], name
+
+
+def test_figures_of_tables_are_those_of_the_results():
+    methods = {
+        "k-means": "k-means",
+        "`GaussianMixture`": "pca-gaussians",
+        "`ClassificationEM`": "partition",
+        "`NeighborMixture`": "neighbor-mixture",
+        "`MiCEClustering`": "mice",
+        "`MiCEClustering(n_neighbors=10, augmentation=None)`": "mice-neighbors",
+    }
+    rows = list(table_rows("user_guide/partition.md", "For which vectors"))
+    assert len(rows) == len(methods)
+    for label, *cells in rows:
+        results = (measured(f"features_{n}") for n in ("wine_178", "breast_cancer_569"))
+        assert cells == [acc_and_worst(of[methods[label]]) for of in results], label
+
+
+def test_figures_of_confidence_are_those_of_the_results():
+    rows = list(table_rows("user_guide/results.md", "Understanding the results", 1))
+    found = []
+    for name in "digits_60", "fashion_mnist_24":
+        results = measured(f"confidence_{name}")
+        for method in "posterior", "agreement, 10 views":
+            runs = results[method]
+            found.append([mean(runs, "ece", 2), mean(runs, "auroc", 2)])
+    assert [cells for _, *cells in rows] == found
 
 
 def test_figures_of_outliers_are_those_of_the_results():
@@ -192,9 +247,8 @@ def test_figures_of_features_are_those_of_the_results():
         for data in ("cifar10_jpeg", "fashion_mnist"):
             name = re.sub(", (one|three|one and three) seeds?$", "", label)
             runs = measured(f"features_{data}_10000")[methods[name]]
-            worst = min(run["acc"] for run in runs)
-            spread = f" ({worst:.3f})" if len(runs) > 1 else ""
-            found += [f"{mean(runs, 'acc')}{spread}", mean(runs, "nmi")]
+            accuracy = acc_and_worst(runs) if len(runs) > 1 else mean(runs, "acc")
+            found += [accuracy, mean(runs, "nmi")]
         assert cells == found, label
 
 
