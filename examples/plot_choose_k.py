@@ -34,7 +34,7 @@ print(wine)
 
 # %%
 # What stability does not tell is whether there are clusters at all. k-means cuts points
-# that fill a square evenly into the same four quarters, again and again.
+# that fill a square evenly into much the same four quarters each time.
 
 from sklearn.cluster import KMeans
 

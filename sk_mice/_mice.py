@@ -85,9 +85,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     n_neighbors : int, default=0
         If not 0, each view of a sample is a view of one of its mutual nearest
         neighbours. Two samples are mutual neighbours if each is among the `n_neighbors`
-        nearest of the other, by the cosine of centred values. Useful for small
-        images that can be compared pixel by pixel, and for vectors, with
-        ``augmentation=None``; for features of a pretrained network,
+        nearest of the other, by the cosine of centred values. Useful for
+        vectors, with ``augmentation=None``, and possible for small images that can be
+        compared pixel by pixel; for features of a pretrained network,
         :class:`NeighborMixture` is better and faster. Of more than 50,000 samples, an
         index finds most of them, if faiss is installed.
     init : {"two-stage", "random"}, clusterer or array-like, default="two-stage"

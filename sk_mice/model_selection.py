@@ -188,11 +188,11 @@ def choose_n_clusters(
     apart merge in the same way in each half. The largest of them says the most.
 
     The silhouette is that of each model's clusters of the half that it was not fitted
-    to. It takes no part in the choice, because it leans towards few clusters.
+    to. It takes no part in the choice, because that of MiCE leans towards few clusters.
 
     The candidates are compared with each other, which does not tell whether there are
-    any clusters: k-means finds the same four quarters of a uniform square again and
-    again. A single cluster cannot be a candidate.
+    any clusters: k-means finds much the same four quarters of a uniform square each
+    time. A single cluster cannot be a candidate.
 
     References
     ----------
