@@ -158,6 +158,18 @@ def test_gallery_takes_what_a_fit_takes(shape):
     assert strips(display.ax_)[0].shape == (8, 2 * 7, 4)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int16", "uint8"])
+def test_black_and_white_are_those_of_all_images(dtype):
+    X = constant_images([0, 10, 20, 50, 100]).astype(dtype)
+    white = 255 if dtype == "uint8" else 100
+    for clusters in ([0, 0, 0, 0, 0], [0, 0, 1, 1, 1]):
+        display = ClusterGalleryDisplay.from_predictions(
+            X, clusters, rank_by=[5, 4, 3, 2, 1], n_images=2
+        )
+        shown = np.concatenate(display.images)[:2]
+        assert shown.max(axis=(1, 2, 3)) == pytest.approx([0, 10 / white])
+
+
 def test_large_images_are_drawn_small():
     X = np.zeros((2, 300, 200, 3), np.uint8)
     display = ClusterGalleryDisplay.from_predictions(X, [0, 1])

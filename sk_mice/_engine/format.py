@@ -186,6 +186,14 @@ def _channels_in_front(shape, last):
     return tuple(shape), True
 
 
+def black_and_white(X) -> tuple[float, float]:
+    """The values of black and white in X; images of 8 bits are not read for it."""
+    if X.dtype in (np.bool_, np.uint8):
+        return _value_range(X.dtype, 0, 0)
+    lows, highs = extremes(X, by_feature=False)
+    return _value_range(X.dtype, float(lows.min()), float(highs.max()))
+
+
 def _value_range(dtype, minimum, maximum):
     if dtype == np.bool_:
         return 0.0, 1.0

@@ -1,6 +1,7 @@
 """A gallery: a row of images for each cluster."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.sparse import issparse
@@ -154,7 +155,8 @@ class ClusterGalleryDisplay:
         y = one_each(y, len(X), "y")
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
-        _images(X, [[0]], image_shape)  # refuses vectors before any long work
+        if not isinstance(X, list):
+            _chosen(X, [0], image_shape)  # refuses vectors before any long work
         last, given = last_with_input(estimator, X)
         y_pred = clusters_of(last, given)
         confidence = rank_by = None
@@ -327,25 +329,34 @@ def _images(X, indices, image_shape):
     """Images (n, H, W, C) in [0, 1] at each of some arrays of indices."""
     import torch
 
-    from .._engine.format import infer_format
+    from .._engine.format import black_and_white
     from .._engine.samples import Samples
     from ._thumbnails import as_drawn
 
     every = np.concatenate(indices)
     if isinstance(X, list):
-        chosen, image_shape = pictures([X[i] for i in every], THUMBNAIL), None
-    else:
-        chosen = rows_of(X)[every]
+        X = pictures([X[i] for i in every], THUMBNAIL)
+        image_shape, every = None, np.arange(len(X))
+    chosen, fmt = _chosen(X, every, image_shape)
+    low, high = black_and_white(rows_of(X))  # those chosen may all be dark
+    samples = Samples(chosen, replace(fmt, low=low, high=high), torch.device("cpu"))
+    drawn = as_drawn(samples[torch.arange(len(every))])
+    values = drawn.movedim(1, -1).numpy()
+    return np.split(values, np.cumsum([len(own) for own in indices])[:-1])
+
+
+def _chosen(X, indices, image_shape):
+    """Some of the images of X, and their format; ValueError if they are vectors."""
+    from .._engine.format import infer_format
+
+    chosen = rows_of(X)[indices]
     fmt = infer_format(chosen, image_shape)
     if not fmt.is_image:
         raise ValueError(
             "`X` must hold images of shape (N, H, W), (N, H, W, C) or (N, C, H, W), or "
             f"flattened ones, with `image_shape`; got shape {np.shape(X)}."
         )
-    samples = Samples(chosen, fmt, torch.device("cpu"))
-    drawn = as_drawn(samples[torch.arange(len(every))])
-    values = drawn.movedim(1, -1).numpy()
-    return np.split(values, np.cumsum([len(own) for own in indices])[:-1])
+    return chosen, fmt
 
 
 def _dense(X):
