@@ -684,6 +684,10 @@ BAD = {
         in_planes(np.zeros((12, 16, 2), np.uint16)),
         r"is a TIFF image whose pixels .* not read; save it as grey or RGB",
     ),
+    "seven channels": (
+        in_planes(np.zeros((12, 16, 7), np.uint16)),
+        r"is a TIFF image whose pixels .* not read; .* an array may have more channels",
+    ),
     "32 bits": (
         encoded(np.full((4, 4), 70_000, np.int32), "TIFF"),
         r"has values from 70000 to 70000, where white is 65535",
@@ -692,11 +696,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_files(tmp_path, kind):
+def test_bad_files(tmp_path, kind, caplog):
     content, reason = BAD[kind]
     write(tmp_path, {"bad": content})
     (said,) = left_out(tmp_path, "bad")
     assert re.search(reason, said), said
+    assert not caplog.records  # it is said once, and not by Pillow for each file
 
 
 def test_all_are_counted_and_listed_in_one_warning(tmp_path):

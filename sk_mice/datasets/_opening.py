@@ -80,13 +80,15 @@ def find_formats():
 
 # What Pillow says of a TIFF file whose header it has understood.
 UNKNOWN_PIXELS = {
+    "Invalid value for samples per pixel",  # more than six
     "unknown pixel mode",
     "unknown data organization",
     "string index out of range",  # more planes than channels
 }
 OTHER_TIFF = (
     "is a TIFF image whose pixels are of a kind that is not read; save it as grey or "
-    "RGB of 8 or 16 bits, or as grey floats of 32 bits"
+    "RGB of 8 or 16 bits, or as grey floats of 32 bits (in Python, an array may have "
+    "more channels)"
 )
 
 
@@ -169,6 +171,7 @@ def _nothing(*args, **kwargs):
 
 _QUIET = {
     "warnings": SimpleNamespace(warn=_nothing),
+    "logger": SimpleNamespace(debug=_nothing, error=_nothing),
     "Image": SimpleNamespace(
         **vars(Image) | {"Exif": _Exif, "_decompression_bomb_check": _nothing}
     ),
