@@ -279,8 +279,15 @@ def test_features_go_on_from_the_last_whole_batch(
     assert_same_result(out, whole)
 
 
+@pytest.mark.parametrize(
+    ("look", "what_to_do"),
+    [
+        (1, "Run the command again."),  # the network looks at the sizes
+        (2, "Once they are there again, --resume goes on; --overwrite begins anew."),
+    ],
+)
 def test_images_that_vanish_during_the_features_are_named(
-    photos, tmp_path, monkeypatch, capsys
+    photos, tmp_path, monkeypatch, capsys, look, what_to_do
 ):
     moving = shutil.copytree(photos, tmp_path / "moving")
     paths_of = images.paths_of
@@ -289,14 +296,55 @@ def test_images_that_vanish_during_the_features_are_named(
 
     def gone(paths):
         n_asked.append(len(paths))
-        if len(n_asked) == 2:  # first the network looks at the sizes
+        if len(n_asked) == look:
             os.unlink(paths[3])
         return paths
 
     out = tmp_path / "result"
     assert run("fit", moving, *FIT_FEATURES, "--out", out, "-q") == 1
     error = capsys.readouterr().err
-    assert "have changed since they were read. Begin anew by --overwrite. 1 of" in error
+    assert f"have changed since they were read. {what_to_do} 1 of" in error
+
+
+def test_features_go_on_once_a_drive_is_there_again(
+    photos, tmp_path, monkeypatch, capsys
+):
+    paths_of = images.paths_of
+
+    def unplugged(*args):
+        there = paths_of(*args)
+        return [*there[:4], *(f"{path} of the drive" for path in there[4:])]
+
+    monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 4 * 32**2})
+    out = tmp_path / "result"
+    with monkeypatch.context() as patch:
+        patch.setattr("sk_mice.features.sizes", lambda paths, n_jobs: [(8, 8)])
+        patch.setattr(images, "paths_of", unplugged)
+        assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
+    assert "--resume goes on" in capsys.readouterr().err
+    assert run("fit", photos, "--out", out, "--resume") == 0
+    assert "Those of 4 images are there" in capsys.readouterr().err
+
+
+def test_a_file_that_comes_while_images_are_read_is_not_left_out(
+    photos, tmp_path, monkeypatch, capsys
+):
+    own = shutil.copytree(photos, tmp_path / "photos")
+    load_image_folder = images.load_image_folder
+
+    def slowly(*args, **options):
+        loaded = load_image_folder(*args, **options)
+        shutil.copy(own / NAMES[1], own / "late.png")
+        return loaded
+
+    monkeypatch.setattr(images, "load_image_folder", slowly)
+    again = "fit", own, *FIT, "--out", tmp_path / "result", "-q"
+    assert run(*again) == 0
+    left_out = run_of(tmp_path / "result")["results"]["left_out"]
+    assert left_out == ["broken.png", "notes.txt"]
+    capsys.readouterr()
+    assert run(*again, "--resume") == 0
+    assert "'late.png'" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_named_by_its_file(photos, tmp_path, monkeypatch, capsys):

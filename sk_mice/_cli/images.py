@@ -14,6 +14,8 @@ from ..datasets._decoding import WHITE
 from ..datasets._paths import NotImagesError
 from .terminal import Progress
 
+AGAIN = "Run the command again."
+GO_ON = "Once they are there again, --resume goes on; --overwrite begins anew."
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
 
 
@@ -27,6 +29,8 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
     """
     size = None if parameters["features"] else parameters["image_size"]
     progress.say(f"Reading the images in {str(folder)!r}")
+    # First: a file that comes while the images are read has not been left out.
+    found, problems = find_files(os.fspath(folder))
     X, _, _, files = load_image_folder(
         str(folder),
         size or THUMBNAIL,
@@ -37,7 +41,6 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
     )
     if size and grey is None and not any(map(_has_colours, X)):
         X, grey = np.ascontiguousarray(X[..., 0]), True
-    found, problems = find_files(os.fspath(folder))
     every = {"/".join(parts) for parts in (*found, *(parts for parts, _ in problems))}
     left_out = sorted(every - set(files))
     left = f", {len(left_out):,} left out" if left_out else ""
@@ -70,7 +73,7 @@ def paths_of(folder, files) -> list[str]:
 def features_of(network, folder, files, progress: Progress):
     """Features (N, F) of the files, by a fitted network."""
     progress.say(f"Computing the features of {network.network}")
-    with _printed_on_stderr(), _as_they_were(folder, "Run the command again."):
+    with _printed_on_stderr(), _as_they_were(folder, AGAIN):
         return network.transform(paths_of(folder, files))
 
 
@@ -91,7 +94,7 @@ def features_in_file(network, folder, files, path, progress: Progress):
             progress.say(f"Those of {count(n_done, 'image')} are there")
         with (
             _printed_on_stderr(),
-            _as_they_were(folder, "Begin anew by --overwrite."),
+            _as_they_were(folder, GO_ON),
             network._computing(paths_of(folder, files[n_done:])) as (_, batches),
         ):
             for features in batches:
@@ -121,7 +124,7 @@ def fitted_network(parameters: dict, folder, files, progress: Progress):
         device=parameters["device"],
         verbose=progress.verbose,
     )
-    with _printed_on_stderr():
+    with _printed_on_stderr(), _as_they_were(folder, AGAIN):
         return network.fit(paths_of(folder, files))
 
 
