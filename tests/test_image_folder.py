@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import tracemalloc
 import warnings
 import zlib
 from itertools import pairwise, product
@@ -616,6 +617,22 @@ def test_an_array_larger_than_the_memory_is_an_error_at_once(tmp_path, monkeypat
     message = r"`image_size`=\(600, 700\) and 3 files need 3,780,000 bytes, more than"
     with pytest.raises(ValueError, match=message):
         load_image_folder(tmp_path, (600, 700))
+
+
+def test_leaving_out_a_file_takes_no_second_array(tmp_path):
+    images = {f"{k}.png": encoded(PIXELS + np.uint8(k)) for k in range(9)}
+    write(tmp_path, images | {"4.png": b"broken"})
+    with pytest.warns(UserWarning, match="left out: 1"):
+        X, _, _, files = load_image_folder(tmp_path, SIZE, on_error="warn")
+    tracemalloc.start()
+    with pytest.warns(UserWarning, match="left out: 1"):
+        large, *_ = load_image_folder(tmp_path, 512, on_error="warn", n_jobs=1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for image, file in zip(X, files, strict=True):
+        np.testing.assert_array_equal(image, PIXELS + np.uint8(file[0]))
+    assert len(X) == len(large) == 8
+    assert peak < 1.5 * large.nbytes
 
 
 @needs_proc

@@ -214,7 +214,10 @@ def load_image_folder(
     names = sorted({parts[0] for parts in files if len(parts) > 1})
     number = {name: k for k, name in enumerate(names)}
     y = np.array([number.get(parts[0], -1) for parts in files], dtype=np.int64)
-    X = X if len(good) == len(X) else X[good]  # a file has only the good ones
+    if len(good) < len(X):  # a file has only the good ones
+        for row, kept in enumerate(good):  # in place: a copy might not fit into memory
+            X[row] = X[kept]
+        X = X[: len(good)]
     return X, y, names, np.array(["/".join(parts) for parts in files], dtype=object)
 
 
