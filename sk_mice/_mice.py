@@ -520,7 +520,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         last = self.history_[-1]
         whole = restarts.stopped_by is None and last["stage"] == "em"
         self.converged_ = bool(whole and last["changed"] <= STEADY)
-        vars(self).pop("stability_", None)  # from an earlier fit
+        self.__dict__.pop("stability_", None)  # from an earlier fit
         if len(restarts.partitions) > 1:
             pairs = combinations(restarts.partitions, 2)
             scores = [adjusted_rand_score(a, b) for a, b in pairs]
