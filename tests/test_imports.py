@@ -93,9 +93,8 @@ IMPORTS = {
     "inspection._duplicates": "inspection._thumbnails",
     "inspection._embedding": "_constraints _engine.arrays _pipelines "
     "inspection._drawing metrics",
-    "inspection._gallery": "torch _constraints _engine.dataset _engine.format "
-    "_engine.samples _pipelines _words datasets._paths inspection._drawing "
-    "inspection._thumbnails metrics",
+    "inspection._gallery": "_constraints _engine.dataset _engine.format _pipelines "
+    "_words datasets._paths inspection._drawing inspection._thumbnails metrics",
     "inspection._training": "_constraints _engine.arrays inspection._drawing",
     "metrics": "_check_rows _cosine_kmeans _engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "

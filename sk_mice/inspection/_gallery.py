@@ -327,10 +327,7 @@ class ClusterGalleryDisplay:
 
 def _images(X, indices, image_shape):
     """Images (n, H, W, C) in [0, 1] at each of some arrays of indices."""
-    import torch
-
-    from .._engine.format import black_and_white
-    from .._engine.samples import Samples
+    from .._engine.format import as_tensor, black_and_white
     from ._thumbnails import as_drawn
 
     every = np.concatenate(indices)
@@ -339,8 +336,8 @@ def _images(X, indices, image_shape):
         image_shape, every = None, np.arange(len(X))
     chosen, fmt = _chosen(X, every, image_shape)
     low, high = black_and_white(rows_of(X))  # those chosen may all be dark
-    samples = Samples(chosen, replace(fmt, low=low, high=high), torch.device("cpu"))
-    drawn = as_drawn(samples[torch.arange(len(every))])
+    fmt = replace(fmt, low=low, high=high)
+    drawn = as_drawn(fmt.as_batch(as_tensor(chosen)))
     values = drawn.movedim(1, -1).numpy()
     return np.split(values, np.cumsum([len(own) for own in indices])[:-1])
 
