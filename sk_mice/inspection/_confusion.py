@@ -8,11 +8,11 @@ from sklearn.utils.validation import _num_samples
 from .._words import count
 from ..metrics import _matching
 from ._drawing import (
+    check_matplotlib,
     clusters_of,
     estimator_and_samples,
     one_each,
     panels,
-    pyplot,
     text_size,
 )
 
@@ -91,7 +91,7 @@ class MatchedConfusionDisplay:
         ValueError, TypeError
             If `y` is not of the length of X, or if the estimator cannot predict.
         """
-        pyplot()
+        check_matplotlib()
         estimator, X = estimator_and_samples(estimator, X)
         y = one_each(y, _num_samples(X), "y")
         return cls.from_predictions(y, clusters_of(estimator, X), ax=ax, cmap=cmap)
@@ -116,7 +116,7 @@ class MatchedConfusionDisplay:
         ValueError
             If the two differ in length, or there is no class.
         """
-        pyplot()
+        check_matplotlib()
         classes, clusters, _, counts, (rows, columns) = _matching(y_true, y_pred)
         rows = [*rows, *np.setdiff1d(np.arange(len(classes)), rows)]
         columns = [*columns, *np.setdiff1d(np.arange(len(clusters)), columns)]

@@ -13,11 +13,11 @@ from .._engine.arrays import as_array
 from .._pipelines import last_with_input
 from ..metrics import _encode, _encode_classes, _space_of
 from ._drawing import (
+    check_matplotlib,
     estimator_and_samples,
     fair_sample,
     one_each,
     panels,
-    pyplot,
     shades,
 )
 
@@ -153,7 +153,7 @@ class EmbeddingDisplay:
             If there are no groups, or not those of `color_by`; if `y` is not of the
             length of X; if all embeddings are equal.
         """
-        pyplot()
+        check_matplotlib()
         estimator, X = estimator_and_samples(estimator, X)
         y = one_each(y, _num_samples(X), "y")
         estimator, X = last_with_input(estimator, X)
@@ -207,7 +207,7 @@ class EmbeddingDisplay:
         ValueError
             As in `from_estimator`.
         """
-        pyplot()
+        check_matplotlib()
         X = check_array(as_array(X), accept_sparse="csr", ensure_min_features=2)
         n_samples = X.shape[0]
         y_pred = one_each(y_pred, n_samples, "y_pred")

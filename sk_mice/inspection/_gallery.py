@@ -14,6 +14,7 @@ from .._words import count
 from ..datasets._paths import pictures
 from ..metrics import _encode, _encode_classes
 from ._drawing import (
+    check_matplotlib,
     clusters_of,
     estimator_and_samples,
     one_each,
@@ -150,7 +151,7 @@ class ClusterGalleryDisplay:
             If X holds no images, if `y` is not of its length, or if the estimator
             cannot predict.
         """
-        pyplot()
+        check_matplotlib()
         estimator, X = estimator_and_samples(estimator, _dense(X))
         y = one_each(y, len(X), "y")
         if image_shape is None:
@@ -217,7 +218,7 @@ class ClusterGalleryDisplay:
         ValueError
             As in `from_estimator`.
         """
-        pyplot()
+        check_matplotlib()
         X = paths_or_samples(_dense(X))
         n = len(X)
         clusters, codes = _encode(one_each(y_pred, n, "y_pred"))

@@ -5,7 +5,7 @@ from sklearn.utils import check_array
 
 from .._constraints import Count
 from .._engine.arrays import plain_array
-from ._drawing import history_of, panels, pyplot, shades
+from ._drawing import check_matplotlib, history_of, panels, shades
 
 N_BINS = 10  # `history_` has as many for the posterior
 LINES = ("-", "--", ":")  # the last moment is solid
@@ -74,7 +74,7 @@ class PosteriorDisplay:
         TypeError, ValueError
             If there is no history with a posterior, or no such epoch.
         """
-        pyplot()
+        check_matplotlib()
         rows = [row for row in history_of(estimator) if row["stage"] == "em"]
         if not rows:
             raise ValueError("`estimator` must have had epochs of EM; got none.")
@@ -115,7 +115,7 @@ class PosteriorDisplay:
         ValueError
             If the posterior has another shape, or values outside of [0, 1].
         """
-        pyplot()
+        check_matplotlib()
         posterior = check_array(plain_array(posterior, "posterior"))
         low, high = posterior.min(), posterior.max()
         if low < 0 or high > 1:
@@ -223,7 +223,7 @@ class TrainingDisplay:
         TypeError
             If the estimator has no history.
         """
-        pyplot()
+        check_matplotlib()
         return cls(history=history_of(estimator)).plot(ax, cmap=cmap)
 
     def plot(self, ax=None, *, cmap="viridis"):
