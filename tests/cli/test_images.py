@@ -1,0 +1,261 @@
+"""`--features`: files of images as rows of a pretrained network, kept on the way."""
+
+import errno
+import io
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from calls import (
+    FIT,
+    FIT_FEATURES,
+    HARD,
+    NAMES,
+    NETWORK,
+    assert_same_result,
+    draw_page,
+    run,
+    run_of,
+    table,
+)
+
+from sk_mice import load
+from sk_mice._cli import choosing, fitting, images
+
+
+def test_features_are_computed_once_and_kept_in_the_model(
+    photos, monkeypatch, capsysbinary, out
+):
+    from sk_mice.features import PretrainedFeatures
+
+    monkeypatch.setattr(fitting, "draw_page", draw_page)
+    calls, computing = [], PretrainedFeatures._computing
+
+    def counted(network, X):
+        calls.append(X)
+        return computing(network, X)
+
+    monkeypatch.setattr(PretrainedFeatures, "_computing", counted)
+    short = ("--clusters", 2, "--out", out, "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
+        assert run("fit", photos, *NETWORK, *short) == 1
+    assert run("fit", photos, *NETWORK, *short, "--resume") == 0
+    (paths,) = calls
+    known = run_of(out)
+    assert known["finished"]
+    assert known["results"]["epochs"] is None
+    assert "(0 epochs" not in capsysbinary.readouterr().out.decode()
+    assert str(photos / HARD[0]) in paths
+    assert (out / "report.html").read_bytes().startswith(b"<!doctype html>")
+    assert run("predict", out, photos, "-q") == 0
+    assert capsysbinary.readouterr().out == (out / "clusters.csv").read_bytes()
+    page = (out / "report.html").read_bytes()
+    assert b"the share of its 10 nearest neighbours, those most like it, that" in page
+    (out / "report.html").unlink()
+    assert run("report", out, photos, "-q") == 0
+    assert (out / "report.html").exists()
+    model = load(out / "model.safetensors")
+    assert model[0].image_size_ == 32
+    assert model[-1].center
+    features = model[0].transform(paths)
+    labels = model[-1].predict(features)
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    cosines = units @ units.T - 2 * np.eye(len(units))
+    nearest = np.argsort(-cosines, axis=1)[:, :10]
+    for row, label, others in zip(
+        table(out / "clusters.csv"), labels, labels[nearest], strict=True
+    ):
+        assert int(row["cluster"]) == label
+        n_others = np.sum(labels == label) - 1
+        share = np.mean(others[: max(n_others, 1)] == label)
+        assert float(row["confidence"]) == pytest.approx(share, abs=1e-3)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_features_go_on_from_the_last_whole_batch(
+    photos, tmp_path, monkeypatch, capsys, error
+):
+    from sk_mice.features import PretrainedFeatures
+
+    rows, n_seen = PretrainedFeatures._rows, []
+
+    def few(self, batches, *args):
+        for number, features in enumerate(rows(self, batches, *args)):
+            n_seen.append(len(features))
+            if number == 1:
+                raise error
+            yield features
+
+    monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 6 * 32**2})
+    whole, out = tmp_path / "whole", tmp_path / "result"
+    assert run("fit", photos, *FIT_FEATURES, "--out", whole) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainedFeatures, "_rows", few)
+        assert run("fit", photos, *FIT_FEATURES, "--out", out) in (1, 130)
+        capsys.readouterr()
+        kept = out / "checkpoint" / "features.float32"
+        with open(kept, "ab") as file:
+            file.write(b"of a row that a crash cut off")
+        assert run("fit", photos, "--out", out, "--resume") in (1, 130)
+    assert "Those of 6 images are there" in capsys.readouterr().err
+    assert n_seen == [6, 6, 6, 6]
+    assert run("fit", photos, "--out", out, "--resume", "-q") == 0
+    assert_same_result(out, whole)
+
+
+def test_a_file_of_features_has_one_row_an_image(photos, tmp_path, monkeypatch):
+    whole, out = tmp_path / "whole", tmp_path / "result"
+    assert run("fit", photos, *FIT_FEATURES, "--out", whole, "-q") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
+        assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
+    kept = out / "checkpoint" / "features.float32"
+    size = kept.stat().st_size
+    resume = ("fit", photos, "--out", out, "--resume", "-q")
+    with open(kept, "ab") as file:
+        file.write(bytes(size))  # too long, and nobody knows what of it is right
+    assert run(*resume) == 0
+    assert_same_result(out, whole)
+
+
+@pytest.mark.parametrize(
+    ("look", "what_to_do"),
+    [
+        (1, "Run the command again."),  # the network looks at the sizes
+        (2, "Once they are there again, --resume goes on; --overwrite begins anew."),
+    ],
+)
+def test_images_that_vanish_during_the_features_are_named(
+    photos, tmp_path, monkeypatch, capsys, look, what_to_do, out
+):
+    moving = shutil.copytree(photos, tmp_path / "moving")
+    paths_of = images.paths_of
+    monkeypatch.setattr(images, "paths_of", lambda *args: gone(paths_of(*args)))
+    n_asked = []
+
+    def gone(paths):
+        n_asked.append(len(paths))
+        if len(n_asked) == look:
+            os.unlink(paths[3])
+        return paths
+
+    assert run("fit", moving, *FIT_FEATURES, "--out", out, "-q") == 1
+    error = capsys.readouterr().err
+    assert f"have changed since they were read. {what_to_do} 1 of" in error
+
+
+def test_features_go_on_once_a_drive_is_there_again(
+    photos, tmp_path, monkeypatch, capsys
+):
+    paths_of = images.paths_of
+
+    def unplugged(*args):
+        there = paths_of(*args)
+        return [*there[:4], *(f"{path} of the drive" for path in there[4:])]
+
+    monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 4 * 32**2})
+    out = tmp_path / "result"
+    with monkeypatch.context() as patch:
+        patch.setattr("sk_mice.features.sizes", lambda paths, n_jobs: [(8, 8)])
+        patch.setattr(images, "paths_of", unplugged)
+        assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
+    assert "--resume goes on" in capsys.readouterr().err
+    assert run("fit", photos, "--out", out, "--resume") == 0
+    assert "Those of 4 images are there" in capsys.readouterr().err
+
+
+def test_a_file_that_comes_while_images_are_read_is_not_left_out(
+    photos, tmp_path, monkeypatch, capsys
+):
+    own = shutil.copytree(photos, tmp_path / "photos")
+    load_image_folder = images.load_image_folder
+
+    def slowly(*args, **options):
+        loaded = load_image_folder(*args, **options)
+        shutil.copy(own / NAMES[1], own / "late.png")
+        return loaded
+
+    monkeypatch.setattr(images, "load_image_folder", slowly)
+    again = "fit", own, *FIT, "--out", tmp_path / "result", "-q"
+    assert run(*again) == 0
+    left_out = run_of(tmp_path / "result")["results"]["left_out"]
+    assert left_out == ["broken.png", "notes.txt"]
+    capsys.readouterr()
+    assert run(*again, "--resume") == 0
+    assert "'late.png'" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_named_by_its_file(photos, tmp_path, monkeypatch, capsys):
+    class Full(io.FileIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def open_full(path, mode):
+        return io.BufferedRandom(Full(path, "a+"))
+
+    monkeypatch.setattr(images, "open", open_full, raising=False)
+    assert run("fit", photos, *FIT_FEATURES, "--out", tmp_path / "result", "-q") == 1
+    assert "features.float32': No space left" in capsys.readouterr().err
+
+
+def test_features_of_kinds_of_unlike_sizes(photos, tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def choose(clusterer, *args, **kwargs):
+        asked.append(clusterer)
+        raise ValueError("enough")
+
+    network = (*NETWORK, "--unequal")
+    out = ("--out", tmp_path / "result", "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
+        assert run("fit", photos, *network, *out, "--clusters", 2) == 1
+    assert run("fit", photos, *out, "--resume", "--unequal") == 0
+    assert not load(tmp_path / "result" / "model.safetensors")[-1].center
+    monkeypatch.setattr(choosing, "choose_n_clusters", choose)
+    plot = ("--out", tmp_path / "plot.png", "-q")
+    for options, center in ((network, False), (network[:-1], True)):
+        assert run("choose-k", photos, *options, *plot) == 1
+        assert "enough" in capsys.readouterr().err
+        assert asked.pop().center == center
+
+
+def test_what_libraries_print_is_not_in_the_table(
+    photos, monkeypatch, capsysbinary, out
+):
+    from sk_mice.features import PretrainedFeatures
+
+    transform = PretrainedFeatures.transform
+
+    def printing(network, X):
+        print("Downloading: much")
+        return transform(network, X)
+
+    assert run("fit", photos, "--clusters", 2, "--out", out, *NETWORK, "-q") == 0
+    monkeypatch.setattr(PretrainedFeatures, "transform", printing)
+    assert run("predict", out, photos, "-q") == 0
+    stdout, stderr = capsysbinary.readouterr()
+    assert stdout == (out / "clusters.csv").read_bytes()
+    assert b"Downloading: much" in stderr
+
+
+def test_weights_that_cannot_be_had_say_what_to_do(
+    photos, tmp_path, monkeypatch, capsys
+):
+
+    def fail(url, file, *args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    out = ("--clusters", 2, "--out", tmp_path / "result", "-q", "--features")
+    assert run("fit", photos, *out, "resnet18") == 1
+    stdout, stderr = capsys.readouterr()
+    assert not stdout
+    last = stderr.splitlines()[-1]
+    assert f"into the folder {str(tmp_path / 'hub' / 'checkpoints')!r}" in last
+    assert last.endswith("or name a file with them by `weights` in Python.")
+    assert not (tmp_path / "result").exists()

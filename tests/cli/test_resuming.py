@@ -1,0 +1,271 @@
+"""`--resume` and `--overwrite`, after Ctrl-C, a kill, or a whole fit."""
+
+import json
+import shutil
+import signal
+from contextlib import suppress
+
+import pytest
+from calls import (
+    FILES,
+    FIT,
+    HARD,
+    NAMES,
+    assert_same_result,
+    interrupted,
+    press_ctrl_c,
+    refused,
+    run,
+    run_of,
+    table,
+)
+
+from sk_mice import MiCEClustering
+from sk_mice._cli import fitting, tables
+
+
+class Stop(Exception):
+    """Kills a fit."""
+
+
+def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
+    photos, fitted, tmp_path, monkeypatch, capsys, out
+):
+    def killed(*args):
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MiCEClustering, "_train", killed)  # after the first stage
+        assert run("fit", photos, *FIT, "--out", out, "-q") == 1
+    assert [*(out / "checkpoint").iterdir()]
+    assert not json.loads((out / "checkpoint" / "run.json").read_text())["finished"]
+    capsys.readouterr()
+    again = ["fit", photos, "--out", out, "--resume"]
+    for option, other in (("--clusters", 3), ("--seed", 5), ("--image-size", 16)):
+        line = refused(capsys, 2, *again, option, other)
+        assert option in line
+        assert f"got {other}" in line
+    assert run(*again, *FIT, "-q") == 0
+    assert_same_result(out, fitted)
+    assert not (out / "checkpoint").exists()
+    capsys.readouterr()
+    assert run(*again, "--copy-to", tmp_path / "copies") == 0  # complete: says so again
+    assert "20 images in 2 clusters" in capsys.readouterr().out
+    assert len([*(tmp_path / "copies").glob("cluster-*/**/*.png")]) == 20
+
+
+def test_ctrl_c_leaves_clusters_and_a_fit_that_goes_on(
+    photos, fitted, tmp_path, monkeypatch, capsys, out
+):
+    copies = tmp_path / "copies"
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "estimator", interrupted)
+        command = ["fit", photos, *FIT, "--out", out, "--copy-to", copies]
+        assert run(*command, "--json") == 130
+    stdout, stderr = capsys.readouterr()
+    assert not json.loads(stdout)["complete"]
+    last = "Stopped after 1 of 2 epochs. The same command with --resume goes on."
+    assert stderr.splitlines()[-1] == last
+    assert len(table(out / "clusters.csv")) == 20
+    assert not copies.exists()
+    assert run(*command, "--resume") == 0
+    assert_same_result(out, fitted)
+    assert len([*copies.rglob("*.png")]) == 20
+
+
+def test_ctrl_c_before_the_first_epoch_leaves_a_fit_to_begin(
+    photos, tmp_path, monkeypatch, capsys, out
+):
+    monkeypatch.setattr(fitting, "epochs_within", press_ctrl_c)
+    command = ["fit", photos, "--clusters", 2, "--minutes", 1, "--out", out]
+    assert run(*command) == 130
+    assert "--resume" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1)
+    assert run(*command, "--resume") == 0
+    monkeypatch.setattr(fitting, "read_images", press_ctrl_c)
+    assert run("fit", photos, *FIT, "--out", tmp_path / "other") == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "sk-mice: stopped"
+
+
+@pytest.mark.parametrize("swallowed", [(), KeyboardInterrupt])
+def test_ctrl_c_within_imports_is_said(
+    photos, tmp_path, monkeypatch, capsys, swallowed
+):
+    def press(*args, **kwargs):
+        with suppress(swallowed):  # as of C extensions
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(fitting, "Request", press)
+    assert run("fit", photos, *FIT, "--out", tmp_path / "result") == 130
+    assert capsys.readouterr().err == "sk-mice: stopped\n"
+
+
+def test_a_folder_that_has_moved_goes_on_and_names_its_files(
+    photos, fitted, tmp_path, monkeypatch, capsys, out
+):
+    moved = tmp_path / "moved"
+    with monkeypatch.context() as patch:
+        patch.setattr(MiCEClustering, "_train", press_ctrl_c)
+        assert run("fit", photos, *FIT, "--out", out, "-q") == 130
+    out.rename(moved)
+    again = ["fit", photos, "--resume", "--json", "--out"]
+    assert run(*again, moved) == 0
+    assert_same_result(moved, fitted)
+    moved.rename(out)
+    capsys.readouterr()
+    assert run(*again, out) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["table"] == str(out / "clusters.csv")
+    assert facts["model"] == str(out / "model.safetensors")
+    assert facts["report"] == str(out / "report.html")
+
+
+def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
+    assert run("fit", photos, *FIT, "--out", tmp_path / "new", "--resume", "-q") == 0
+    assert_same_result(tmp_path / "new", fitted)
+
+
+# -------------------------------------------------------------------- a complete result
+
+
+def test_resume_refuses_other_images(photos, result, tmp_path, capsys):
+    run_ = run_of(result) | {"finished": False}
+    (result / "run.json").write_text(json.dumps(run_))
+    fewer = shutil.copytree(photos, tmp_path / "fewer")
+    (fewer / NAMES[3]).unlink()
+    assert run("fit", fewer, "--out", result, "--resume", "-q") == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "PHOTOS" in last
+    assert "(19)" in last
+
+
+def test_a_complete_result_sorts_no_other_images(photos, result, tmp_path, capsys):
+    moved = shutil.copytree(photos, tmp_path / "moved")
+    sorting = "--resume", "-q", "--copy-to"
+    assert run("fit", moved, "--out", result, *sorting, tmp_path / "one") == 0
+    one, other = (next(moved.rglob(name)) for name in NAMES[1:3])
+    shutil.copy(one, other)  # another image of that name
+    assert run("fit", moved, "--out", result, *sorting, tmp_path / "other") == 2
+    assert "PHOTOS" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "other").exists()
+
+
+def test_images_that_came_after_a_complete_fit_are_named(
+    photos, result, tmp_path, capsys
+):
+    own = shutil.copytree(photos, tmp_path / "photos")
+    run_ = run_of(result)
+    run_["images"]["folder"] = str(own.resolve())
+    (result / "run.json").write_text(json.dumps(run_))
+    again = "fit", own, "--out", result, "--resume", "-q"
+    assert run(*again) == 0
+    assert not capsys.readouterr().err
+    (own / "below" / "deep.png").rename(own / "below" / HARD[0])
+    assert run(*again, "--copy-to", tmp_path / "sorted") == 0
+    new, gone = capsys.readouterr().err.splitlines()
+    assert f"1 file of {str(own)!r} is not in {str(result / 'clusters.csv')!r}" in new
+    assert repr("below/" + HARD[0]) in new
+    assert "sk-mice predict" in new
+    assert "'below/deep.png'" in gone
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [["report.html"], ["model.safetensors"], ["model.safetensors", "report.html"]],
+)
+def test_what_is_gone_from_a_complete_result_is_named(photos, result, capsys, gone):
+    again = ("fit", photos, "--out", result, "--resume")
+    assert run(*again) == 0
+    assert "warning" not in capsys.readouterr().err
+    for name in gone:
+        (result / name).unlink()
+    assert run(*again) == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "warn" in line)
+    for name in ("report.html", "model.safetensors"):
+        assert (repr(str(result / name)) in line) == (name in gone)
+    helps = "--overwrite" if "model.safetensors" in gone else "`sk-mice report`"
+    assert f"no longer there. {helps}" in line
+
+
+def test_a_table_that_is_gone_can_be_written_again(photos, result, tmp_path, capsys):
+    table = result / "clusters.csv"
+    before = tables.read_column(table, ["cluster"])
+    table.unlink()
+    again = ("fit", photos, "--out", result, "--resume", "-q")
+    assert "`sk-mice predict`" in refused(capsys, 1, *again)
+    assert run("predict", result, photos, "--out", table, "-q") == 0
+    assert tables.read_column(table, ["cluster"]) == before
+    assert run(*again, "--copy-to", tmp_path / "sorted") == 0
+
+
+def test_a_table_without_rows_cannot_be_sorted_by(photos, result, tmp_path, capsys):
+    (result / "clusters.csv").write_text("file,cluster\n")
+    into = ("--resume", "-q", "--copy-to", tmp_path / "sorted")
+    line = refused(capsys, 1, "fit", photos, "--out", result, *into)
+    assert "must have a row for each image" in line
+
+
+# ---------------------------------------------------------------------------- overwrite
+
+
+def test_overwrite_replaces_a_result(photos, result):
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
+    assert run(*other, "--overwrite", "--resume") == 2
+    assert run(*other, "--overwrite") == 0
+    assert run_of(result)["parameters"]["seed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "press", "said"),
+    [
+        ((MiCEClustering, "fit"), press_ctrl_c, "Stopped."),
+        (
+            (fitting, "estimator"),
+            interrupted,
+            "Stopped after 1 of 2 epochs. The earlier result stays.",
+        ),
+    ],
+    ids=["before an epoch", "after an epoch"],
+)
+def test_a_result_stays_until_the_next_one_is_whole(
+    photos, fitted, result, tmp_path, monkeypatch, capsys, place, press, said
+):
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, press)
+        assert run(*other, "--overwrite") == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    advice = "The same command with --resume in place of --overwrite goes on."
+    assert last == f"{said} {advice}"
+    for name in FILES:
+        assert (result / name).read_bytes() == (fitted / name).read_bytes()
+    assert run("predict", result, photos, "-q", "--out", tmp_path / "new.csv") == 0
+    assert run(*other) == 2  # the run that can go on is not replaced by chance
+    assert run(*other, "--resume") == 0
+    assert run_of(result)["parameters"]["seed"] == 1
+    assert not (result / "checkpoint").exists()
+
+
+def test_a_result_stays_if_the_next_fit_fails(photos, fitted, result, monkeypatch):
+    def fail(*args):
+        raise ValueError("no")
+
+    monkeypatch.setattr(MiCEClustering, "fit", fail)
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
+    assert run(*other, "--overwrite") == 1
+    for name in FILES:
+        assert (result / name).read_bytes() == (fitted / name).read_bytes()
+    assert not (result / "checkpoint").exists()
+
+
+def test_a_page_of_an_earlier_fit_is_not_left_beside_a_new_table(
+    photos, result, monkeypatch
+):
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "draw_page", press_ctrl_c)
+        assert run(*other, "--overwrite") == 130
+    assert (result / "clusters.csv").exists()
+    assert not (result / "report.html").exists()
+    assert run(*other, "--resume") == 0
+    assert (result / "report.html").exists()

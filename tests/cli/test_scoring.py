@@ -1,0 +1,141 @@
+"""Tables as files: rows of images, and `sk-mice score` of two of them."""
+
+import dataclasses
+import functools
+import json
+import os
+
+import numpy as np
+import pytest
+from calls import HARD, run, write_table
+
+from sk_mice._cli import tables
+from sk_mice.inspection._reading import OF_NEIGHBORS, OF_VIEWS, Reading
+
+
+def test_rows_of_the_table():
+    reading = Reading(
+        *(np.array([0, 1]), np.array([0.6, 1.0]), np.array([2, -1])),
+        *(np.array([0.2, 0.0]), np.array([1, 0]), np.zeros((2, 1)), 3, "words"),
+    )
+    rows = tables.rows_of(["a", "b"], reading)
+    assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
+    share = np.array([0.4, 0.1], dtype=np.float32)
+    tied = dataclasses.replace(reading, confidence=share, second_share=share)
+    assert [str(row[-1]) for row in tables.rows_of(["a", "b"], tied)] == ["0.0", "0.0"]
+
+
+@pytest.mark.parametrize(("meaning", "sure"), [(OF_NEIGHBORS, None), (OF_VIEWS, 1.0)])
+def test_a_single_image_has_no_neighbours(meaning, sure):
+    reading = Reading(
+        *(np.array([2]), np.array([1.0]), np.array([-1]), np.array([0.0])),
+        *(np.array([0]), np.zeros((1, 1)), 3, meaning),
+    )
+    assert tables.rows_of(["a"], reading) == [["a", 2, sure, None, sure]]
+
+
+# -------------------------------------------------------------------------------- score
+
+
+def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
+    rows = [[name, k // 2, 1.0, 1, 1.0] for k, name in enumerate("abcdef")]
+    rows += [[HARD[0], 0, 1.0, 1, 1.0]]
+    clusters = write_table(tmp_path / "clusters.csv", tables.HEADER, rows)
+    truth = [[HARD[0], "cat"], ["f", "dog"], ["e", "dog"], ["d", "cat"], ["c", "cat"]]
+    truth += [["b", "cat"], [HARD[2], "cat"]]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], truth)
+    assert run("score", clusters, truth, "--json") == 0
+    stdout, stderr = capsys.readouterr()
+    facts = json.loads(stdout)
+    assert facts["files"] == 6
+    assert facts["ACC"] == pytest.approx(4 / 6)
+    first, *_, last = facts["matching"]
+    assert first["files"] == 2
+    assert last == {"cluster": "2", "class": "dog", "files": 2, "of_the_class": 2}
+    assert sum(row["class"] is None for row in facts["matching"]) == 1
+    assert "'a'" in stderr
+    assert repr(HARD[2]) in stderr
+    assert run("score", clusters, truth) == 0
+    assert "ACC  0.667" in capsys.readouterr().out
+
+
+def test_score_leaves_out_rows_without_a_class(tmp_path, capsys):
+    rows = [[name, k // 2] for k, name in enumerate("abcdef")]
+    header = ["file", "cluster"]
+    clusters = write_table(tmp_path / "clusters.csv", header, [*rows, ["g", ""]])
+    classes = ["cat", "cat", "dog", "", "dog", " ", "cat"]
+    pairs = [[*pair] for pair in zip("abcdefg", classes, strict=True)]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
+    assert run("score", clusters, truth, "--json") == 0
+    stdout, stderr = capsys.readouterr()
+    facts = json.loads(stdout)
+    assert facts["files"] == 4
+    assert facts["ACC"] == 0.75
+    assert stderr.splitlines() == [
+        f"sk-mice: warning: 1 file of {str(clusters)!r} has no cluster and does not "
+        "count",
+        f"sk-mice: warning: 2 files of {str(truth)!r} have no class and do not count",
+    ]
+    pairs = [[name, ""] for name in "abcdef"]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
+    assert run("score", clusters, truth) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "no file in common that has a cluster and a class" in last
+
+
+def test_score_takes_names_as_macs_windows_or_spreadsheets_write_them(tmp_path, capsys):
+    rows = [["e\u0301", 0], ["\u00fc", 0], ["u\u0308", 1], ["a/b/n", 1]]
+    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
+    rows = [["\u00e9", "a"], ["\u00fc", "a"], ["u\u0308", "b"], ["a\\b\\n", "b"]]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], rows)
+    assert run("score", clusters, truth, "--json") == 0
+    stdout, stderr = capsys.readouterr()
+    facts = json.loads(stdout)
+    assert (facts["files"], facts["ACC"], stderr) == (4, 1, "")
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
+    rows = [f"{start}file;class", "a;x", '"b;c";y', ";", ""]
+    path = tmp_path / "truth.csv"
+    path.write_text(end.join(rows), encoding="utf-8", newline="")
+    assert tables.read_column(path, ["class"]) == {"a": "x", "b;c": "y"}
+
+
+def test_score_takes_what_is_not_utf_8_on_windows_too(tmp_path, monkeypatch):
+    path = tmp_path / "truth.csv"
+    path.write_bytes("file;class\na;Käfer\n".encode("cp1252"))
+    strict = functools.partial(bytes.decode, errors="surrogatepass")
+    monkeypatch.setattr(os, "fsdecode", strict)
+    assert tables.read_column(path, ["class"]) == {"a": "K\udce4fer"}
+
+
+def test_score_shows_what_is_not_printed_as_escapes(tmp_path, capsys):
+    path = tmp_path / "clusters.csv"
+    write_table(path, ["file", "cluster"], [["a", "x\n\x1b[31m"], ["b", "é"]])
+    assert run("score", path, path) == 0
+    out = capsys.readouterr().out
+    assert r"x\n\x1b[31m        1" in out
+    assert "é" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"name,class\na,b\n", "`file`"),
+        (b"", "`file`"),
+        (b"file,class\na,b,c\n", "row 2 has 3"),
+        (b"file,class\na,b\na,c\n", "'a' twice"),
+        (b"file,class\nz,b\n", "no file in common"),
+        (b'file,class\n"a,b\n', "truth.csv"),
+    ],
+)
+def test_score_names_the_table_that_is_wrong(tmp_path, capsys, content, words):
+    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 1]])
+    (tmp_path / "truth.csv").write_bytes(content)
+    assert run("score", clusters, tmp_path / "truth.csv") == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert words in last
+    assert "truth.csv" in last

@@ -1,0 +1,300 @@
+"""`--copy-to` and `--link-to`: images in a folder for each cluster."""
+
+import errno
+import json
+import ntpath
+import os
+import shutil
+from pathlib import PureWindowsPath
+
+import pytest
+from calls import (
+    FIT,
+    HARD,
+    NAMES,
+    assert_same_result,
+    refused,
+    run,
+    run_of,
+    table,
+    write_table,
+)
+from systems import needs_links
+
+from sk_mice import MiCEClustering
+from sk_mice._cli import results, sorting
+
+
+@needs_links
+def test_files_are_sorted_by_cluster_and_json_is_one_object(photos, tmp_path, capsys):
+    out, copies, links = (tmp_path / name for name in ("result", "copies", "links"))
+    sort = ("--copy-to", copies, "--link-to", links)
+    assert run("fit", photos, *FIT, "--out", out, *sort, "--json", "--quiet") == 0
+    for row in table(out / "clusters.csv"):
+        inner = os.path.join(f"cluster-{row['cluster']}", row["file"])
+        content = (photos / row["file"]).read_bytes()
+        assert (copies / inner).read_bytes() == content
+        assert not (copies / inner).is_symlink()
+        assert (links / inner).read_bytes() == content
+        assert (links / inner).is_symlink()
+    stdout, stderr = capsys.readouterr()
+    facts = json.loads(stdout)
+    assert facts["images"] == sum(row["images"] for row in facts["clusters"]) == 20
+    assert facts["left_out"] == ["broken.png", "notes.txt"]
+    assert facts["table"] == str(out / "clusters.csv")
+    assert all(line.startswith(("sk-mice: ", "  ")) for line in stderr.splitlines())
+
+
+def assert_sorted(into, out, photos):
+    rows = table(out / "clusters.csv")
+    for row in rows:
+        inner = os.path.join(f"cluster-{row['cluster']}", row["file"])
+        assert (into / inner).read_bytes() == (photos / row["file"]).read_bytes()
+    assert len([path for path in into.rglob("*") if not path.is_dir()]) == len(rows)
+
+
+def test_images_may_be_sorted_into_the_folder_of_the_result(photos, out):
+    command = ["fit", photos, *FIT, "--out", out, "-q", "--copy-to", out / "sorted"]
+    assert run(*command) == 0
+    assert_sorted(out / "sorted", out, photos)
+
+
+@pytest.mark.parametrize(
+    "option", ["--copy-to", pytest.param("--link-to", marks=needs_links)]
+)
+def test_a_sort_that_is_interrupted_goes_on(
+    photos, fitted, tmp_path, monkeypatch, capsys, option, out
+):
+    into = tmp_path / "sorted"
+    command = ["fit", photos, *FIT, "--out", out, option, into]
+    name = "_link" if option == "--link-to" else "_copy"
+    place, placed = getattr(sorting, name), []
+
+    def interrupted(source, target):
+        placed.append(target)
+        if len(placed) > 5:
+            raise KeyboardInterrupt
+        place(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sorting, name, interrupted)
+        assert run(*command) == 130
+    stdout, stderr = capsys.readouterr()
+    assert "20 images in 2 clusters" in stdout
+    assert stderr.splitlines()[-1] == (
+        "Stopped before all images were sorted. The same command with --resume goes on."
+    )
+    assert_same_result(out, fitted)
+    assert len([*into.rglob("*.png")]) == 5
+    if option == "--copy-to":  # killed within a file, which lost its last bytes
+        os.truncate(placed[4], os.path.getsize(placed[4]) - 9)
+    assert run(*command, "--resume") == 0
+    assert_sorted(into, out, photos)
+    assert run(*command, "--resume") == 0  # there is nothing left to do
+    assert_sorted(into, out, photos)
+
+
+@needs_links
+def test_a_sort_that_goes_on_overwrites_no_other_file(photos, result, tmp_path, capsys):
+    into = tmp_path / "sorted"
+    row = table(result / "clusters.csv")[0]
+    made = into / f"cluster-{row['cluster']}" / row["file"]
+    command = ["fit", photos, "--out", result, "--resume", "-q", "--copy-to", into]
+    made.parent.mkdir(parents=True)
+    for content in (b"mine", (photos / row["file"]).read_bytes() + b"mine"):
+        made.write_bytes(content)
+        assert repr(str(made)) in refused(capsys, 1, *command)
+        assert made.read_bytes() == content
+    made.unlink()
+    made.symlink_to(photos / row["file"])
+    assert repr(str(made)) in refused(capsys, 1, *command)
+    made.unlink()
+    (into / "mine.txt").touch()
+    line = refused(capsys, 2, *command)
+    assert "--copy-to" in line
+    assert "'mine.txt'" in line
+    (into / "mine.txt").unlink()
+    assert run(*command) == 0
+    assert_sorted(into, result, photos)
+    command[-2] = "--link-to"
+    assert run(*command) == 1
+
+
+@needs_links
+def test_a_link_to_the_image_by_another_path_is_as_good(photos, result, tmp_path):
+    into = tmp_path / "sorted"
+    command = ["fit", photos, "--out", result, "--resume", "-q", "--link-to", into]
+    assert run(*command) == 0
+    row = table(result / "clusters.csv")[0]
+    made = into / f"cluster-{row['cluster']}" / row["file"]
+    made.unlink()
+    made.symlink_to(os.path.relpath(photos / row["file"], made.parent))
+    assert run(*command) == 0
+    assert_sorted(into, result, photos)
+    made.unlink()
+    made.symlink_to(photos / "notes.txt")
+    assert run(*command) == 1
+
+
+def test_what_a_system_keeps_in_folders_is_in_nobodys_way(
+    photos, fitted, tmp_path, out
+):
+    into = tmp_path / "sorted"
+    command = ["fit", photos, *FIT, "--out", out, "-q", "--copy-to", into]
+    for folder in (out, into):
+        folder.mkdir()
+        (folder / ".DS_Store").touch()
+        (folder / "Thumbs.db").touch()
+    assert run(*command) == 0
+    assert_same_result(out, fitted)
+    assert len([*into.glob("cluster-*/**/*.png")]) == 20
+    (into / "cluster-0" / ".DS_Store").touch()
+    assert run(*command, "--resume") == 0
+    assert (into / "Thumbs.db").exists()
+
+
+# ------------------------------------------------------------------------------ refused
+
+
+def test_links_that_cannot_be_made_are_refused_before_the_fit(
+    photos, tmp_path, monkeypatch, capsys
+):
+    def forbid(source, target):
+        raise OSError(errno.EPERM, "A required privilege is not held", source)
+
+    monkeypatch.setattr(os, "symlink", forbid)
+    links = ["--link-to", tmp_path / "new" / "links"]
+    line = refused(capsys, 2, "fit", photos, *FIT, "--out", tmp_path / "out", *links)
+    assert "--link-to: no links can be made in " in line
+    assert "A required privilege is not held; --copy-to makes copies" in line
+    assert not os.listdir(tmp_path)
+
+
+@needs_links
+@pytest.mark.parametrize(
+    ("copy_to", "link_to", "option"),
+    [
+        ("a", "a", "--link-to"),
+        ("a", "a/b", "--link-to"),
+        ("a/b", "link-to-a", "--link-to"),
+        ("out", None, "--copy-to"),
+        (None, "out", "--link-to"),
+        (None, ".", "--link-to"),
+        ("out/checkpoint/a", None, "--copy-to"),
+        (None, "out/clusters.csv", "--link-to"),
+    ],
+)
+def test_folders_that_lie_in_each_other_are_refused_before_the_fit(
+    photos, tmp_path, capsys, copy_to, link_to, option, out
+):
+    (tmp_path / "link-to-a").symlink_to(tmp_path / "a")
+    sort = []
+    if copy_to is not None:
+        sort += ["--copy-to", tmp_path / copy_to]
+    if link_to is not None:
+        sort += ["--link-to", tmp_path / link_to]
+    line = refused(capsys, 2, "fit", photos, *FIT, "--out", out, *sort)
+    assert f"{option}: " in line
+    assert [path.name for path in tmp_path.iterdir()] == ["link-to-a"]
+
+
+def test_folders_of_windows_are_told_apart(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "path", ntpath)
+        patch.setattr(results, "Path", PureWindowsPath)
+        assert not results.lies_in(r"D:\photos\result", r"C:\photos")
+        assert not results.lies_in(r"C:\photos-result", r"C:\photos")
+        assert results.lies_in(r"C:\Photos\result", r"C:\photos")
+        assert results.lies_in(r"C:\photos", r"C:\photos")
+
+
+def test_a_drive_that_is_not_there_is_refused(monkeypatch):
+    asked = []
+
+    def lexists(path):
+        asked.append(path)
+        assert len(asked) < 9
+        return False
+
+    monkeypatch.setattr(os.path, "lexists", lexists)
+    monkeypatch.setattr(os.path, "isdir", lexists)
+    with pytest.raises(results.BadParameter, match="is not a folder"):
+        results.check_folder("/a/b", "--out")
+
+
+@pytest.mark.parametrize(
+    "row", [b'"a.png",cats', b'"a.png",2', b'"a.png",-1', b'"b/../../x",0', b'"/x",0']
+)
+def test_a_table_that_was_changed_is_not_sorted(photos, result, tmp_path, capsys, row):
+    with open(result / "clusters.csv", "ab") as file:
+        file.write(row + b",1.0,1,1.0\n")
+    into = ("--resume", "-q", "--copy-to", tmp_path / "sorted")
+    line = refused(capsys, 1, "fit", photos, "--out", result, *into)
+    assert "must be as the fit has written it" in line
+    assert not (tmp_path / "sorted").exists()
+
+
+def test_a_table_does_not_leave_the_folder_on_windows(tmp_path, monkeypatch):
+    monkeypatch.setattr(sorting, "PurePath", PureWindowsPath)
+    for name in (r"..\x", r"a\..\..\x", "C:x", r"C:\x", r"\x", "/x", r"\\host\a\x"):
+        path = write_table(tmp_path / "table.csv", ["file", "cluster"], [[name, 0]])
+        with pytest.raises(ValueError, match="a file below the folder of images"):
+            sorting.read_clusters(path, 2)
+    path = write_table(tmp_path / "table.csv", ["file", "cluster"], [["a/b..c", 0]])
+    assert sorting.read_clusters(path, 2) == (["a/b..c"], [0])
+
+
+# ---------------------------------------------------------------------- files that fail
+
+
+@needs_links
+def test_photos_that_are_gone_are_named_and_the_rest_is_sorted(
+    photos, tmp_path, monkeypatch, capsys
+):
+    copied = shutil.copytree(photos, tmp_path / "photos")
+    out, copies, links = (tmp_path / name for name in ("result", "copies", "links"))
+    fit, gone = MiCEClustering.fit, [HARD[0], NAMES[3]]
+
+    def lose(self, X):
+        for name in gone:
+            (copied / name).unlink()
+        return fit(self, X)
+
+    monkeypatch.setattr(MiCEClustering, "fit", lose)
+    command = ["fit", copied, *FIT, "--out", out, "--copy-to", copies]
+    assert run(*command, "--link-to", links, "-q") == 0
+    warned = capsys.readouterr().err.splitlines()[-1]
+    assert warned.startswith("sk-mice: warning: 2 images cannot be sorted")
+    assert repr(HARD[0]) in warned
+    assert repr(NAMES[3]) in warned
+    assert run_of(out)["finished"]
+    for folder in (copies, links):
+        assert len([*folder.rglob("*.png")]) == 18
+    assert run(*command, "--resume", "-q") == 0
+
+
+def test_a_photo_that_may_not_be_read_is_not_called_gone(
+    photos, result, tmp_path, monkeypatch, capsys
+):
+    def forbid(source, target):
+        raise PermissionError(errno.EACCES, "Permission denied", source)
+
+    monkeypatch.setattr("sk_mice._cli.sorting._copy", forbid)
+    command = ["fit", photos, "--out", result, "--resume", "-q"]
+    line = refused(capsys, 1, *command, "--copy-to", tmp_path / "sorted")
+    assert "Permission denied" in line
+
+
+def test_a_full_disk_names_the_file(photos, result, tmp_path, monkeypatch, capsys):
+    into = tmp_path / "sorted"
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    command = ["fit", photos, "--out", result, "--resume", "-q", "--copy-to", into]
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", full)
+        line = refused(capsys, 1, *command)
+    assert repr(str(into))[:-1] in line
+    assert "No space left on device" in line
+    assert run(*command) == 0

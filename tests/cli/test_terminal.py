@@ -1,0 +1,132 @@
+"""The shell: help, completion, pipes, and messages that cannot be written."""
+
+import errno
+import io
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from calls import run, write_table
+from systems import needs_full_device
+
+from sk_mice import cli
+from sk_mice._cli import choosing, fitting, images
+from sk_mice._cli.terminal import put
+
+
+def test_help_has_examples(capsys):
+    for command in ("fit", "predict", "report", "score", "choose-k"):
+        assert run(command, "--help") == 0
+        assert f"  sk-mice {command} " in capsys.readouterr().out
+    assert run("--version") == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "epochs"),
+    [("fit", fitting.DEFAULTS["epochs"]), ("choose-k", choosing.EPOCHS)],
+)
+def test_help_has_the_defaults(capsys, command, epochs):
+    assert run(command, "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    defaults = fitting.DEFAULTS | {"epochs": epochs, "white": images.WHITE}
+    for option in ("image-size", "epochs", "seed", "white"):
+        said = re.search(rf"--{option} .*?\[default: (\d+)", text)
+        assert int(said[1]) == defaults[option.replace("-", "_")], option
+
+
+def test_the_command_alone_prints_its_help(capsys):
+    assert run() == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: sk-mice ")
+    assert len(out.splitlines()) > 20
+    assert not err
+
+
+def shell(*arguments, **variables):
+    environment = os.environ | variables
+    command = [sys.executable, "-m", "sk_mice", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_the_module_is_the_command_and_shells_complete_it():
+    done = shell("--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: sk-mice ")
+    words = {"COMP_WORDS": "sk-mice cho", "COMP_CWORD": "1"}
+    done = shell(_SK_MICE_COMPLETE="complete_bash", **words)
+    assert done.stdout.split() == ["choose-k"]
+
+
+# ------------------------------------------------------------------------------- output
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
+    rows = [[f"{k}.png", k % 9] for k in range(20000)]
+    path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
+    command = [sys.executable, "-m", "sk_mice", "score", path, path, "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_a_reader_that_goes_away_on_windows(monkeypatch):
+    def invalid():
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys.stdout, "flush", invalid)
+    with pytest.raises(OSError, match="cannot be written: Invalid argument"):
+        put("text")
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(BrokenPipeError):
+        put("text")
+
+
+UNWRITTEN = "sk-mice: error: The output cannot be written: "
+
+
+@needs_full_device
+def test_an_output_that_does_not_fit_is_said(tmp_path):
+    path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
+    command = [sys.executable, "-m", "sk_mice", "score", path, path]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.stderr == f"{UNWRITTEN}No space left on device.\n"
+    assert done.returncode == 1
+
+
+def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys):
+    path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
+    with monkeypatch.context() as patch:  # as after `>&-`
+        patch.setattr(sys, "stdout", None)
+        assert run("score", path, path) == 1
+        assert run("score", path, tmp_path / "none.csv") == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"{UNWRITTEN}it is closed."
+    with monkeypatch.context() as patch:  # nor do errors go to stdout after `2>&-`
+        patch.setattr(sys, "stderr", None)
+        assert run("score", path, tmp_path / "none.csv") == 2
+    assert not capsys.readouterr().out
+
+
+@needs_full_device
+@pytest.mark.parametrize("target", ["/dev/full", "&-", " >(true)"])
+def test_messages_that_cannot_be_written_end_no_work(target, tmp_path):
+    header = ["file", "cluster"]
+    path = write_table(tmp_path / "clusters.csv", header, [["a", 0], ["b", ""]])
+    inner = f"{sys.executable} -m sk_mice score {path} {path} 2>{target}"
+    done = subprocess.run(["bash", "-c", inner], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("1 file\n")
+    assert not done.stderr
+
+
+def test_a_long_list_in_a_warning_is_shortened(capsys):
+    cli._show_warning(UserWarning("\n  ".join(["Left out:", *map(str, range(3000))])))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "sk-mice: warning: Left out:"
+    assert lines[-1] == "and 2980 more"
+    assert len(lines) == 22
