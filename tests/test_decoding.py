@@ -484,7 +484,7 @@ def test_files_take_turns_at_the_memory_that_each_needs(tmp_path, monkeypatch):
 # Of each folder: bytes that loading it takes, number of images, and the error.
 PEAKS = """
 import json, sys
-from sk_mice.datasets import _decoding, load_image_folder
+from sk_mice.datasets import load_image_folder
 
 def peak():
     with open("/proc/self/status") as status:
