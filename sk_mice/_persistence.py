@@ -402,9 +402,9 @@ def _restore_one(document, tensors, backbone, weights):
         _find_network_of(model)
     if issubclass(cls, ContrastiveEstimator):
         shape = model._make_views().out_shape
-        if not isinstance(fitted, backbones.Pretrained):
-            fitted = parameters["backbone"] if backbone is None else backbone
-        model._model = _put_together(state, network, shape, fitted)
+        # Needed for the user's own network, and for a pretrained one.
+        source = fitted if isinstance(fitted, backbones.Pretrained) else backbone
+        model._model = _put_together(state, network, shape, source)
         model._inference = Inference(model._model)
         check_trained(model)
     return model
