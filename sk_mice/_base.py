@@ -410,7 +410,7 @@ class ContrastiveEstimator(
                 queue_size=task.queue_size,
                 tau=self.tau,
                 queue_dtype=task.queue_dtype,
-                backbone=task.backbone if known else None,
+                description=task.backbone if known else None,
                 own_format=own_format,
                 **options,
             )

@@ -48,7 +48,7 @@ _NAMES_OF_PARTS = {
     "backbone": ["auto", *backbones.NAMED],
 }
 # What is kept of a network beside its tensors.
-_FIGURES = ("backbone", "tau", "kappa", "class_level", "shared_head", "gate_view")
+_FIGURES = ("tau", "kappa", "class_level", "shared_head", "gate_view")
 # Parameters that are not stored: a file must not choose where a fit writes.
 _PLACES = ("checkpoint", "out")
 # Attributes of features that follow from the rest.
@@ -293,7 +293,8 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     backbones.check_state(network)
     for name, value in network.state_dict().items():
         tensors[f"model.{name}"] = value.cpu().contiguous().clone()
-    parts["network"] = {name: getattr(network, name) for name in _FIGURES}
+    figures = {name: getattr(network, name) for name in _FIGURES}
+    parts["network"] = {"backbone": network.description} | figures
     return parts
 
 
@@ -463,7 +464,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
                 queue_size=size,
                 omega=omega if omega is None else torch.empty(n_experts, dim),
                 queue_dtype=queue_dtype,
-                backbone=known,
+                description=known,
                 own_format=own_format,
                 **figures,
             )

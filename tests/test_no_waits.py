@@ -163,7 +163,7 @@ def make_trainer(
         queue_size=V,
         queue_dtype=precision,
         tau=1.0,
-        backbone=spec,
+        description=spec,
         **(moco_options() if moco else parts | options),
     ).to(memory_format=torch.channels_last)
     with mode, CUDA:

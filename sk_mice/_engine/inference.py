@@ -40,7 +40,7 @@ class Inference:
 
     def __init__(self, model: ContrastiveMixture):
         self.model = model
-        self._ours = model.backbone is not None
+        self._ours = model.description is not None
         both = model.student, model.teacher
         # Networks of ours can be folded.
         self.student, self.teacher = (

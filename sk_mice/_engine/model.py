@@ -80,8 +80,8 @@ class ContrastiveMixture(nn.Module):
         Whether the gate sees a view of its own, as in the paper, or the student's.
     queue_dtype : torch.dtype, default=torch.float32
         Type of the queue, and of the products with it.
-    backbone : Backbone or None
-        Describes `network`; None if it is the user's own.
+    description : Backbone or None
+        Of `network`, by its parameters; None if it is the user's own.
     own_format : torch.memory_format or None, default=None
         Of the images and the weights of the user's own network.
 
@@ -119,11 +119,11 @@ class ContrastiveMixture(nn.Module):
         shared_head=False,
         gate_view=True,
         queue_dtype=torch.float32,
-        backbone=None,
+        description=None,
         own_format=None,
     ):
         super().__init__()
-        self.backbone = backbone
+        self.description = description
         self.trained_blocks = None
         self._frozen = ()
         self.n_experts, self.embedding_dim = n_experts, embedding_dim

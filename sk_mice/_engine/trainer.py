@@ -344,7 +344,7 @@ class Trainer(NeuralNet):
         self.statistics_ = EpochStatistics(*size, module.queue.device)
         if self.held_labels is not None:  # the first epoch counts what changes
             self.statistics_.labels.copy_(self.held_labels)
-        unknown = module.backbone is None
+        unknown = module.description is None
         self.may_draw_ = unknown or callable(self.views.augmentation)
         self.masks_ = self._infinite_buffers() if unknown else []
         if self._can_replay():
