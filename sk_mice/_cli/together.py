@@ -14,7 +14,7 @@ def run_together(work: Callable[[Group], None]) -> None:
     """
     group = open_group(True)
     if not group.first:
-        _help(group)
+        _take_part(group)
         return
     try:
         work(group)
@@ -30,7 +30,8 @@ def fit_together(group: Group, estimator, X):
     return estimator.fit(X)
 
 
-def _help(group: Group) -> None:
+def _take_part(group: Group) -> None:
+    """Fit what the first process fits, until it sends None."""
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         while (task := group.from_first(lambda: None)) is not None:

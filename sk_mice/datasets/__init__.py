@@ -207,7 +207,7 @@ def load_image_folder(
 
     good = [row for row, reason in enumerate(reasons) if reason is None]
     problems += named(found, reasons)
-    report(problems, root, on_error)
+    raise_or_warn(problems, root, on_error)
     if not good:
         raise ValueError(f"`path` must hold images; there are none in {root!r}.")
     files = [found[row] for row in good]
@@ -278,7 +278,7 @@ def _place(entry, folder):
     return os.path.split(real)
 
 
-def report(problems, root, on_error):
+def raise_or_warn(problems, root, on_error):
     """One error, or one warning, for all that are not in X."""
     if not problems:
         return
