@@ -450,8 +450,8 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     n_experts = n_heads if omega is None or omega.ndim == 0 else len(omega)
     halved = queue.dtype == torch.bfloat16  # a queue has one of two types
     queue_dtype = torch.bfloat16 if halved else torch.float32
-    known = figures.pop("backbone")
-    source, n_features, own_format = _source(known, backbone, shape)
+    description = figures.pop("backbone")
+    source, n_features, own_format = _source(description, backbone, shape)
 
     def build(device):
         with torch.device(device):
@@ -464,7 +464,7 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
                 queue_size=size,
                 omega=omega if omega is None else torch.empty(n_experts, dim),
                 queue_dtype=queue_dtype,
-                description=known,
+                description=description,
                 own_format=own_format,
                 **figures,
             )
@@ -475,20 +475,20 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     for key in sorted(needed.keys() | found.keys()):
         has, needs = (words.get(key, "nothing") for words in (found, needed))
         expect(has == needs, repr(key), f"be {needs}; it is {has}")
-    if known is None:  # a user's module is more than its state
+    if description is None:  # a user's module is more than its state
         model = build("cpu")
-    model.load_state_dict(weights, assign=known is not None)
+    model.load_state_dict(weights, assign=description is not None)
     return model.placed("cpu")
 
 
-def _source(known, backbone, shape) -> tuple:
+def _source(description, backbone, shape) -> tuple:
     """What the network is built from, its number of features and its own format.
 
     Found once, outside of `build`: a factory may do more than build.
     """
-    if known is not None:  # a probe would import torch's compiler
-        _, n_features = backbones.weight_count(known, shape)
-        return known, n_features, None
+    if description is not None:  # a probe would import torch's compiler
+        _, n_features = backbones.weight_count(description, shape)
+        return description, n_features, None
     if isinstance(backbone, backbones.Pretrained):
         network = backbone.build_empty(shape)  # the file has the weights
     else:
