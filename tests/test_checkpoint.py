@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
 from shared import RaiseAt, assert_same_state, state_of, tiny
@@ -288,6 +288,35 @@ def lazily(factor):
     return Lazily()
 
 
+def by_a_property(factor):
+    """A callable object of a class with all kinds of members."""
+
+    class Own:
+        __slots__ = ("unused",)
+
+        @staticmethod
+        def times(progress):
+            return factor * progress
+
+        @property
+        def scaled(self):
+            return self.times
+
+        def __call__(self, progress):
+            return self.scaled(progress)
+
+    return Own()
+
+
+def repeated(factor):
+    """A function that calls itself."""
+
+    def repeat(progress):
+        return progress if progress < 1 else repeat(factor * progress)
+
+    return repeat
+
+
 class Encoder(torch.nn.Module):
     """A network whose plain attribute decides what it computes."""
 
@@ -304,7 +333,7 @@ FACTOR = 1.0
 
 
 def of_a_global(progress):
-    return FACTOR * progress
+    return max(FACTOR * p for p in [progress])
 
 
 def test_names_tell_fits_apart_and_nothing_else(name_of):
@@ -313,6 +342,7 @@ def test_names_tell_fits_apart_and_nothing_else(name_of):
         name_of(verbose=1, callbacks=[Callback(), Stops()]),
         name_of(np.asfortranarray(IMAGES)),
         name_of(random_state=np.int64(0)),
+        name_of(distributed=False),
     ]
     assert len(set(same)) == 1
     generator = np.random.RandomState
@@ -353,10 +383,14 @@ def test_names_tell_fits_apart_and_nothing_else(name_of):
         (np.cos, np.cos, np.sqrt),
         (cache(lambda p: 0.5), cache(lambda p: 0.5), cache(lambda p: 0.25)),
         (lazily(1.0), lazily(1.0), lazily(0.5)),
+        (by_a_property(1.0), by_a_property(1.0), by_a_property(0.5)),
+        (repeated(0.5), repeated(0.5), repeated(0.25)),
+        (lambda p, f=1.0: f * p, lambda p, f=1.0: f * p, lambda p, f=0.5: f * p),
+        (lambda p, *, f=1.0: f, lambda p, *, f=1.0: f, lambda p, *, f=0.5: f),
     ],
     ids=[
         *("lambda", "name", "closure", "partial", "callable", "method", "ufunc"),
-        *("cached", "cached property"),
+        *("cached", "cached property", "property", "recursive", "default", "keyword"),
     ],
 )
 def test_code_is_told_apart_by_what_it_does(name_of, one, again, other):
@@ -430,12 +464,26 @@ VALUES = st.dictionaries(st.sampled_from("abc"), PAIRS | st.tuples(PAIRS, PAIRS)
 
 @settings(max_examples=200, deadline=None)
 @given(VALUES, VALUES)
+@example({"a": 1, "b": 2}, {"b": 2, "a": 1})
 def test_identities_are_equal_only_where_values_are(one, other):
     estimator = mice()
     first, second = (identity(estimator, given=v) for v in (one, other))
     texts = [repr(sorted(values.items())) for values in (one, other)]
     assert (first == second) == (texts[0] == texts[1])
     assert first == identity(estimator, given=copy.deepcopy(one))
+
+
+def test_arrays_are_told_apart_by_value_shape_and_type():
+    arrays = [
+        *(np.zeros(()), np.ones(()), np.zeros(1), np.zeros((1, 1))),
+        *(np.zeros(1, np.int64), np.zeros(2, np.float32)),
+        *(torch.zeros(1), torch.zeros(1, 1), torch.zeros(1, dtype=torch.int32)),
+        torch.zeros(1, requires_grad=True),
+    ]
+    found = [identity(mice(), given=array)["given"] for array in arrays]
+    assert len(set(found)) == len(arrays)
+    copies = map(copy.deepcopy, arrays)
+    assert [identity(mice(), given=array)["given"] for array in copies] == found
 
 
 def test_what_cannot_be_told_apart_is_refused_with_a_checkpoint_only(tmp_path):
@@ -461,6 +509,7 @@ IN_ANOTHER_PROCESS = """
     import torch
     for schedule in (partial(max, 0.1), Scaled(0.5), Scaled(0.5).method, scaled(2.0)):
         print(identity(mice(schedule=schedule, augmentation=abs), X=IMAGES))
+    print(identity(mice(schedule=Scaled(set("abcdefgh"))), X=IMAGES))
     print(identity(mice(backbone=Encoder), X=IMAGES))
 """
 
@@ -477,7 +526,7 @@ def test_another_process_finds_the_same_names(capsys):
     ).stdout
     exec(script, {})
     assert found == capsys.readouterr().out
-    assert len(set(found.splitlines())) == 5
+    assert len(set(found.splitlines())) == 6
 
 
 def test_a_file_of_another_fit_is_not_used(whole, tmp_path):
