@@ -57,10 +57,18 @@ def test_a_clusterer_without_a_number_of_clusters_has_a_report(n_clusters):
 
 def test_the_posterior_tells_second_clusters_with_equal_shares_apart():
     shares = np.array([[1.0, 0, 0], [0.6, 0.4, 0]])
-    posterior = np.array([[0.5, 0.2, 0.3], [0.5, 0.2, 0.3]])
+    posterior = np.array([[0.5, 0.2, 0.3], [0.3, 0.1, 0.6]])
     second, share = _reading._second(shares, posterior, np.array([0, 0]))
     assert second.tolist() == [2, 1]
     assert share.tolist() == [0, 0.4]
+
+
+def test_the_posterior_orders_samples_of_equal_confidence():
+    shares = np.array([[1.0, 0.0], [1.0, 0.0], [0.5, 0.5], [1.0, 0.0]])
+    posterior = np.array([[0.7, 0.3], [0.9, 0.1], [1.0, 0.0], [0.8, 0.2]])
+    args = shares, posterior, np.eye(4), _reading.OF_VIEWS
+    found = _reading.from_shares(np.zeros(4, np.int64), *args)
+    assert found.order.tolist() == [1, 3, 0, 2]
 
 
 def test_a_sample_that_never_leaves_its_cluster_has_no_second():
@@ -147,7 +155,7 @@ def test_a_cluster_of_one_image_has_no_agreement():
 
 def test_clusters_of_several_classes_are_doubted():
     labels = np.repeat([0, 1], 10)
-    codes = np.array([0] * 8 + [-1] * 2 + [0] * 3 + [1] * 7)
+    codes = np.array([0] * 7 + [-1] * 3 + [0] * 3 + [1] * 7)
     (doubt,) = _reading.doubts(reading(labels, 1.0, 2), codes=codes)
     assert doubt.sentence.startswith("Several classes: fewer than 80%")
     assert doubt.clusters == [(1, "70%", "other", None)]
