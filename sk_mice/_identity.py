@@ -12,14 +12,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
-from types import (
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MappingProxyType,
-    MemberDescriptorType,
-    ModuleType,
-)
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -153,8 +146,6 @@ class _Digests:
             return _joined("code", "", *(self(getattr(value, n)) for n in _OF_CODE))
         if isinstance(value, FunctionType | type):
             return self._of_definition(value)
-        if isinstance(value, GetSetDescriptorType | MemberDescriptorType):
-            return _joined("slot", value.__name__)
         if isinstance(value, staticmethod | classmethod):
             return _joined(type(value).__name__, "", self(value.__func__))
         if isinstance(value, property):
