@@ -149,11 +149,13 @@ def test_rows_whose_squares_over_or_underflow(as_given, dtype):
     extreme = X.copy()
     extreme[::3] *= huge / abs(extreme[::3]).max()
     extreme[1::3] /= huge / abs(extreme[1::3]).max()
-    model = SphericalKMeans(2, init=np.eye(3)[:2])
-    expected = model.fit_predict(X.astype(dtype))
-    found = model.fit_predict(as_given(extreme.astype(dtype)))
-    np.testing.assert_array_equal(found, expected)
-    assert np.isfinite(model.cluster_centers_).all()
+    extreme[2::3] *= np.sqrt(np.finfo(dtype).tiny) / 100  # squares lose digits
+    X, extreme = X.astype(dtype), as_given(extreme.astype(dtype))
+    usual = SphericalKMeans(2, init=np.eye(3)[:2]).fit(X)
+    model = clone(usual).fit(extreme)
+    np.testing.assert_array_equal(model.labels_, usual.labels_)
+    distances = model.transform(extreme)
+    np.testing.assert_allclose(distances, usual.transform(X), atol=1e-5)
 
 
 def test_skipping_rows_changes_nothing():
@@ -480,10 +482,13 @@ def test_more_clusters_than_directions(init):
     assert np.isfinite(model.cluster_centers_).all()
 
 
-def test_rows_that_cancel_leave_the_center_in_place():
-    model = SphericalKMeans(1, init=[[0.6, 0.8]]).fit([[1, 0], [-1, 0]])
+@pytest.mark.parametrize("n", [2, 3])  # rows, of which three cancel but for rounding
+def test_rows_that_cancel_leave_the_center_in_place(n):
+    angles = 2 * np.pi * np.arange(n) / n
+    X = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    model = SphericalKMeans(1, init=[[0.6, 0.8]]).fit(X)
     np.testing.assert_array_equal(model.cluster_centers_, [[0.6, 0.8]])
-    assert model.inertia_ == pytest.approx(2)
+    assert model.inertia_ == pytest.approx(n)
 
 
 def test_one_cluster_is_the_mean_direction():
@@ -663,6 +668,16 @@ def test_transform_is_cosine_distance(dtype, as_given):
     assert distances.min() >= 0
     np.testing.assert_allclose(distances, expected, atol=1e-6)
     np.testing.assert_array_equal(distances.argmin(axis=1), model.labels_)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_leads_out_of_no_range(dtype):
+    X = np.random.default_rng(0).standard_normal((40, 7)).astype(dtype)
+    model = SphericalKMeans(40, init=X).fit(X)  # each row is its own centre
+    distances = model.transform(np.vstack([X, -X]))
+    assert distances.min() == 0
+    assert distances.max() == 2
+    assert model.inertia_ >= 0
 
 
 def test_feature_names_and_pandas_output():
