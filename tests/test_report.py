@@ -286,6 +286,13 @@ def test_a_loaded_model_without_its_augmentation_needs_a_confidence(digits, tmp_
     assert _reading.read(loaded, X, shares).meaning == _reading.OF_VIEWS
 
 
+def test_images_without_views_are_compared_with_their_neighbours(digits):
+    _, X, _, _ = digits
+    options = {"augmentation": None, "max_epochs": 1, "random_state": 0}
+    mice = MiCEClustering(3, init=np.arange(len(X)) % 3, **options).fit(X)
+    assert _reading.read(mice, X).meaning == _reading.OF_NEIGHBORS
+
+
 class Foreign(KMeans):
     """A clusterer whose names mean something else than those of this package."""
 
