@@ -223,10 +223,12 @@ def test_scorers_take_classes_of_several_types(scorer):
 
 
 @pytest.mark.parametrize("scorer", SCORERS.values(), ids=SCORERS)
-def test_scorers_need_a_class(scorer):
+def test_scorers_need_a_class_and_one_for_each_sample(scorer):
     fitted = KMeans(1).fit(np.zeros((2, 1)))
     with pytest.raises(ValueError, match="y must have the class of at least one"):
         scorer(fitted, np.zeros((2, 1)), [None, None])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        scorer(fitted, np.zeros((2, 1)), [0, 1, 1])
 
 
 @pytest.mark.parametrize("function", [clustering_accuracy_score, match_labels])
