@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -149,8 +150,11 @@ def test_without_faiss_a_long_search_says_so(indexed, monkeypatch):
     found, recall = nearest_neighbors(rows, 5)  # short
     np.testing.assert_array_equal(found, brute_force(rows, 5))
     assert recall == 1.0
-    monkeypatch.setattr(nearest, "_LONG", 0)
-    with pytest.warns(UserWarning, match=r"takes about .*sk-mice\[neighbors\]"):
+    # The first of three blocks took 100 seconds.
+    clock = SimpleNamespace(perf_counter=iter([0, 100]).__next__)
+    monkeypatch.setattr(nearest, "time", clock)
+    monkeypatch.setattr(nearest, "_BLOCK_OPERATIONS", 200 * rows.size)
+    with pytest.warns(UserWarning, match=r"about 5 minutes.*sk-mice\[neighbors\]"):
         nearest_neighbors(rows, 5)
 
 
