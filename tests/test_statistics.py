@@ -13,6 +13,8 @@ K, D = 3, 8
 def test_statistics_add_up_an_epoch():
     statistics = EpochStatistics(7, K, D, "cpu")
     joint = torch.randn(7, K)
+    joint[0, 0] = 200.0  # a posterior of exactly one
+    joint[:, K - 1] = -20.0  # an empty cluster
     v = torch.nn.functional.normalize(torch.randn(7, K, D), dim=-1)
     for _ in range(2):  # the second epoch begins anew
         statistics.reset()
