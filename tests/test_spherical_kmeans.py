@@ -184,23 +184,24 @@ def test_centers_that_stopped_take_no_products():
     assignment._open_share = lambda *args: 1  # no bounds
     rng = np.random.default_rng(0)
     centers = normalize(X[:300])
-    sizes = []
+    calls = []
     original = rows.nearest
-    rows.nearest = lambda *args: sizes.append(len(args[0])) or original(*args)
+    rows.nearest = lambda *args: calls.append(args) or original(*args)
     for n_moved in [300, 300, 200, 40, 0, 1, 224, 225, 3]:
         centers = centers.copy()
         step = rng.standard_normal((n_moved, 8))
         if n_moved:
             centers[:n_moved] = normalize(centers[:n_moved] + 0.2 * step)
-        sizes.clear()
-        labels = assignment.update(centers)
+        calls.clear()
+        before, labels = assignment.labels, assignment.update(centers)
         np.testing.assert_array_equal(labels, original(centers)[0])
         np.testing.assert_allclose(assignment.cosines, original(centers)[1])
         assert assignment.complete == (n_moved > 224)
-        # Then all products for rows whose own centre is no longer the nearest.
-        assert sizes[:1] == (
-            [] if n_moved == 0 else [n_moved if n_moved < 225 else 300]
-        )
+        sizes = [len(found) for found, *_ in calls[:1]]
+        assert sizes == ([] if n_moved == 0 else [n_moved if n_moved < 225 else 300])
+        # Then all products for rows whose own centre has moved away.
+        for _, again in calls[1:]:
+            assert (before[again] < n_moved).all()
 
 
 def test_bounds_hold_when_centers_jump():
@@ -211,8 +212,26 @@ def test_bounds_hold_when_centers_jump():
     centers = normalize(X[:7])
     for step in [0, 0, 0, 0, 1e-3, 0.3, 0, 0, 0, 2, 1e-6, 0, 0, 0.01, 0]:
         centers = normalize(centers + step * rng.standard_normal(centers.shape))
+        before = assignment.labels, assignment.labels.copy()
         labels = assignment.update(centers)
         np.testing.assert_array_equal(labels, rows.nearest(centers)[0])
+        np.testing.assert_array_equal(*before)  # what was returned is not written to
+
+
+def test_bounds_hold_when_all_centers_turn_alike_and_one_jumps():
+    def on_circle(angles):
+        return np.stack((np.cos(angles), np.sin(angles)), axis=1)
+
+    rows = UnitRows(on_circle(np.linspace(0, 2 * np.pi, 5000)))
+    assignment = Assignment(rows)
+    angles, has_bounds = np.array([0.3, 1.9]), []
+    for turn in [*[(0.005, 0.005)] * 30, (0, 2)]:
+        angles = angles + turn
+        centers = on_circle(angles)
+        labels = assignment.update(centers)
+        np.testing.assert_array_equal(labels, rows.nearest(centers)[0])
+        has_bounds.append(assignment.nearest is not None)
+    assert has_bounds[-2:] == [True, False]
 
 
 @pytest.mark.parametrize("n_clusters", [2, 128, 129])  # by either kind of argmax
