@@ -63,6 +63,26 @@ def history(n_moco=4, n_em=6):
     return rows
 
 
+def boxes_of(texts):
+    """Left, bottom, right and top of texts in the drawn figure, (n, 4)."""
+    texts[0].figure.canvas.draw()
+    return np.array([plt.Text.get_window_extent(text).extents for text in texts])
+
+
+def assert_apart(boxes):
+    low, high = boxes[:, None, :2], boxes[None, :, 2:]
+    overlap = (low < high).all(axis=2)
+    overlap &= overlap.T
+    np.fill_diagonal(overlap, False)
+    assert not overlap.any(), np.argwhere(overlap)
+
+
+def assert_within(boxes, frame):
+    x0, y0, x1, y1 = frame.extents
+    assert (boxes[:, :2] >= [x0 - 1, y0 - 1]).all()
+    assert (boxes[:, 2:] <= [x1 + 1, y1 + 1]).all()
+
+
 # ------------------------------------------------------------------------- gallery
 
 
@@ -176,6 +196,38 @@ def test_large_images_are_drawn_small():
     assert strips(display.ax_)[0].shape == (96 + 2 * 6, 64 + 2 * 6, 4)
 
 
+@pytest.mark.parametrize("size", [None, (3, 3), (4, 8), (9, 3)])
+@pytest.mark.parametrize("name", ["{}", "a class with quite a long name, number {}"])
+def test_text_beside_a_gallery_fits(size, name):
+    y = np.arange(200) % 10
+    y_true = [name.format(k) for k in (y + (np.arange(200) < 20)) % 10]
+    ax = size and plt.subplots(figsize=size, layout="constrained")[1]
+    display = ClusterGalleryDisplay.from_predictions(
+        constant_images(y), y, y_true=y_true, confidence=y / 10, ax=ax
+    )
+    boxes = boxes_of(display.ax_.texts)
+    assert_apart(boxes)
+    assert_within(boxes, display.figure_.bbox)
+    images = [image.get_window_extent() for image in display.ax_.images]
+    assert max(boxes[:, 2]) < min(image.x0 for image in images)
+    title = boxes_of([display.ax_.title])
+    assert_apart(np.r_[title, boxes])
+    assert_within(title, display.figure_.bbox)
+
+
+@pytest.mark.parametrize("shape", [(4, 200), (200, 4), (8, 8)])
+def test_a_gallery_of_images_of_any_shape_has_a_figure_of_usual_size(shape):
+    X = np.zeros((20, *shape))
+    display = ClusterGalleryDisplay.from_predictions(X, [0] * 20, n_images=10)
+    width, height = display.figure_.get_size_inches()
+    assert 3 <= width <= 20
+    assert height < 2
+    left, right, bottom, top = display.ax_.images[0].get_extent()
+    assert display.ax_.get_title() == "1 cluster of 20 images"
+    n_rows, n_pixels = strips(display.ax_)[0].shape[:2]
+    assert (right - left) / (bottom - top) == pytest.approx(n_pixels / n_rows)
+
+
 # ----------------------------------------------------------------------------- map
 
 
@@ -229,6 +281,37 @@ def test_fair_sample(evenly, n, counts):
     assert len(set(rows.tolist())) == n
     assert len(fair_sample(codes, 2, rng, evenly=evenly)) == 2
     assert fair_sample(codes, 155, rng, evenly=evenly).tolist() == list(range(155))
+
+
+@pytest.mark.parametrize("size", [None, (3, 3), (8, 4)])
+@pytest.mark.parametrize("name", ["{}", "a class with quite a long name, number {}"])
+def test_names_on_a_map_do_not_overlap(size, name):
+    rng = np.random.default_rng(0)
+    n = 60 if name == "{}" else 10
+    y = np.arange(600) % n
+    X = rng.normal(size=(n, 2)).round()[y] + rng.normal(size=(600, 2)) / 10
+    names = np.array([name.format(k) for k in range(n)])[y]
+    ax = None if size is None else plt.subplots(figsize=size)[1]
+    display = EmbeddingDisplay.from_predictions(X, names, ax=ax)
+    assert len(display.ax_.texts) == n
+    boxes = boxes_of(display.ax_.texts)
+    assert_apart(boxes)
+    assert_within(boxes, display.ax_.get_window_extent())
+    # A line leads to its place from each name that is not there.
+    for text, box in zip(display.ax_.texts, boxes, strict=True):
+        place = display.ax_.transData.transform(text.xy)
+        is_there = np.allclose(place, box.reshape(2, 2).mean(axis=0), atol=2)
+        assert text.arrow_patch.get_visible() != is_there
+
+
+def test_a_map_has_one_scale(blobs):
+    X = blobs[0][:, :2] * [100, 1]
+    _, axes = plt.subplots(1, 2, sharex=True, sharey=True)
+    for ax in (None, *axes):
+        display = EmbeddingDisplay.from_predictions(X, blobs[1], ax=ax)
+        display.figure_.canvas.draw()
+        to_pixels = display.ax_.transData.transform([[0, 0], [1, 1]])
+        assert np.ptp(to_pixels[:, 0]) == pytest.approx(np.ptp(to_pixels[:, 1]))
 
 
 def test_tsne_is_the_default_and_keeps_blobs_together(blobs):
@@ -397,6 +480,24 @@ def test_long_names_of_classes_leave_room_for_the_counts():
     assert title.x1 <= figure.x1
 
 
+@pytest.mark.parametrize("size", [None, (3, 3), (8, 4)])
+def test_counts_fit_their_cells_and_names_each_other(size):
+    y = np.repeat(np.arange(10), 20_000)
+    names = np.array([f"a class with quite a long name, number {k}" for k in range(10)])
+    ax = None if size is None else plt.subplots(figsize=size)[1]
+    y_pred = names[np.roll(y, 5000)]
+    display = MatchedConfusionDisplay.from_predictions(names[y], y_pred, ax=ax)
+    counts = boxes_of(display.ax_.texts)
+    assert_apart(counts)
+    cell = display.ax_.get_window_extent().width / 10
+    assert (counts[:, 2] - counts[:, 0]).max() < cell
+    for labels in (display.ax_.get_xticklabels(), display.ax_.get_yticklabels()):
+        assert_apart(boxes_of(labels))
+        assert labels[-1].get_text().endswith("number 9")
+    if size is None:
+        assert cell > 30
+
+
 def test_one_of_a_kind_is_written_as_one():
     display = MatchedConfusionDisplay.from_predictions([0, 0], [3, 4])
     title = display.ax_.get_title()
@@ -438,6 +539,46 @@ def test_a_second_plot_goes_into_given_axes(displays):
         for wrong in (figure, [axes] * 4, 3):
             with pytest.raises(ValueError, match=r"`ax` must be .* matplotlib Axes"):
                 display.plot(wrong)
+
+
+def test_names_are_written_as_they_are(blobs):
+    X, y = blobs
+    names = np.array(["$x_1$", r"a_b^c \alpha", "x\ny"])
+    for display in (
+        ClusterGalleryDisplay.from_predictions(constant_images(y), names[y]),
+        EmbeddingDisplay.from_predictions(X[:, :2], names[y]),
+        MatchedConfusionDisplay.from_predictions(names[y], names[y]),
+    ):
+        ax = display.ax_
+        labels = [*ax.get_xticklabels(), *ax.get_yticklabels()] if ax.axison else []
+        texts = [text for text in [*ax.texts, *labels] if not text.get_text().isdigit()]
+        for name in ("$x_1$", names[1], "x y"):
+            own = [text for text in texts if name in text.get_text()]
+            assert own
+            assert not any(text.get_parse_math() for text in own)
+        display.figure_.canvas.draw()  # formulas that are none
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_colours_stand_out_from_the_background(blobs, style):
+    X, y = blobs
+
+    def luminance(colour):
+        return np.dot(plt.matplotlib.colors.to_rgb(colour), [0.2, 0.7, 0.1])
+
+    with plt.style.context(style):
+        embedding = EmbeddingDisplay.from_predictions(X[:, :2], y)
+        training = TrainingDisplay(history=history()).plot()
+        posterior = PosteriorDisplay.from_predictions(np.eye(3)[y])
+    colours = [points.get_facecolor()[0, :3] for points in embedding.ax_.collections]
+    colours += [line.get_color() for line in training.axes_[0].lines[:2]]
+    colours += [bar.get_facecolor()[:3] for bar in posterior.axes_[1].patches]
+    paper = luminance(embedding.ax_.get_facecolor()[:3])
+    assert min(abs(luminance(colour) - paper) for colour in colours) > 0.25
+    (text, *_) = embedding.ax_.texts
+    (effect,) = text.get_path_effects()
+    halo = effect._gc["foreground"]
+    assert abs(luminance(halo[:3]) - luminance(text.get_color())) > 0.5
 
 
 def test_a_hundred_clusters_are_legible():

@@ -8,18 +8,19 @@ from sklearn.utils.validation import _num_samples
 from .._words import count
 from ..metrics import _matching
 from ._drawing import (
+    AS_IT_IS,
     check_matplotlib,
     clusters_of,
     estimator_and_samples,
+    in_short,
     one_each,
     panels,
-    text_size,
+    room,
 )
 
 MOST_CELLS = 20  # classes or clusters, up to which counts are written
-SMALLEST_TEXT = 4  # points, below which some names are left out
-SHORT_NAME = 8  # letters of a class, for which the figure has room
-LETTER, MOST_ADDED = 0.08, 4  # inches, by which longer names make it wider
+SMALLEST_TEXT, LARGEST_TEXT = 4, 10  # points of names; some are left out below
+LETTER = 0.08  # inches of a letter of a name, for which the figure has room
 
 
 class MatchedConfusionDisplay:
@@ -143,36 +144,37 @@ class MatchedConfusionDisplay:
         """
         counts = self.confusion_matrix
         shares = counts / counts.sum(axis=1, keepdims=True)
-        height, width = np.clip(0.5 * np.array(counts.shape), 4, 14)
-        longest = max(len(str(name)) for name in self.classes)
-        added = min(LETTER * max(longest - SHORT_NAME, 0), MOST_ADDED)
-        self.figure_, (ax,) = panels(ax, 1, (width + 2 + added, height))
+        classes = [in_short(name) for name in self.classes]
+        clusters = [in_short(name) for name in self.clusters]
+        beside, below = (LETTER * max(map(len, own)) for own in (classes, clusters))
+        height, width = np.clip(0.5 * np.array(counts.shape), 3.5, 14)
+        size = width + 1.5 + beside, height + 0.5 + below
+        self.figure_, (ax,) = panels(ax, 1, size)
         self.ax_ = ax
-        size = text_size(ax, *counts.shape)
-        sizes = size, size
-        long = max(counts.shape) > 2 * min(counts.shape)  # squares would be tiny
-        if long:
-            n_classes, n_clusters = counts.shape
-            sizes = text_size(ax, n_classes), text_size(ax, 1, n_clusters)
-        aspect = "auto" if long else "equal"
+        is_long = max(counts.shape) > 2 * min(counts.shape)  # squares would be tiny
+        aspect = "auto" if is_long else "equal"
         image = ax.imshow(shares, cmap=cmap, vmin=0, vmax=shares.max(), aspect=aspect)
-        axes = (ax.yaxis, self.classes), (ax.xaxis, self.clusters)
-        for (axis, names), points in zip(axes, sizes, strict=True):
-            step = math.ceil(SMALLEST_TEXT / points)
-            places = range(0, len(names), step)
-            axis.set_ticks(places, names[::step], size=max(points, SMALLEST_TEXT))
-        if max(len(str(name)) for name in self.clusters) > 2:
-            ax.tick_params("x", rotation=90)
-        if max(counts.shape) <= MOST_CELLS:
-            for place in np.argwhere(counts):
-                _write(ax, image, place, counts, shares, min(9, size))
         ax.figure.colorbar(image, ax=ax, label="share of the class", shrink=0.8)
         acc = np.trace(counts) / counts.sum()
-        n = len(self.classes)
-        classes = f"{n:,} {'class' if n == 1 else 'classes'}"
-        clusters = count(len(self.clusters), "cluster")
-        of = f"{count(counts.sum(), 'sample')}, {clusters}, {classes}"
+        n = len(classes)
+        of = f"{count(counts.sum(), 'sample')}, {count(len(clusters), 'cluster')}"
+        of += f", {n:,} {'class' if n == 1 else 'classes'}"
         ax.set(xlabel="cluster", ylabel="class", title=f"ACC {acc:.3f}: {of}")
+        turned = {"rotation": 90} if max(map(len, clusters)) > 2 else {}
+        axes = (ax.yaxis, classes, AS_IT_IS), (ax.xaxis, clusters, AS_IT_IS | turned)
+        for axis, names, style in axes:
+            axis.set_ticks(range(len(names)), names, size=LARGEST_TEXT, **style)
+        cells = room(ax) / counts.shape
+        for (axis, names, style), side in zip(axes, cells, strict=True):
+            points = min(LARGEST_TEXT, 0.75 * side)
+            step = math.ceil(SMALLEST_TEXT / points)
+            style = style | {"size": max(points, SMALLEST_TEXT)}
+            axis.set_ticks(range(0, len(names), step), names[::step], **style)
+        if max(counts.shape) <= MOST_CELLS:
+            letters = len(str(counts.max()))
+            size = min(9, 0.75 * cells[0], 1.3 * cells[1] / letters)
+            for place in np.argwhere(counts):
+                _write(ax, image, place, counts, shares, size)
         return self
 
 

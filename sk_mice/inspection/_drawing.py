@@ -7,7 +7,9 @@ from .._pipelines import chosen, first_step, last_step
 from ..datasets._paths import as_paths
 from ..metrics import _as_array
 
-LARGEST_TEXT = 10  # points
+LONGEST_NAME = 28  # letters of a class or cluster in a picture
+# Dollars in names are not the beginning of a formula.
+AS_IT_IS = {"parse_math": False}
 
 
 def pyplot():
@@ -39,16 +41,32 @@ def panels(ax, n, size, **options):
     return axes[0].figure, axes
 
 
-def shades(n, cmap):
-    """N colours of a map, without its faint end: yellow on white in viridis."""
-    return pyplot().get_cmap(cmap)(np.linspace(0, 0.85, n))
+def shades(ax, n, cmap):
+    """N colours of a map, the strongest first, without the end that is faint on `ax`.
+
+    Of viridis, that is yellow on white, and blue on black.
+    """
+    from matplotlib.colors import to_rgb
+
+    is_dark = np.mean(to_rgb(ax.get_facecolor())) < 0.5
+    ends = (1, 0.45) if is_dark else (0, 0.85)
+    return pyplot().get_cmap(cmap)(np.linspace(*ends, n))
 
 
-def text_size(ax, n_lines, n_columns=1):
-    """Points of text in cells of equal sides, so many below and beside each other."""
-    figure, place = ax.figure.get_size_inches(), ax.get_position()
-    side = min(place.height * figure[1] / n_lines, place.width * figure[0] / n_columns)
-    return min(LARGEST_TEXT, 0.75 * 72 * side)
+def room(ax):
+    """Height and width of Axes, in points, after the layout of their figure."""
+    ax.figure.canvas.figure.draw_without_rendering()
+    box = ax.get_window_extent()
+    return np.array([box.height, box.width]) * 72 / ax.figure.dpi
+
+
+def in_short(name):
+    """A name on one line, of which the ends are kept if it is long."""
+    name = " ".join(str(name).split())
+    if len(name) <= LONGEST_NAME:
+        return name
+    half = LONGEST_NAME // 2
+    return f"{name[:half].rstrip()}…{name[1 - half :].lstrip()}"
 
 
 def one_each(values, n, name):

@@ -13,17 +13,22 @@ from .._engine.arrays import as_array
 from .._pipelines import last_with_input
 from ..metrics import _encode, _encode_classes, _space_of
 from ._drawing import (
+    AS_IT_IS,
     check_matplotlib,
     estimator_and_samples,
     fair_sample,
+    in_short,
     one_each,
     panels,
+    room,
     shades,
 )
 
 MARKERS = "os^DvPX<"
 UNKNOWN = "0.8"  # grey, of samples whose class is missing
-MANY = 20  # groups, beyond which their names are smaller
+NAMES = 0.15  # share of the map that names may cover
+SMALLEST_TEXT, LARGEST_TEXT = 5, 12  # points of names
+N_TRIED = 1000  # places of a name, from its own on
 FAR = 1e12  # largest value, or its inverse, up to which t-SNE is sound
 _CONSTRAINTS = {
     "n_points": [Count(3)],
@@ -256,15 +261,20 @@ class EmbeddingDisplay:
         size = np.clip(20_000 / len(self.points), 6, 30)
         if (codes < 0).any():
             ax.scatter(*self.points[codes < 0].T, s=size, color=UNKNOWN, linewidths=0)
-        for k, colour in enumerate(shades(len(groups), cmap)):
+        for k, colour in enumerate(shades(ax, len(groups), cmap)):
             marker = MARKERS[k % len(MARKERS)]
             own = self.points[codes == k]
             ax.scatter(*own.T, s=size, color=colour, marker=marker, linewidths=0)
-        for k, group in enumerate(groups):
-            _label(ax, group, np.median(self.points[codes == k], axis=0), len(groups))
         of = "" if len(codes) == self.n_samples else f" of {self.n_samples:,}"
         title = f"{self.reducer_name} of {len(codes):,}{of} samples, by {by}"
-        ax.set(xticks=[], yticks=[], title=title)
+        low, high = self.points.min(axis=0), self.points.max(axis=0)
+        middle, half = (low + high) / 2, 0.53 * (high - low).max()
+        xlim, ylim = zip(middle - half, middle + half, strict=True)
+        ax.set(xticks=[], yticks=[], title=title, xlim=xlim, ylim=ylim, aspect="equal")
+        places = [
+            np.median(self.points[codes == k], axis=0) for k in range(len(groups))
+        ]
+        _write_names(ax, groups, places, np.bincount(codes[codes >= 0]))
         return self
 
 
@@ -308,10 +318,42 @@ def _in_the_plane(X, reducer, rng):
     return points, type(reducer).__name__.replace("TSNE", "t-SNE")
 
 
-def _label(ax, text, place, n):
+def _write_names(ax, names, places, sizes):
+    """Write names at their places, or as near as no other name is.
+
+    The names of large groups come first. A line leads from a name to its place.
+    """
     from matplotlib.patheffects import withStroke
 
-    halo = [withStroke(linewidth=2.5, foreground="white")]
-    size = {"size": 12 if n <= MANY else 8, "weight": "bold"}
-    align = {"ha": "center", "va": "center"}
-    ax.annotate(str(text), place, path_effects=halo, **size, **align)
+    names = [in_short(name) for name in names]
+    fitting = np.sqrt(NAMES * np.prod(room(ax)) / max(sum(map(len, names)), 1))
+    style = AS_IT_IS | {
+        "size": np.clip(fitting, SMALLEST_TEXT, LARGEST_TEXT),
+        "weight": "bold",
+        "ha": "center",
+        "va": "center",
+        "path_effects": [withStroke(linewidth=2.5, foreground=ax.get_facecolor())],
+        "textcoords": "offset points",
+        "arrowprops": {"arrowstyle": "-", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
+    }
+    frame, taken = ax.get_window_extent().extents, np.empty((0, 4))
+    turns = np.arange(N_TRIED)
+    spiral = np.sqrt(turns)[:, None] * np.c_[np.cos(2.4 * turns), np.sin(2.4 * turns)]
+    for k in np.argsort(-sizes, kind="stable"):
+        text = ax.annotate(names[k], places[k], (0, 0), **style)
+        text.set_in_layout(False)
+        box = text.get_window_extent().extents
+        tried = spiral * (box[3] - box[1]) / 2
+        boxes = box + np.c_[tried, tried]
+        hits = _overlap(boxes[:, None], taken).sum(axis=1)
+        hits += ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
+        best = hits.argmin()
+        taken = np.r_[taken, boxes[[best]]]
+        text.set_position(tried[best] * 72 / ax.figure.dpi)
+        text.arrow_patch.set_visible(best > 0)
+
+
+def _overlap(some, others):
+    """Whether boxes overlap, (..., 4) of left, bottom, right and top."""
+    apart = (some[..., :2] >= others[..., 2:]) | (others[..., :2] >= some[..., 2:])
+    return ~apart.any(axis=-1)

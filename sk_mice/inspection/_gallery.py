@@ -14,20 +14,25 @@ from .._words import count
 from ..datasets._paths import pictures
 from ..metrics import _encode, _encode_classes
 from ._drawing import (
+    AS_IT_IS,
     check_matplotlib,
     clusters_of,
     estimator_and_samples,
+    in_short,
     one_each,
     panels,
     paths_or_samples,
     pyplot,
-    text_size,
+    room,
 )
 
 MOST_ROWS = 25  # below each other
 THUMBNAIL = 96  # pixels of the longer side
-CELL = 0.5  # inches of an image's height
-LABEL = 1.5  # inches of the text beside a row
+CELL = 0.5  # inches of a row
+WIDEST = 3  # times the height of a row
+TEXT = 8  # points of the text beside a row, at most
+LETTER, LINE = 0.58, 1.25  # widths of a letter, and of a line, in sizes of text
+TITLE = 3.2  # inches
 FRAME = "#d55e00"  # vermilion, which colour-blind eyes tell from grey and blue
 
 
@@ -275,54 +280,53 @@ class ClusterGalleryDisplay:
         n_columns = math.ceil(len(self.clusters) / MOST_ROWS)
         n_rows = math.ceil(len(self.clusters) / n_columns)
         n_shown = max(map(len, self.images))
+        words = [self._words(k) for k in range(len(self.clusters))]
         cells = [[_thumbnail(image, cmap) for image in row] for row in self.images]
         height, width = cells[0][0].shape[:2]
-        # In units of an image's height, with the gap around it.
+        # In units of a row: an image with the gap around it.
         gap = max(1, round(height / 16))
         step = (width + 2 * gap) / (height + 2 * gap)
-        label = LABEL / CELL
-        column = label + n_shown * step
-        size = (CELL * n_columns * column + 0.2, CELL * (n_rows + 1.2))
+        tall = min(1, WIDEST / step)  # images that are very wide are lower than a row
+        step *= tall
+        images = n_shown * step + 0.3
+        column = _width(words) * TEXT / 72 + CELL * images
+        size = (max(TITLE, n_columns * column + 0.2), CELL * (n_rows + 1.3))
         self.figure_, (ax,) = panels(ax, 1, size)
         self.ax_ = ax
-        letters = min(8, text_size(ax, 3 * n_rows))
-        for k, row in enumerate(cells):
-            c, r = divmod(k, n_rows)
-            left = c * column + label
-            strip = _strip(row, gap)
-            right = left + len(row) * step
-            ax.imshow(strip, extent=(left, right, r + 1, r))
-            ax.text(
-                left - 0.15,
-                r + 0.5,
-                self._words(k),
-                ha="right",
-                va="center",
-                size=letters,
-                linespacing=1.1,
-            )
-            if self.is_other is not None:
-                for i in np.flatnonzero(self.is_other[k]):
-                    _frame(ax, left + i * step, r, step)
-        ax.set(
-            xlim=(0, n_columns * column), ylim=(n_rows + 0.05, -0.05), aspect="equal"
-        )
         ax.set_axis_off()
         ax.set_title(self._title(), size=10)
+        points, rows = _text_size(room(ax) / (n_rows, n_columns), words, images)
+        label = rows + 0.3
+        column = label + n_shown * step
+        for k, row in enumerate(cells):
+            c, r = divmod(k, n_rows)
+            left, top = c * column + label, r + (1 - tall) / 2
+            extent = (left, left + len(row) * step, top + tall, top)
+            ax.imshow(_strip(row, gap), extent=extent)
+            style = {"ha": "right", "va": "center", "size": points} | AS_IT_IS
+            text = "\n".join(words[k])
+            ax.text(left - 0.15, r + 0.5, text, linespacing=1.1, **style)
+            if self.is_other is not None:
+                for i in np.flatnonzero(self.is_other[k]):
+                    _frame(ax, left + i * step, top, step, tall)
+        xlim, ylim = (0, n_columns * column + 0.05), (n_rows + 0.05, -0.05)
+        ax.set(xlim=xlim, ylim=ylim, aspect="equal")
         return self
 
     def _words(self, k):
-        lines = [f"cluster {self.clusters[k]}: {count(self.sizes[k], 'image')}"]
+        name = in_short(self.clusters[k])
+        lines = [f"cluster {name}: {count(self.sizes[k], 'image')}"]
         if self.confidence is not None:
             lines.append(f"confidence {self.confidence[k]:.2f}")
         if self.majority is not None and self.majority[k] is not None:
-            lines.append(f"mostly {self.majority[k]} ({self.purity[k]:.0%})")
-        return "\n".join(lines)
+            lines.append(f"mostly {in_short(self.majority[k])} ({self.purity[k]:.0%})")
+        return lines
 
     def _title(self):
-        title = f"{len(self.clusters)} clusters of {self.n_samples:,} images"
+        of = count(self.n_samples, "image")
+        title = f"{count(len(self.clusters), 'cluster')} of {of}"
         if self.is_other is not None and np.concatenate(self.is_other).any():
-            title += "\nframed: of another class than most of the cluster"
+            title += "\nframed: of another class than most"
         return title
 
 
@@ -382,7 +386,27 @@ def _strip(pixels, gap):
     return np.concatenate([np.pad(image, margins) for image in pixels], axis=1)
 
 
-def _frame(ax, x, y, width):
+def _width(words):
+    """The width of lines of text, in sizes of the text."""
+    return LETTER * max(len(line) for lines in words for line in lines)
+
+
+def _text_size(room, words, images):
+    """Points of text beside rows, and its width in heights of a row.
+
+    `room` is the height and width of a row, in points, and `images` the width of its
+    images in heights of it. Text is smaller if its lines do not fit into a row.
+    """
+    height, width = room
+    lines, letters = LINE * max(map(len, words)), _width(words)
+    row = max((width - letters * TEXT) / images, width / (letters / lines + images))
+    row = min(height, row)
+    points = min(TEXT, row / lines)
+    return points, letters * points / row
+
+
+def _frame(ax, x, y, width, height):
     from matplotlib.patches import Rectangle
 
-    ax.add_patch(Rectangle((x, y), width, 1, fill=False, color=FRAME, linewidth=1.5))
+    style = {"fill": False, "color": FRAME, "linewidth": 1.5}
+    ax.add_patch(Rectangle((x, y), width, height, **style))

@@ -144,7 +144,7 @@ class PosteriorDisplay:
         self.figure_, self.axes_ = panels(ax, 2, (8, 3.2), ncols=2)
         left, right = self.axes_
         edges = np.linspace(0, 1, N_BINS + 1)
-        colours = shades(len(self.names), cmap)[::-1]  # the last is the darkest
+        colours = shades(left, len(self.names), cmap)[::-1]  # the last is strongest
         n = len(self.names)
         for i in range(n):
             style = {"color": colours[i], "linestyle": LINES[(n - 1 - i) % len(LINES)]}
@@ -247,7 +247,8 @@ class TrainingDisplay:
         size = (7, 0.8 + 1.7 * len(names))
         options = {"nrows": len(names), "sharex": True}
         self.figure_, self.axes_ = panels(ax, len(names), size, **options)
-        colours = dict(zip(stages, shades(3, cmap)[1::-1], strict=False))
+        em, moco, _ = shades(self.axes_[0], 3, cmap)
+        colours = {"em": em, "moco": moco}
         for ax, (key, label) in zip(self.axes_, names.items(), strict=True):
             for stage in stages:
                 if key == "elbo" or stage == "em":
