@@ -423,6 +423,41 @@ def test_training_has_a_curve_for_each_stage():
     assert len(elbo.lines) == 1
 
 
+@pytest.mark.parametrize(("n_moco", "n_em"), [(0, 1), (1, 0), (4, 6), (0, 10)])
+def test_epochs_on_an_axis_are_those_of_the_fit(n_moco, n_em):
+    display = TrainingDisplay(history=history(n_moco, n_em)).plot()
+    display.figure_.canvas.draw()
+    for ax in display.axes_:
+        assert ax.get_xlim() == (0.5, n_moco + n_em + 0.5)
+        ticks = [tick for tick in ax.get_xticks() if 0.5 < tick < n_moco + n_em + 0.5]
+        assert ticks
+        assert all(tick == int(tick) for tick in ticks)
+    assert all(ax.get_ylim()[0] == 0 for ax in display.axes_[1:])
+
+
+def test_two_fits_fit_into_one_picture():
+    long = TrainingDisplay(history=history()).plot()
+    short = TrainingDisplay(history=history(1, 1)).plot(long.axes_)
+    assert short.axes_[0].get_xlim() == (0.5, 10.5)
+    for ax in short.axes_[1:]:
+        curves = [line.get_ydata() for line in ax.lines if line.get_marker() == "."]
+        highest = max(map(max, curves))
+        assert ax.get_ylim()[1] >= highest
+    flat = PosteriorDisplay.from_predictions(np.full((10, 10), 0.1))
+    both = PosteriorDisplay.from_predictions(np.full((10, 4), 0.25), ax=flat.axes_)
+    assert both.axes_[0].get_ylim()[1] >= 1
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 10, 200])
+def test_every_number_beside_the_sizes_is_a_cluster(n_clusters):
+    posterior = np.eye(n_clusters)[np.arange(200) % n_clusters]
+    right = PosteriorDisplay.from_predictions(posterior).axes_[1]
+    assert right.get_xlim() == (-0.5, n_clusters - 0.5)
+    shown = [tick for tick in right.get_xticks() if -0.5 < tick < n_clusters - 0.5]
+    assert shown
+    assert set(shown) <= set(range(n_clusters))
+
+
 # ---------------------------------------------------------------------- confusion
 
 

@@ -8,6 +8,8 @@ from .._engine.arrays import plain_array
 from ._drawing import check_matplotlib, history_of, panels, shades
 
 N_BINS = 10  # `history_` has as many for the posterior
+INTEGERS = {"integer": True, "min_n_ticks": 1}  # on an axis
+FEW = 50  # epochs, up to which each has a point on its curve
 LINES = ("-", "--", ":")  # the last moment is solid
 STAGES = {"moco": "first stage (MoCo)", "em": "EM"}
 
@@ -152,12 +154,14 @@ class PosteriorDisplay:
                 self.shares[i], edges, label=self.names[i], linewidth=2, **style
             )
         left.set(xlabel="value of the posterior", ylabel="share of all values")
-        left.set(xlim=(0, 1), ylim=(0, None))
+        left.set_xlim(0, 1)
+        left.set_ylim(0, auto=None)
         left.legend()
         right.bar(range(len(self.sizes)), self.sizes, color=colours[-1])
         when = f", {self.names[-1]}" if n > 1 else ""
         right.set(xlabel="cluster", ylabel=f"samples{when}")
-        right.xaxis.get_major_locator().set_params(integer=True)
+        right.set_xlim(-0.5, len(self.sizes) - 0.5)
+        right.xaxis.get_major_locator().set_params(**INTEGERS)
         return self
 
 
@@ -254,15 +258,20 @@ class TrainingDisplay:
                 if key == "elbo" or stage == "em":
                     epochs, values = self._curve(stage, key)
                     style = {"color": colours[stage], "label": STAGES[stage]}
-                    ax.plot(epochs, values, marker=".", markersize=4, **style)
+                    style["marker"] = "." if len(values) < FEW else ""
+                    ax.plot(epochs, values, **style)
             if len(stages) > 1:
                 _, values = self._curve(stages[0], key)
                 ax.axvline(len(values) + 0.5, color="0.4", linestyle="--", linewidth=1)
             ax.set_ylabel(label)
             ax.grid(alpha=0.3)
+            last = max(len(self.history), ax.dataLim.x1)  # of another fit, too
+            ax.set_xlim(0.5, last + 0.5, auto=None)
+            ax.xaxis.get_major_locator().set_params(**INTEGERS)
+            if key != "elbo":
+                ax.set_ylim(0, auto=None)
         self.axes_[0].legend()
         self.axes_[-1].set_xlabel("epoch")
-        self.axes_[-1].xaxis.get_major_locator().set_params(integer=True)
         return self
 
     def _curve(self, stage, key):
