@@ -178,6 +178,47 @@ def test_map_opens_the_cluster_of_a_point_and_selects(open_page, page):
     assert hovered.endswith(".png")
 
 
+def test_keys_select_a_cluster_on_the_map(open_page, page):
+    data = data_of(page)
+    _, find = open_page("map")
+    choice = wait(lambda: find("#map-cluster option") and find("#map-cluster")[0])
+    points = wait(lambda: find("#map-plot .points path"))
+    choice.send_keys("Cluster 1")
+    own = [i for i in data["map"]["rows"] if data["labels"][i] == 1]
+    wait(lambda: find("#selection-note")[0].text == f"{len(own)} images selected")
+    assert len(find("#selected .thumb")) == len(own)
+    dim = [point.value_of_css_property("opacity") < "0.5" for point in points]
+    assert dim == [data["labels"][i] != 1 for i in data["map"]["rows"]]
+    find("#selection-clear")[0].send_keys("\ue007")  # Enter
+    wait(lambda: not find("#selected .thumb"))
+    assert choice.get_attribute("value") == ""
+    assert points[0].value_of_css_property("opacity") > "0.5"
+
+
+@pytest.mark.parametrize("width", [1200, 500])
+def test_captions_of_the_map_are_apart(open_page, browser, tmp_path, width):
+    X = np.random.default_rng(0).normal(size=(300, 8))
+    model = SphericalKMeans(60, random_state=0).fit(X)
+    write_report(model, X, tmp_path / "report.html")
+    browser.set_window_size(width, 900)
+    _, find = open_page("map", tmp_path / "report.html")
+    wait(lambda: find("#map-plot .annotation-text"))
+    script = """return [...document.querySelectorAll(arguments[0])].map((node) => {
+        const { left, top, right, bottom } = node.getBoundingClientRect();
+        return [left, top, right, bottom]; })"""
+    boxes = np.array(browser.execute_script(script, "#map-plot .annotation-text"))
+    (plot,) = browser.execute_script(script, "#map-plot")
+    browser.set_window_size(1200, 900)
+    assert len(boxes) == 60
+    shared = np.minimum(boxes[:, None, 2:], boxes[:, 2:]) - np.maximum(
+        boxes[:, None, :2], boxes[:, :2]
+    )
+    np.fill_diagonal(shared[..., 0], 0)
+    assert not (shared > 1).all(axis=2).any()
+    assert (boxes[:, :2] >= plot[:2]).all()
+    assert (boxes[:, 2:] <= plot[2:]).all()
+
+
 def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     data = data_of(page)
     _, find = open_page("cluster/1")

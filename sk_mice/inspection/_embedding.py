@@ -271,9 +271,7 @@ class EmbeddingDisplay:
         middle, half = (low + high) / 2, 0.53 * (high - low).max()
         xlim, ylim = zip(middle - half, middle + half, strict=True)
         ax.set(xticks=[], yticks=[], title=title, xlim=xlim, ylim=ylim, aspect="equal")
-        places = [
-            np.median(self.points[codes == k], axis=0) for k in range(len(groups))
-        ]
+        places = [_midmost(self.points[codes == k]) for k in range(len(groups))]
         _write_names(ax, groups, places, np.bincount(codes[codes >= 0]))
         return self
 
@@ -316,6 +314,12 @@ def _in_the_plane(X, reducer, rng):
             f"`reducer` must give points of shape {(len(X), 2)}; got {points.shape}."
         )
     return points, type(reducer).__name__.replace("TSNE", "t-SNE")
+
+
+def _midmost(points):
+    """The point nearest to the median, where the points of another group may be."""
+    distances = np.linalg.norm(points - np.median(points, axis=0), axis=1)
+    return points[distances.argmin()]
 
 
 def _write_names(ax, names, places, sizes):

@@ -534,28 +534,53 @@ async function showMap() {
     type: "scatter", mode: "markers", x: places.map((p) => p[0]), y: places.map((p) => p[1]), hoverinfo: "none", marker,
     selected: { marker: { opacity: 1 } }, unselected: { marker: { opacity: 0.15 } },
   }], layout({
-    margin: { l: 8, r: 8, t: 8, b: 8 }, xaxis: { ...axis }, yaxis: { ...axis, scaleanchor: "x" },
+    margin: { l: 8, r: 8, t: 8, b: 8 }, xaxis: { ...axis, range: mapRange(0) }, yaxis: { ...axis, range: mapRange(1), scaleanchor: "x" },
     dragmode: mode, hovermode: "closest", uirevision: "kept", annotations: captions(rows, places, labels),
   }), CONFIG);
+  const chosen = $("map-cluster").value;
+  $("map-cluster").replaceChildren(make("option", { value: "" }, "all"), ...living().map((k) => make("option", { value: k }, clusterName(k))));
+  $("map-cluster").value = chosen;
   if (box.wired) return;
   box.wired = true;
   box.on("plotly_click", ({ points: [point] }) => { location.hash = `#cluster/${clusterOf(rows[point.pointIndex])}`; });
   box.on("plotly_hover", ({ points: [point], event }) => hover(rows[point.pointIndex], event));
   box.on("plotly_unhover", () => { $("hover").hidden = true; });
-  box.on("plotly_selected", (event) => select(event?.points?.map((point) => rows[point.pointIndex]) ?? []));
-  box.on("plotly_deselect", () => select([]));
+  const selected = (event) => {
+    $("map-cluster").value = "";
+    select(event?.points?.map((point) => rows[point.pointIndex]) ?? []);
+  };
+  box.on("plotly_selected", selected);
+  box.on("plotly_deselect", selected);
 }
+// The whole map, with a margin in which the captions at its edges have room.
+const mapRange = (axis) => [-60, Math.max(0, ...data.map.places.map((p) => p[axis])) + 60];
+const SPIRAL = Array.from({ length: 1000 }, (_, j) => [Math.cos(2.4 * j), Math.sin(2.4 * j)].map((x) => 0.5 * Math.sqrt(j) * x));
+// The numbers of clusters, each at the midmost of its points, or as near as no other is.
 function captions(rows, places, labels) {
-  // Small enough for a number on each of many clusters, also on a narrow screen.
-  const size = Math.max(8, Math.min(14, $("map-plot").clientWidth / 5 / Math.sqrt(living().length)));
-  const middle = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
-  return living().flatMap((k) => {
+  const { clientWidth: width, clientHeight: height } = $("map-plot");
+  const [across, up] = [mapRange(0), mapRange(1)], middleOf = (range) => (range[0] + range[1]) / 2;
+  const scale = Math.min((width - 16) / (across[1] - across[0]), (height - 16) / (up[1] - up[0]));
+  const size = Math.max(8, Math.min(14, width / 5 / Math.sqrt(living().length)));
+  const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const taken = [];
+  return living().sort((a, b) => members[b].length - members[a].length).flatMap((k) => {
     const own = places.filter((_, j) => labels[j] === k);
     if (!own.length) return [];
     const name = Array.from(visible(customName.get(k) ?? String(k)));
-    const short = name.length > 24 ? `${name.slice(0, 23).join("")}…` : name.join(""); // the map shrinks to fit a long one
-    return [{ x: middle(own.map((p) => p[0])), y: middle(own.map((p) => p[1])), text: short.replaceAll("&", "&amp;").replaceAll("<", "&lt;"), showarrow: false,
-      font: { size, color: styleOf("text"), weight: 700 }, bgcolor: styleOf("card"), borderpad: size < 12 ? 0 : 2, opacity: 0.85, captureevents: false }];
+    const short = name.length > 24 ? `${name.slice(0, 23).join("")}…` : name.join("");
+    const middle = [0, 1].map((axis) => median(own.map((p) => p[axis]))), far = (p) => Math.hypot(p[0] - middle[0], p[1] - middle[1]);
+    const [x, y] = own.reduce((a, b) => (far(b) < far(a) ? b : a)); // a point of its own, as the middle may be another's
+    const [left, top] = [width / 2 + scale * (x - middleOf(across)), height / 2 - scale * (y - middleOf(up))];
+    const half = (0.36 * Math.min(name.length, 24) + 0.2) * size;
+    const isFree = ([dx, dy]) => {
+      const [u, v] = [left + size * dx, top + size * dy];
+      return Math.abs(u - width / 2) < width / 2 - half && Math.abs(v - height / 2) < height / 2 - size
+        && taken.every(([other, at, wide]) => Math.abs(u - other) > half + wide || Math.abs(v - at) > 1.2 * size);
+    };
+    const [dx, dy] = SPIRAL.find(isFree) ?? [0, 0];
+    taken.push([left + size * dx, top + size * dy, half]);
+    return [{ x, y, ax: size * dx, ay: size * dy, showarrow: true, arrowhead: 0, arrowwidth: 1, arrowcolor: styleOf("text"),
+      text: short.replaceAll("&", "&amp;").replaceAll("<", "&lt;"), font: { size, color: styleOf("text"), weight: 700 }, borderpad: 0, captureevents: false }];
   });
 }
 function hover(i, event) {
@@ -568,14 +593,21 @@ let selection = [];
 function select(rows) {
   selection = rows;
   $("selection-tools").hidden = !rows.length;
-  $("selection-note").textContent = rows.length ? `${count(rows.length)} selected` : "Draw around points to select them.";
+  $("selection-note").textContent = rows.length ? `${count(rows.length)} selected` : "Draw around points, or choose a cluster.";
   fillGallery($("selected"), rows);
 }
 $("selection-save").onclick = () => download("selection.csv", selection);
+// Without a mouse, the points of a cluster can be selected.
+$("map-cluster").onchange = () => {
+  const k = $("map-cluster").value, { rows } = data.map;
+  const points = k === "" ? null : [...rows.keys()].filter((j) => clusterOf(rows[j]) === Number(k));
+  window.Plotly.update($("map-plot"), { selectedpoints: [points] }, { selections: [] });
+  select((points ?? []).map((j) => rows[j]));
+};
 $("selection-clear").onclick = () => {
-  window.Plotly.restyle($("map-plot"), { selectedpoints: [null] });
-  window.Plotly.relayout($("map-plot"), { selections: [] });
-  select([]);
+  $("map-cluster").value = "";
+  $("map-cluster").onchange();
+  refocus();
 };
 for (const button of $("map-modes").children) {
   button.onclick = () => {
@@ -584,7 +616,7 @@ for (const button of $("map-modes").children) {
     window.Plotly?.relayout($("map-plot"), { dragmode: mode });
   };
 }
-$("map-reset").onclick = () => window.Plotly?.relayout($("map-plot"), { "xaxis.autorange": true, "yaxis.autorange": true });
+$("map-reset").onclick = () => window.Plotly?.relayout($("map-plot"), { "xaxis.range": mapRange(0), "yaxis.range": mapRange(1) });
 
 const CURVES = [
   ["elbo", "ELBO, in nats", () => true],
