@@ -33,6 +33,7 @@ from PIL import Image, PngImagePlugin
 from systems import needs_proc
 
 from sk_mice.datasets import _decoding, load_image_folder
+from sk_mice.datasets._decoding import Decoder
 from sk_mice.datasets._paths import pictures
 from sk_mice.features import PretrainedFeatures
 
@@ -469,7 +470,7 @@ def test_files_take_turns_at_the_memory_that_each_needs(tmp_path, monkeypatch):
     write(tmp_path, {f"{k}.png": encoded() for k in range(5)})
 
     def load(allowed):
-        monkeypatch.setattr(_decoding, "DECODING", _decoding._Memory(allowed))
+        monkeypatch.setattr(_decoding, "DECODING", _decoding._Memory(allowed, allowed))
         return load_image_folder(tmp_path, 4, n_jobs=2)
 
     with pytest.raises(ValueError, match=r"bytes to decode, where 0 are") as raised:
@@ -479,6 +480,41 @@ def test_files_take_turns_at_the_memory_that_each_needs(tmp_path, monkeypatch):
     assert len(load(needed)[0]) == 5
     with pytest.raises(ValueError, match=f"takes {needed:,} bytes to decode"):
         load(needed - 1)
+
+
+def test_what_needs_more_than_all_threads_may_take_is_decoded_alone(
+    tmp_path, monkeypatch
+):
+    write(tmp_path, {f"{k}.png": encoded() for k in range(8)})
+    memory = _decoding._Memory(1000, 2**30)
+    monkeypatch.setattr(_decoding, "DECODING", memory)
+    decode, left = Decoder._decode, []
+
+    def decode_and_look(self, image):
+        left.append(memory.free)
+        return decode(self, image)
+
+    monkeypatch.setattr(Decoder, "_decode", decode_and_look)
+    X, *_ = load_image_folder(tmp_path, SIZE, n_jobs=4)
+    assert (X == PIXELS).all()
+    (free,) = {*left}  # the same each time, so there was no other
+    assert free < 0
+    assert memory.free == 1000
+
+
+def test_tiff_files_that_are_not_compressed_need_less_memory(tmp_path, monkeypatch):
+    needed = []
+
+    class Memory(_decoding._Memory):
+        def take(self, n_bytes):
+            needed.append(n_bytes)
+
+    monkeypatch.setattr(_decoding, "DECODING", Memory(0, 0))
+    for compression in ("raw", "tiff_lzw"):
+        content = encoded(format="TIFF", compression=compression)
+        load_one(tmp_path, content.ljust(2**14, b"\0"))
+    plain, packed = needed
+    assert packed - plain == 8 * PIXELS[..., 0].size  # a strip may be the whole image
 
 
 # Of each folder: bytes that loading it takes, number of images, and the error.

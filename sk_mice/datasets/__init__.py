@@ -80,8 +80,9 @@ def load_image_folder(
     RGB, and `background` shows through transparent pixels.
 
     All threads of the process together decode at most 1 GiB at a time, beside X and
-    some megabytes per thread. An image that needs more by itself cannot be read, nor
-    can one with more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
+    some megabytes per thread. An image that needs up to 2 GiB is decoded alone. One
+    that needs more cannot be read, nor can one with more pixels than
+    ``PIL.Image.MAX_IMAGE_PIXELS``.
 
     Parameters
     ----------

@@ -113,7 +113,8 @@ class Decoder:
     def _bytes(self, image, length):
         """Bytes that decoding may take; a JPEG file is set to a part of its size."""
         needed, pixels = length, math.prod(image.size)
-        if image.format == "TIFF":  # read by tiles, which may be larger than the image
+        if getattr(image, "use_load_libtiff", False):
+            # Read by strips or tiles, which may be as large as the image, or larger.
             tile = image.tag_v2.get(TILE_WIDTH, 0) * image.tag_v2.get(TILE_LENGTH, 0)
             needed += 8 * max(pixels, tile)
         elif image.format == "JPEG":  # coefficients of 16 bits, if of several scans
@@ -343,19 +344,23 @@ def _check_bits(image):
 
 
 class _Memory:
-    """Bytes that threads take, wait for, and give back."""
+    """Bytes that threads take, wait for, and give back.
 
-    def __init__(self, total):
+    Who needs more than the total, but not more than `most`, waits to be alone.
+    """
+
+    def __init__(self, total, most):
         self.total = self.free = total
+        self.most = most
         self.changed = Condition()
 
     def take(self, needed):
-        if needed > self.total:
+        if needed > self.most:
             raise ImageError(
-                f"takes {needed:,} bytes to decode, where {self.total:,} are allowed"
+                f"takes {needed:,} bytes to decode, where {self.most:,} are allowed"
             )
         with self.changed:
-            self.changed.wait_for(lambda: needed <= self.free)
+            self.changed.wait_for(lambda: min(needed, self.total) <= self.free)
             self.free -= needed
 
     def give_back(self, taken):
@@ -367,7 +372,7 @@ class _Memory:
             self.changed.notify_all()
 
 
-DECODING = _Memory(2**30)  # all threads of this process share it
+DECODING = _Memory(2**30, 2**31)  # all threads of this process share it
 LARGE = 2**26
 
 
