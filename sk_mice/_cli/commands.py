@@ -183,23 +183,6 @@ Overwrite = Annotated[
 ]
 
 
-def _asked(
-    features,
-    unequal,
-    image_size,
-    white,
-    epochs,
-    seed,
-    device,
-    *,
-    clusters=None,
-    minutes=None,
-) -> dict:
-    """What was asked of a fit, by name; None is what was not given."""
-    unequal = unequal or None
-    return locals()
-
-
 # ---------------------------------------------------------------------- the commands
 
 
@@ -271,11 +254,17 @@ def fit(
     request = fitting.Request(
         photos=photos,
         out=out,
-        asked=_asked(
-            *(features, unequal, image_size, white, epochs, seed, device),
-            clusters=clusters,
-            minutes=minutes,
-        ),
+        asked={
+            "features": features,
+            "unequal": unequal or None,
+            "image_size": image_size,
+            "white": white,
+            "epochs": epochs,
+            "seed": seed,
+            "device": device,
+            "clusters": clusters,
+            "minutes": minutes,
+        },
         resume=resume,
         overwrite=overwrite,
         sort_into={option: path for option, path in folders.items() if path},
@@ -385,7 +374,16 @@ def choose_k(
         photos,
         candidates=range(least, most + 1),
         n_repeats=repeats,
-        asked=_asked(features, unequal, image_size, white, epochs, seed, device),
+        asked={
+            "features": features,
+            "unequal": unequal or None,
+            "image_size": image_size,
+            "white": white,
+            "epochs": epochs,
+            "seed": seed,
+            "device": device,
+            "minutes": None,  # as fits of the same length are compared
+        },
         out=out,
         overwrite=overwrite,
         quiet=quiet,
