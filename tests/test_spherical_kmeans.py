@@ -554,6 +554,14 @@ def test_best_of_several_starts_is_kept():
     assert many.inertia_ < few.inertia_
 
 
+def test_the_first_of_starts_that_find_the_same_clusters_is_kept():
+    X, _ = directions(200, 5, 4, noise=0.1)
+    first = SphericalKMeans(4, n_init=1, random_state=0).fit(X)
+    several = SphericalKMeans(4, n_init=20, random_state=0).fit(X)
+    assert several.inertia_ == pytest.approx(first.inertia_)
+    np.testing.assert_array_equal(several.labels_, first.labels_)
+
+
 @pytest.mark.parametrize(
     ("init", "n_init", "expected"),
     [
