@@ -8,10 +8,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
+from torch import nn
 
 from sk_mice import MiCEClustering, SphericalKMeans
+from sk_mice.features import PretrainedFeatures
 
 X = np.repeat(np.eye(3), 8, axis=0)  # of four clusters, one finds no rows
+IMAGES = np.random.RandomState(0).uniform(0, 9, size=(4, 8, 8))
 CALLS = {
     "fit": lambda kmeans: kmeans.fit(X),
     "fit_predict": lambda kmeans: kmeans.fit_predict(X),
@@ -44,6 +47,17 @@ def test_a_prediction_warns_at_the_line_that_asks_for_it(mice, method):
     call = getattr(model, method, make_pipeline(model).predict)
     with pytest.warns(UserWarning, match="X has values from") as caught:
         call(table * 100)  # the line
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert "# the line" in linecache.getline(__file__, warning.lineno)
+
+
+def test_features_warn_at_the_line_that_asks_for_them():
+    network = nn.Flatten()
+    network.transforms = lambda images: images
+    features = PretrainedFeatures(network, device="cpu").fit(IMAGES)
+    with pytest.warns(UserWarning, match="X has values from") as caught:
+        features.transform(IMAGES * 100)  # the line
     (warning,) = caught
     assert warning.filename == __file__
     assert "# the line" in linecache.getline(__file__, warning.lineno)

@@ -4,7 +4,7 @@ import sys
 import warnings
 
 # Their lines between the user's and the warning are passed over.
-BETWEEN = {"sk_mice", "sklearn", "skorch", "joblib"}
+BETWEEN = {"sk_mice", "sklearn", "skorch", "joblib", "contextlib"}
 
 
 def warn_user(message: str, category=UserWarning) -> None:
