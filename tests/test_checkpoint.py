@@ -8,17 +8,13 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property, partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from joblib import parallel_config
 from shared import RaiseAt, assert_same_state, state_of, tiny
 from sklearn.base import clone
@@ -30,9 +26,7 @@ from sk_mice import MiCEClustering, MoCo, _checkpoint
 from sk_mice._checkpoint import Checkpoint, SaveProgress
 from sk_mice._engine.distributed import ALONE
 from sk_mice._engine.storage import write
-from sk_mice._identity import identity
 from sk_mice.ablations import PaperMiCE
-from sk_mice.augmentation import ImageAugmentation
 from sk_mice.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
@@ -145,6 +139,29 @@ def test_what_callbacks_record_is_kept_if_it_is_data(tmp_path):
     assert_same(again, noted)
 
 
+class HalveTau(Callback):
+    """In the fourth epoch alone."""
+
+    def on_epoch_begin(self, net, **kwargs):
+        if len(net.history) == 4:
+            net.module_.tau /= 2
+
+
+@pytest.mark.parametrize("n_init", [1, 2])
+def test_temperatures_that_a_callback_changes_are_kept(tmp_path, n_init):
+    estimator = mice(init="random", n_init=n_init, callbacks=[HalveTau()])
+    expected = clone(estimator).fit(IMAGES)
+    assert expected._model.tau == expected.tau / 2
+    estimator.set_params(checkpoint=tmp_path)
+    cut = clone(estimator).set_params(callbacks=[HalveTau(), RaiseAt(6, Cut)])
+    with pytest.raises(Cut):
+        cut.fit(IMAGES)
+    for _ in range(2):  # goes on, and reads what is complete
+        found = clone(estimator).fit(IMAGES)
+        assert found._model.tau == expected.tau / 2
+        assert_same(found, expected)
+
+
 def test_a_finished_fit_returns_at_once(tmp_path, monkeypatch, capsys):
     estimator = mice(checkpoint=tmp_path, n_init=2, max_epochs=3, init="random")
     first = clone(estimator).fit(IMAGES)
@@ -224,309 +241,10 @@ def test_files_take_a_small_part_of_the_time_also_by_a_coarse_clock(monkeypatch)
 # ---------------------------------------------------------------- whose progress it is
 
 
-class Saved(Exception):
-    """Raised in place of training, once the checkpoint's name is known."""
-
-
-class Stops(Callback):
-    """Ends a fit before it trains; `name_of` knows its file by then."""
-
-    def on_train_begin(self, net, **kwargs):
-        raise Saved
-
-
-@pytest.fixture
-def name_of(tmp_path, monkeypatch):
-    """The name of the file that a fit looks for."""
-    names = []
-    load = Checkpoint.load
-
-    def noted(checkpoint):
-        names.append(checkpoint.path.name)
-        return load(checkpoint)
-
-    monkeypatch.setattr(Checkpoint, "load", noted)
-
-    def name(X=IMAGES, *, fit_params=None, **options):
-        options = {"callbacks": [Stops()]} | options
-        estimator = mice(checkpoint=tmp_path, **options)
-        with pytest.raises(Saved):
-            estimator.fit(X, **(fit_params or {}))
-        return names[-1]
-
-    return name
-
-
-def scaled(factor):
-    return lambda progress: factor * progress
-
-
-class Scaled:
-    """A callable object, as users write them."""
-
-    def __init__(self, factor):
-        self.factor = factor
-
-    def __call__(self, progress):
-        return self.factor * progress
-
-    def method(self, progress):
-        return self.factor * progress
-
-
-def lazily(factor):
-    """A callable object that computes its factor once."""
-
-    class Lazily:
-        @cached_property
-        def factor(self):
-            return factor
-
-        def __call__(self, progress):
-            return self.factor * progress
-
-    return Lazily()
-
-
-def by_a_property(factor):
-    """A callable object of a class with all kinds of members."""
-
-    class Own:
-        __slots__ = ("unused",)
-
-        @staticmethod
-        def times(progress):
-            return factor * progress
-
-        @property
-        def scaled(self):
-            return self.times
-
-        def __call__(self, progress):
-            return self.scaled(progress)
-
-    return Own()
-
-
-def repeated(factor):
-    """A function that calls itself."""
-
-    def repeat(progress):
-        return progress if progress < 1 else repeat(factor * progress)
-
-    return repeat
-
-
-class Encoder(torch.nn.Module):
-    """A network whose plain attribute decides what it computes."""
-
-    def __init__(self, power=1):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 8))
-        self.power = power
-
-    def forward(self, x):
-        return self.layers(x) ** self.power
-
-
-FACTOR = 1.0
-
-
-def of_a_global(progress):
-    return max(FACTOR * p for p in [progress])
-
-
-def test_names_tell_fits_apart_and_nothing_else(name_of):
-    same = [
-        name_of(),
-        name_of(verbose=1, callbacks=[Callback(), Stops()]),
-        name_of(np.asfortranarray(IMAGES)),
-        name_of(random_state=np.int64(0)),
-        name_of(distributed=False),
-    ]
-    assert len(set(same)) == 1
-    generator = np.random.RandomState
-    module = Encoder()
-    other = copy.deepcopy(module)
-    other.layers[1].bias.data += 1e-3
-    changed = IMAGES.copy()
-    changed[-1, -1, -1] += 1
-    rows = IMAGES.reshape(80, -1)
-    labels = np.arange(80) % 3
-    others = [
-        *(name_of(tau=0.5), name_of(max_epochs=9), name_of(random_state=1)),
-        *(name_of(random_state=generator(s)) for s in (0, 1)),
-        *(name_of(backbone=m) for m in (module, other)),
-        *(name_of(augmentation=a) for a in (None, lambda s, g: s, lambda s, g: s / 2)),
-        *(name_of(changed), name_of(IMAGES[:-1]), name_of(IMAGES.astype(np.float32))),
-        *(name_of(init=y) for y in (labels, 2 - labels)),
-        *(
-            name_of(augmentation=ImageAugmentation(affine=pair))
-            for pair in ((1, 23), (12, 3))
-        ),
-        *(name_of(backbone=SmallResNet(1, blocks=b)) for b in ((1, 12), (11, 2))),
-        *(name_of(rows, image_shape=s) for s in ((16, 4), (1, 64))),
-        *(name_of(schedule=s) for s in ([0.1, 0.23], [0.12, 0.3])),
-    ]
-    assert len({*same, *others}) == 1 + len(others)
-
-
-@pytest.mark.parametrize(
-    ("one", "again", "other"),
-    [
-        (lambda p: 0.5, lambda p: 0.5, lambda p: 0.25),
-        (lambda p: math.cos(p), lambda p: math.cos(p), lambda p: math.sqrt(p)),
-        (scaled(1.0), scaled(1.0), scaled(0.5)),
-        (partial(max, 0.1), partial(max, 0.1), partial(max, 0.2)),
-        (Scaled(1.0), Scaled(1.0), Scaled(0.5)),
-        (Scaled(1.0).method, Scaled(1.0).method, Scaled(0.5).method),
-        (np.cos, np.cos, np.sqrt),
-        (cache(lambda p: 0.5), cache(lambda p: 0.5), cache(lambda p: 0.25)),
-        (lazily(1.0), lazily(1.0), lazily(0.5)),
-        (by_a_property(1.0), by_a_property(1.0), by_a_property(0.5)),
-        (repeated(0.5), repeated(0.5), repeated(0.25)),
-        (lambda p, f=1.0: f * p, lambda p, f=1.0: f * p, lambda p, f=0.5: f * p),
-        (lambda p, *, f=1.0: f, lambda p, *, f=1.0: f, lambda p, *, f=0.5: f),
-    ],
-    ids=[
-        *("lambda", "name", "closure", "partial", "callable", "method", "ufunc"),
-        *("cached", "cached property", "property", "recursive", "default", "keyword"),
-    ],
-)
-def test_code_is_told_apart_by_what_it_does(name_of, one, again, other):
-    assert name_of(schedule=one) == name_of(schedule=again)
-    assert name_of(schedule=one) != name_of(schedule=other)
-
-
-def subclass(lr=0.1, share=0.5):
-    """A user's own class, which fixes parameters and may change what is private."""
-
-    class Own(MiCEClustering):
-        _held_share = share
-
-        def __init__(self, n_clusters=4, *, callbacks=None, checkpoint=None):
-            super().__init__(
-                n_clusters,
-                lr=lr,
-                max_epochs=2,
-                callbacks=callbacks,
-                checkpoint=checkpoint,
-                random_state=0,
-            )
-
-        def transform(self, X, out=None):
-            return super().transform(X, out)
-
-    return Own
-
-
-def test_subclasses_are_told_apart_by_their_code_and_all_parameters(tmp_path):
-    def digests(cls):
-        return identity(cls(), X=IMAGES)
-
-    once = digests(subclass())
-    assert digests(subclass()) == once
-    assert differing(digests(subclass(lr=0.2)), once) == {"code", "lr"}
-    assert differing(digests(subclass(share=0.1)), once) == {"code"}
-    assert identity(subclass()(checkpoint=tmp_path), X=IMAGES) == once
-    own = subclass()()
-    own.lr = 0.2
-    assert differing(identity(own, X=IMAGES), once) == {"lr"}
-    assert "code" not in digests(PaperMiCE)
-
-
-def differing(one, other):
-    return {name for name in one | other if one.get(name) != other.get(name)}
-
-
-def test_code_is_told_apart_by_the_globals_that_it_reads(name_of, monkeypatch):
-    first = name_of(schedule=of_a_global)
-    monkeypatch.setitem(globals(), "FACTOR", 0.5)
-    assert name_of(schedule=of_a_global) != first
-
-
-def test_modules_are_told_apart_by_plain_attributes(name_of):
-    module = Encoder()
-    other, same = copy.deepcopy(module), copy.deepcopy(module)
-    other.power = 2
-    assert name_of(backbone=module) == name_of(backbone=same)
-    assert name_of(backbone=module) != name_of(backbone=other)
-
-
-PAIRS = st.one_of(
-    st.tuples(st.integers(0, 45), st.integers(0, 45)),
-    st.tuples(st.floats(0, 45), st.integers(0, 45)),
-    st.lists(st.integers(0, 99), min_size=1, max_size=3),
-    st.text("1,2 )('", max_size=4),
-)
-VALUES = st.dictionaries(st.sampled_from("abc"), PAIRS | st.tuples(PAIRS, PAIRS))
-
-
-@settings(max_examples=200, deadline=None)
-@given(VALUES, VALUES)
-@example({"a": 1, "b": 2}, {"b": 2, "a": 1})
-def test_identities_are_equal_only_where_values_are(one, other):
-    estimator = mice()
-    first, second = (identity(estimator, given=v) for v in (one, other))
-    texts = [repr(sorted(values.items())) for values in (one, other)]
-    assert (first == second) == (texts[0] == texts[1])
-    assert first == identity(estimator, given=copy.deepcopy(one))
-
-
-def test_arrays_are_told_apart_by_value_shape_and_type():
-    arrays = [
-        *(np.zeros(()), np.ones(()), np.zeros(1), np.zeros((1, 1))),
-        *(np.zeros(1, np.int64), np.zeros(2, np.float32)),
-        *(torch.zeros(1), torch.zeros(1, 1), torch.zeros(1, dtype=torch.int32)),
-        torch.zeros(1, requires_grad=True),
-    ]
-    found = [identity(mice(), given=array)["given"] for array in arrays]
-    assert len(set(found)) == len(arrays)
-    copies = map(copy.deepcopy, arrays)
-    assert [identity(mice(), given=array)["given"] for array in copies] == found
-
-
-def test_what_cannot_be_told_apart_is_refused_with_a_checkpoint_only(tmp_path):
-    lock = threading.Lock()
-
-    def schedule(progress):
-        with lock:
-            return progress
-
-    mice(schedule=schedule, max_epochs=1).fit(IMAGES)
-    with pytest.raises(
-        ValueError, match=r"`schedule` must be told apart.*_thread\.lock"
-    ):
-        mice(schedule=schedule, checkpoint=tmp_path).fit(IMAGES)
-
-
-IN_ANOTHER_PROCESS = """
-    import sys
-    sys.path.insert(0, {tests!r})
-    from functools import partial
-    from test_checkpoint import Encoder, IMAGES, Scaled, mice, scaled
-    from sk_mice._identity import identity
-    import torch
-    for schedule in (partial(max, 0.1), Scaled(0.5), Scaled(0.5).method, scaled(2.0)):
-        print(identity(mice(schedule=schedule, augmentation=abs), X=IMAGES))
-    print(identity(mice(schedule=Scaled(set("abcdefgh"))), X=IMAGES))
-    print(identity(mice(backbone=Encoder), X=IMAGES))
-"""
-
-
-def test_another_process_finds_the_same_names(capsys):
-    script = textwrap.dedent(IN_ANOTHER_PROCESS)
-    script = script.format(tests=os.path.dirname(__file__))
-    found = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONHASHSEED": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    exec(script, {})
-    assert found == capsys.readouterr().out
-    assert len(set(found.splitlines())) == 6
+def files(folder):
+    (latest,) = folder.glob("*[!s].safetensors")
+    (previous,) = folder.glob("*.previous.safetensors")
+    return latest, previous
 
 
 def test_a_file_of_another_fit_is_not_used(whole, tmp_path):
@@ -581,12 +299,6 @@ def test_equal_fits_in_threads_share_a_folder(tmp_path):
 
 
 # ------------------------------------------------------------------- what goes wrong
-
-
-def files(folder):
-    (latest,) = folder.glob("*[!s].safetensors")
-    (previous,) = folder.glob("*.previous.safetensors")
-    return latest, previous
 
 
 def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path):
@@ -669,19 +381,6 @@ def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, on_windows):
             mice(checkpoint=tmp_path / "runs").fit(IMAGES)
 
 
-class Vanish(Callback):
-    """Puts a file in the place of a folder at the end of an epoch."""
-
-    def __init__(self, folder, epoch):
-        self.folder, self.epoch = folder, epoch
-
-    def on_epoch_end(self, net, **kwargs):
-        if len(net.history) == self.epoch:
-            for path in self.folder.iterdir():
-                path.unlink()
-            self.folder.rmdir()
-
-
 def test_a_folder_that_takes_no_files_is_refused_before_the_work(tmp_path, monkeypatch):
     def refuse(dir):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(dir / "x"))
@@ -713,6 +412,19 @@ def test_a_network_whose_state_no_file_can_hold_is_refused_before_the_work(tmp_p
         fresh.fit(rows)
 
 
+class Vanish(Callback):
+    """Puts a file in the place of a folder at the end of an epoch."""
+
+    def __init__(self, folder, epoch):
+        self.folder, self.epoch = folder, epoch
+
+    def on_epoch_end(self, net, **kwargs):
+        if len(net.history) == self.epoch:
+            for path in self.folder.iterdir():
+                path.unlink()
+            self.folder.rmdir()
+
+
 def test_a_folder_that_vanishes_costs_nothing_but_the_rest(tmp_path):
     folder = tmp_path / "runs"
     estimator = mice(checkpoint=folder, callbacks=[Vanish(folder, 3)])
@@ -740,6 +452,16 @@ def test_a_full_disk_costs_nothing_but_the_rest(tmp_path, monkeypatch):
     np.testing.assert_array_equal(estimator.labels_, estimator.predict(IMAGES))
     assert not list(tmp_path.glob(".*"))  # no temporary file
     assert_same(estimator.fit(IMAGES), mice(init="random").fit(IMAGES))
+
+
+def test_a_fit_that_a_callback_has_ended_is_named(tmp_path):
+    ends = EarlyStopping(patience=1, threshold=10)
+    ended = mice(checkpoint=tmp_path, init="random", callbacks=[ends]).fit(IMAGES)
+    assert ended.n_iter_ < 8
+    with pytest.warns(
+        UserWarning, match=r"ended by one of its .* after \d of 8 epochs"
+    ):
+        mice(checkpoint=tmp_path, init="random").fit(IMAGES)
 
 
 # ----------------------------------------------------------------------- really killed
@@ -801,36 +523,3 @@ def test_killed_at_twenty_moments(tmp_path):
             for path in folder.iterdir():
                 path.unlink()
     assert start(folder).communicate()[0] == expected
-
-
-class HalveTau(Callback):
-    """In the fourth epoch alone."""
-
-    def on_epoch_begin(self, net, **kwargs):
-        if len(net.history) == 4:
-            net.module_.tau /= 2
-
-
-@pytest.mark.parametrize("n_init", [1, 2])
-def test_temperatures_that_a_callback_changes_are_kept(tmp_path, n_init):
-    estimator = mice(init="random", n_init=n_init, callbacks=[HalveTau()])
-    expected = clone(estimator).fit(IMAGES)
-    assert expected._model.tau == expected.tau / 2
-    estimator.set_params(checkpoint=tmp_path)
-    cut = clone(estimator).set_params(callbacks=[HalveTau(), RaiseAt(6, Cut)])
-    with pytest.raises(Cut):
-        cut.fit(IMAGES)
-    for _ in range(2):  # goes on, and reads what is complete
-        found = clone(estimator).fit(IMAGES)
-        assert found._model.tau == expected.tau / 2
-        assert_same(found, expected)
-
-
-def test_a_fit_that_a_callback_has_ended_is_named(tmp_path):
-    ends = EarlyStopping(patience=1, threshold=10)
-    ended = mice(checkpoint=tmp_path, init="random", callbacks=[ends]).fit(IMAGES)
-    assert ended.n_iter_ < 8
-    with pytest.warns(
-        UserWarning, match=r"ended by one of its .* after \d of 8 epochs"
-    ):
-        mice(checkpoint=tmp_path, init="random").fit(IMAGES)

@@ -22,13 +22,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from sk_mice import (
-    MiCEClustering,
-    MoCo,
-    SphericalKMeans,
-    load,
-    save,
-)
+from sk_mice import MiCEClustering, MoCo, SphericalKMeans, load, save
 from sk_mice.datasets import _paths, load_digits
 from sk_mice.features import PretrainedFeatures
 from sk_mice.inspection import (

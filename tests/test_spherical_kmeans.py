@@ -412,6 +412,18 @@ def test_sparse_formats_and_long_indices():
         np.testing.assert_array_equal(labels, expected)
 
 
+def test_entries_that_are_stored_twice_are_added_up():
+    X = sparse_rows()
+    twice = sparse.csr_array(
+        (np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), X.shape
+    )
+    known, other = (SphericalKMeans(3, random_state=0).fit(rows) for rows in (X, twice))
+    assert other.inertia_ == pytest.approx(known.inertia_)
+    assert np.array_equal(other.labels_, known.labels_)
+    assert other.transform(twice) == pytest.approx(known.transform(X))
+    assert twice.nnz == 2 * X.nnz  # X is left as it is
+
+
 def test_sparse_is_not_densified():
     rng = np.random.default_rng(0)
     rows, columns = np.repeat(np.arange(3000), 10), rng.integers(2**20, size=30_000)
@@ -668,6 +680,14 @@ def test_partial_fit_errors():
         model.partial_fit(np.eye(2))
 
 
+def test_partial_fit_keeps_the_number_of_clusters():
+    X = np.random.default_rng(0).standard_normal((20, 4))
+    model = SphericalKMeans(3, random_state=0).fit(X).set_params(n_clusters=5)
+    with pytest.raises(ValueError, match=r"`n_clusters` must be 3, as before.* got 5"):
+        model.partial_fit(X)
+    assert model.set_params(n_clusters=3).partial_fit(X).n_steps_ == 1
+
+
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_a_fit_that_fails_changes_nothing(method):
     model = SphericalKMeans(2, init=np.eye(3)[:2])
@@ -769,23 +789,3 @@ def test_a_tensor_that_needs_its_gradient():
 def test_infinities_that_cancel_are_refused_without_a_warning():
     with pytest.raises(ValueError, match="infinity"):
         SphericalKMeans(1).fit([[np.inf], [-np.inf]])
-
-
-def test_entries_that_are_stored_twice_are_added_up():
-    X = sparse_rows()
-    twice = sparse.csr_array(
-        (np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), X.shape
-    )
-    known, other = (SphericalKMeans(3, random_state=0).fit(rows) for rows in (X, twice))
-    assert other.inertia_ == pytest.approx(known.inertia_)
-    assert np.array_equal(other.labels_, known.labels_)
-    assert other.transform(twice) == pytest.approx(known.transform(X))
-    assert twice.nnz == 2 * X.nnz  # X is left as it is
-
-
-def test_partial_fit_keeps_the_number_of_clusters():
-    X = np.random.default_rng(0).standard_normal((20, 4))
-    model = SphericalKMeans(3, random_state=0).fit(X).set_params(n_clusters=5)
-    with pytest.raises(ValueError, match=r"`n_clusters` must be 3, as before.* got 5"):
-        model.partial_fit(X)
-    assert model.set_params(n_clusters=3).partial_fit(X).n_steps_ == 1
