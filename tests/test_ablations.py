@@ -296,19 +296,8 @@ def test_warmup_rises_and_never_rests_at_zero(schedule):
     assert factor(0.2) == make_schedule(schedule, warmup=0)(0.2)
 
 
-def test_bad_schedules():
-    for schedule in ("linear", 0.5, None, [], [0.5, 1.5], ["a"], [10**400]):
-        with pytest.raises(ValueError, match="`schedule` must be"):
-            PaperMoCo(schedule=schedule).fit(X)
-    for schedule in (
-        *(lambda progress: -1.0, lambda progress: math.nan, lambda progress: math.inf),
-        *(lambda progress: "fast", lambda progress: None, lambda: 1.0),
-        lambda progress: 0.5 - progress,  # turns negative on the way
-        lambda progress: -1.0 if 0.2 < progress < 0.4 else 1.0,
-    ):
-        with pytest.raises(ValueError, match="`schedule` must map progress from 0"):
-            PaperMoCo(schedule=schedule).fit(X)
-    with pytest.raises(ZeroDivisionError):  # what a callable raises is its own
+def test_an_error_of_a_schedule_is_its_own():
+    with pytest.raises(ZeroDivisionError):
         PaperMoCo(schedule=lambda progress: 1 / 0).fit(X)
 
 

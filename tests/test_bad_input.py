@@ -256,17 +256,25 @@ OF_VECTORS = (
     "must be VectorAugmentation, a name, a callable or None for vectors; got "
     "ImageAugmentation()."
 )
-CROP = "`crop_scale` must be 'auto' or (low, high)"
-AFFINE = "`affine` must be 'auto' or (rotation, shear) in degrees"
+CROP = "`crop_scale` must be 'auto' or (low, high) with 0 < low <= high <= 1; got"
+AFFINE = (
+    "`affine` must be 'auto' or (rotation, shear) in degrees, from 0 to 180 and from 0 "
+    "to 45; got"
+)
 VIEWS = [
     ("mixup", f"{MOCO} 'mixup'."),
     (VectorAugmentation(), OF_IMAGES),
     (lambda stack, generator: stack[:1], "must return a tensor with the batch"),
     (lambda stack, generator: stack * math.nan, "must return finite values."),
-    (ImageAugmentation(crop_scale=(0, 2)), f"{CROP} with 0 < low <= high <= 1"),
     (ImageAugmentation(crop_scale=iter((0.2, 1))), CROP),
-    (ImageAugmentation(affine="12"), AFFINE),
-    (ImageAugmentation(affine=(0, 60)), f"{AFFINE}, from 0 to 180"),
+    *(
+        (ImageAugmentation(crop_scale=scale), f"{CROP} {scale!r}.")
+        for scale in [(0, 2), (0.0, 1), (0.9, 0.5), (0.9, 1.5), (math.nan, 1), 0.5, "1"]
+    ),
+    *(
+        (ImageAugmentation(affine=pair), f"{AFFINE} {pair!r}.")
+        for pair in [(181, 0), (-1, 0), (0, 46), 15, "12"]
+    ),
 ]
 VIEWS_OF_VECTORS = [(ImageAugmentation(), OF_VECTORS)]
 NO_VIEWS = [
@@ -279,15 +287,25 @@ NO_VIEWS = [
     ),
 ]
 
-MILESTONES = 'must be "cosine", "step", "constant", milestones'
+MILESTONES = (
+    'must be "cosine", "step", "constant", milestones between 0 and 1 as shares of a '
+    "stage, or a callable of progress; got"
+)
+FACTORS = "must map progress from 0 to 1 to factors of 0 and more; at"
 SCHEDULES = [
-    ("linear", MILESTONES),
     (iter([0.5]), MILESTONES),  # which can be read but once
-    ([2.0], "milestones between 0 and 1 as shares of a stage"),
-    (
-        lambda progress: -1.0,
-        "must map progress from 0 to 1 to factors of 0 and more; at 0 it gave -1.0.",
+    *(
+        (schedule, f"{MILESTONES} {schedule!r}.")
+        for schedule in ["linear", 0.5, None, [], [0.5, 1.5], ["a"], [HUGE]]
     ),
+    (lambda progress: -1.0, f"{FACTORS} 0 it gave -1.0."),
+    (lambda progress: math.nan, f"{FACTORS} 0 it gave nan."),
+    (lambda progress: math.inf, f"{FACTORS} 0 it gave inf."),
+    (lambda progress: "fast", FACTORS),
+    (lambda progress: None, FACTORS),
+    (lambda progress: 0.5 - progress, FACTORS),  # turns negative on the way
+    (lambda progress: -1.0 if 0.2 < progress < 0.4 else 1.0, FACTORS),
+    (lambda: 1.0, FACTORS),
 ]
 
 SHAPE = "must be (H, W), (H, W, C) or (C, H, W), where C is 1, 3"
