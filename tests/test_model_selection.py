@@ -57,6 +57,14 @@ class Recorder(KMeans):
         return super().fit(X)
 
 
+class Remembers(KMeans):
+    """Keeps the samples of its fit."""
+
+    def fit(self, X, y=None):
+        self.seen_ = {*map(tuple, X)}
+        return super().fit(X)
+
+
 class Refuses(KMeans):
     def fit(self, X, y=None):
         raise AssertionError("a fit before all is checked")
@@ -146,6 +154,18 @@ def test_table_has_the_stability_of_each_candidate(blobs):
     assert not hasattr(kmeans, "labels_")
 
 
+def test_silhouettes_are_of_the_half_that_a_model_has_not_seen(blobs, monkeypatch):
+    n_seen = []
+
+    def scored(model, half):
+        n_seen.append(len(model.seen_ & {*map(tuple, half)}))
+        return 0.0
+
+    monkeypatch.setattr(sk_mice.model_selection, "silhouette_scorer", scored)
+    choose_n_clusters(Remembers(n_init=1), blobs, [2], n_repeats=2, random_state=0)
+    assert n_seen == [0, 0, 0, 0]
+
+
 def test_rule_is_the_largest_within_a_standard_error_of_the_best():
     # The best mean is 0.9, its standard error 0.1 / sqrt(2) / sqrt(2) = 0.05.
     values = np.array([[0.5, 0.5], [0.85, 0.95], [0.86, 0.86], [0.84, 0.84]])
@@ -231,8 +251,14 @@ def test_words_and_plot(blobs):
     _, ax = plt.subplots()
     try:
         assert choice.plot(ax) is ax
-        labels = ax.get_legend_handles_labels()[1]
-        assert {"stability", "silhouette", "choice: 4 clusters"} <= set(labels)
+        handles, labels = ax.get_legend_handles_labels()
+        drawn = dict(zip(labels, handles, strict=True))
+        ring = drawn["choice: 4 clusters"].get_offsets().tolist()
+        assert ring == [[4, choice.table[1]["stability_mean"]]]
+        for measure in ("stability", "silhouette"):
+            bars = drawn[measure][2][0].get_segments()
+            errors = [row[f"{measure}_std"] / np.sqrt(3) for row in choice.table]
+            np.testing.assert_allclose([np.ptp(bar[:, 1]) / 2 for bar in bars], errors)
         assert choice.plot() is not ax
         with pytest.raises(ValueError, match=r"`ax` must be a matplotlib Axes; got 3"):
             choice.plot(3)
