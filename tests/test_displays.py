@@ -477,6 +477,9 @@ def test_best_match_lies_on_the_diagonal(blobs):
     cells = {text.get_position(): text.get_text() for text in display.ax_.texts}
     assert cells == {(0, 0): "54", (1, 0): "6", (1, 1): "30", (2, 2): "6"}
     assert np.asarray(display.ax_.images[0].get_array())[0, 1] == 0.1
+    # White on the dark cell of nearly all of a class, black on the light one beside it.
+    colours = {text.get_position(): text.get_color() for text in display.ax_.texts}
+    assert (colours[0, 0], colours[1, 0]) == ("white", "black")
 
 
 def test_what_has_no_match_comes_last():
@@ -504,6 +507,7 @@ def test_classes_of_many_clusters_all_have_legible_names():
     names = display.ax_.get_yticklabels()
     assert [name.get_text() for name in names] == [str(k) for k in range(10)]
     assert min(name.get_size() for name in names) >= 8
+    assert not display.ax_.texts  # counts would not be legible
 
 
 def test_long_names_of_classes_leave_room_for_the_counts():
@@ -541,6 +545,7 @@ def test_one_of_a_kind_is_written_as_one():
     display = MatchedConfusionDisplay.from_predictions([0, 0], [3, 4])
     title = display.ax_.get_title()
     assert title == "ACC 0.500: 2 samples, 2 clusters, 1 class"
+    assert display.ax_.images[0].get_clim() == (0, 0.5)  # to the largest share
     display = MatchedConfusionDisplay.from_predictions([0], [3])
     assert display.ax_.get_title() == "ACC 1.000: 1 sample, 1 cluster, 1 class"
 
