@@ -146,12 +146,12 @@ def test_progress_is_shown_if_asked_for(capsys):
 
 
 def test_missed_neighbours_are_told(monkeypatch):
-    found = np.zeros((60, 10), np.int64)
-    monkeypatch.setattr(
-        _neighbor_mixture, "nearest_neighbors", lambda *args: (found, 0.5)
-    )
+    def half(rows, n_neighbors, seed):
+        return np.zeros((len(rows), n_neighbors), np.int64), n_neighbors / 8
+
+    monkeypatch.setattr(_neighbor_mixture, "nearest_neighbors", half)
     with pytest.warns(UserWarning, match="found 50% of the nearest"):
-        assert mixture().fit(DIGITS[:60]).neighbors_recall_ == 0.5
+        assert mixture(n_neighbors=4).fit(DIGITS[:60]).neighbors_recall_ == 0.5
 
 
 # ------------------------------------------------------------------------ odd sets
