@@ -109,6 +109,8 @@ def test_rotations_elsewhere_than_in_exif_data(tmp_path):
         encoded(CORNER, pnginfo=of_xmp),
         encoded(CORNER, pnginfo=of_exif),
         encoded(CORNER, "WEBP", xmp=xmp.encode()),
+        encoded(CORNER, "TIFF", tiffinfo={700: xmp.encode()}),
+        encoded(CORNER, "JPEG", exif=b"Exif\0\0" + turned(3).tobytes()),
         encoded(np.uint16(257) * CORNER[..., 0], exif=turned(3)),
     ):
         loaded = load_one(tmp_path, content, 16)
@@ -164,6 +166,7 @@ def test_grey_values_are_scaled_to_8_bits(tmp_path):
         (encoded(wide, "TIFF"), wide / 65535 * 255, {}),
         (ppm, wide / 65535 * 255, {}),
         (encoded(twelve, "TIFF"), twelve / 4095 * 255, {"white": 4095}),
+        (encoded(twelve), twelve / 4095 * 255, {"white": 4095}),
         (encoded(np.float32(ramp), "TIFF"), np.float32(ramp) * 255, {}),
         (encoded(ramp > 0.5), 255 * (ramp > 0.5), {}),
     ]:
@@ -238,10 +241,11 @@ def test_zeros_of_tiff_files_may_be_white(tmp_path):
         np.testing.assert_array_equal(loaded, expected)
 
 
-def in_planes(values, order="<"):
+def in_planes(values, order="<", packed=False):
     """A TIFF file with a plane for each channel of 16 bits, in strips of five rows."""
+    pack = zlib.compress if packed else bytes
     strips = [
-        values[y : y + 5, :, k].astype(f"{order}u2").tobytes()
+        pack(values[y : y + 5, :, k].astype(f"{order}u2").tobytes())
         for k in range(values.shape[2])
         for y in range(0, len(values), 5)
     ]
@@ -249,7 +253,8 @@ def in_planes(values, order="<"):
     sizes = [len(strip) for strip in strips]
     starts = 300 + np.cumsum([0, *sizes[:-1]])
     tags = [
-        *((256, [width]), (257, [height]), (258, n_channels * [16]), (259, [1])),
+        *((256, [width]), (257, [height]), (258, n_channels * [16])),
+        (259, [8 if packed else 1]),
         *((262, [2 if n_channels > 1 else 1]), (273, starts), (277, [n_channels])),
         *((278, [5]), (279, sizes), (284, [2])),
     ]
@@ -266,14 +271,16 @@ def in_planes(values, order="<"):
     return (header + outside).ljust(300, b"\0") + b"".join(strips)
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("order", "<>")
-def test_planes_of_16_bits(tmp_path, order):
+def test_planes_of_16_bits(tmp_path, order, packed):
     values = RNG.integers(0, 65536, (12, 16, 3)).astype(np.uint16)
-    loaded = load_one(tmp_path, in_planes(values, order))
+    coloured, grey = (in_planes(v, order, packed) for v in (values, values[..., :1]))
+    loaded = load_one(tmp_path, coloured)
     np.testing.assert_array_equal(loaded, values >> 8)
     with pytest.raises(ValueError, match=r"has colours of 16 bits, and `white` is for"):
-        load_one(tmp_path, in_planes(values, order), white=4095)
-    loaded = load_one(tmp_path, in_planes(values[..., :1], order), grey=True)
+        load_one(tmp_path, coloured, white=4095)
+    loaded = load_one(tmp_path, grey, grey=True)
     np.testing.assert_array_equal(loaded, np.rint(values[..., 0] / 65535 * 255))
 
 
