@@ -153,7 +153,9 @@ def _with_options(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    """A text in one line, with semicolons in a list whose lines are indented."""
+    text, *listed = text.split("\n  ")
+    return " ".join(f"{text} {'; '.join(listed)}".split())
 
 
 def _shown_once():

@@ -162,7 +162,9 @@ def test_features_go_on_once_a_drive_is_there_again(
         patch.setattr("sk_mice.features.sizes", lambda paths, n_jobs: [(8, 8)])
         patch.setattr(images, "paths_of", unplugged)
         assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
-    assert "--resume goes on" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--resume goes on" in error
+    assert len(error.partition("read as an image. ")[2].split("; ")) == 16
     assert run("fit", photos, "--out", out, "--resume") == 0
     assert "Those of 4 images are there" in capsys.readouterr().err
 
