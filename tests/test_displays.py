@@ -308,6 +308,12 @@ def test_names_on_a_map_do_not_overlap(size, name):
         assert text.arrow_patch.get_visible() != is_there
 
 
+def test_equal_points_have_a_map():
+    display = EmbeddingDisplay.from_predictions(np.ones((3, 2)), [0, 0, 1])
+    assert_apart(boxes_of(display.ax_.texts))
+    assert display.ax_.get_xlim() == (0, 2)
+
+
 def test_a_map_has_one_scale(blobs):
     X = blobs[0][:, :2] * [100, 1]
     _, axes = plt.subplots(1, 2, sharex=True, sharey=True)

@@ -28,7 +28,7 @@ MARKERS = "os^DvPX<"
 UNKNOWN = "0.8"  # grey, of samples whose class is missing
 NAMES = 0.15  # share of the map that names may cover
 SMALLEST_TEXT, LARGEST_TEXT = 5, 12  # points of names
-N_TRIED = 1000  # places of a name, from its own on
+N_TRIED = 300  # places of a name, from its own on
 FAR = 1e12  # largest value, or its inverse, up to which t-SNE is sound
 _CONSTRAINTS = {
     "n_points": [Count(3)],
@@ -268,7 +268,7 @@ class EmbeddingDisplay:
         of = "" if len(codes) == self.n_samples else f" of {self.n_samples:,}"
         title = f"{self.reducer_name} of {len(codes):,}{of} samples, by {by}"
         low, high = self.points.min(axis=0), self.points.max(axis=0)
-        middle, half = (low + high) / 2, 0.53 * (high - low).max()
+        middle, half = (low + high) / 2, 0.53 * (high - low).max() or 1
         xlim, ylim = zip(middle - half, middle + half, strict=True)
         ax.set(xticks=[], yticks=[], title=title, xlim=xlim, ylim=ylim, aspect="equal")
         places = [_midmost(self.points[codes == k]) for k in range(len(groups))]
@@ -349,7 +349,9 @@ def _write_names(ax, names, places, sizes):
         box = text.get_window_extent().extents
         tried = spiral * (box[3] - box[1]) / 2
         boxes = box + np.c_[tried, tried]
-        hits = _overlap(boxes[:, None], taken).sum(axis=1)
+        reach = np.r_[boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)]
+        near = taken[_overlap(reach, taken)]
+        hits = _overlap(boxes[:, None], near).sum(axis=1)
         hits += ((boxes[:, :2] < frame[:2]) | (boxes[:, 2:] > frame[2:])).any(axis=1)
         best = hits.argmin()
         taken = np.r_[taken, boxes[[best]]]
