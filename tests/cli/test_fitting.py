@@ -1,5 +1,6 @@
 """`sk-mice fit`: what it writes, what it refuses, and how long it trains."""
 
+import json
 import os
 import sys
 
@@ -50,6 +51,7 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     assert "'broken.png'" in stderr
     assert "'notes.txt'" in stderr
     assert "elbo" not in stderr.lower()
+    assert "%|" not in stderr  # bars are for terminals
 
 
 def test_images_without_colours_are_grey(fitted, tmp_path, pages, capsys, out):
@@ -104,12 +106,14 @@ def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys, 
     assert run_of(out)["results"]["epochs"] == 2
 
 
-def test_the_probe_grows_with_the_time():
+def test_the_probe_grows_with_the_time(monkeypatch):
     X = np.random.default_rng(0).normal(size=(60, 4))
     mice = MiCEClustering(2, random_state=0)
     assert fitting.epochs_within(mice, X, 0, Group()) == 0
     assert fitting.epochs_within(mice, X, 600, Group()) > 100
     assert not hasattr(mice, "labels_")
+    monkeypatch.setattr(fitting, "PROBE_SAMPLES", 1)  # fewer than there are clusters
+    assert fitting.epochs_within(mice, X, 0, Group()) == 0
 
 
 # -------------------------------------------------------------- refused before the work
@@ -209,7 +213,17 @@ def test_what_cannot_be_written_is_found_before_the_work(
     assert not new.exists()
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "null", '{"finished": true}', "{"])
+SIMILAR = {"parameters": {}, "max_epochs": 9, "images": {}, "finished": False}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("{}", "[]", "null", '{"finished": true}', "{"),
+        json.dumps(SIMILAR | {"versions": {"other": "1.0"}}),
+        json.dumps(SIMILAR | {"versions": {"sk_mice": "1.0"}, "finished": True}),
+    ],
+)
 def test_a_run_of_something_else_is_left_alone(photos, capsys, content, out):
     out.mkdir()
     (out / "run.json").write_text(content)

@@ -22,7 +22,11 @@ def test_rows_of_the_table():
     assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
     share = np.array([0.4, 0.1], dtype=np.float32)
     tied = dataclasses.replace(reading, confidence=share, second_share=share)
-    assert [str(row[-1]) for row in tables.rows_of(["a", "b"], tied)] == ["0.0", "0.0"]
+    rows = tables.rows_of(["a", "b"], tied)
+    assert [[str(row[k]) for k in (2, 4)] for row in rows] == [
+        ["0.4", "0.0"],
+        ["0.1", "0.0"],
+    ]
 
 
 @pytest.mark.parametrize(("meaning", "sure"), [(OF_NEIGHBORS, None), (OF_VIEWS, 1.0)])
@@ -84,7 +88,7 @@ def test_score_leaves_out_rows_without_a_class(tmp_path, capsys):
 
 
 def test_score_takes_names_as_macs_windows_or_spreadsheets_write_them(tmp_path, capsys):
-    rows = [["e\u0301", 0], ["\u00fc", 0], ["u\u0308", 1], ["a/b/n", 1]]
+    rows = [["e\u0301", 9], ["\u00fc", 9], ["u\u0308", 10], ["a/b/n", 10]]
     clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
     rows = [["\u00e9", "a"], ["\u00fc", "a"], ["u\u0308", "b"], ["a\\b\\n", "b"]]
     truth = write_table(tmp_path / "truth.csv", ["file", "class"], rows)
@@ -92,6 +96,7 @@ def test_score_takes_names_as_macs_windows_or_spreadsheets_write_them(tmp_path, 
     stdout, stderr = capsys.readouterr()
     facts = json.loads(stdout)
     assert (facts["files"], facts["ACC"], stderr) == (4, 1, "")
+    assert [row["cluster"] for row in facts["matching"]] == ["9", "10"]  # as numbers
 
 
 @pytest.mark.parametrize("start", ["", "\ufeff"])
@@ -126,6 +131,7 @@ def test_score_shows_what_is_not_printed_as_escapes(tmp_path, capsys):
     [
         (b"name,class\na,b\n", "`file`"),
         (b"", "`file`"),
+        (b"file,size,kind\na,1,b\n", "`file` and `class`"),
         (b"file,class\na,b,c\n", "row 2 has 3"),
         (b"file,class\na,b\na,c\n", "'a' twice"),
         (b"file,class\nz,b\n", "no file in common"),

@@ -29,7 +29,10 @@ from sk_mice._cli import results, sorting
 def test_files_are_sorted_by_cluster_and_json_is_one_object(photos, tmp_path, capsys):
     out, copies, links = (tmp_path / name for name in ("result", "copies", "links"))
     sort = ("--copy-to", copies, "--link-to", links)
+    os.utime(photos / NAMES[1], (1e9, 1e9))
     assert run("fit", photos, *FIT, "--out", out, *sort, "--json", "--quiet") == 0
+    (copy,) = copies.rglob(NAMES[1])
+    assert copy.stat().st_mtime == 1e9
     for row in table(out / "clusters.csv"):
         inner = os.path.join(f"cluster-{row['cluster']}", row["file"])
         content = (photos / row["file"]).read_bytes()
@@ -57,6 +60,11 @@ def test_images_may_be_sorted_into_the_folder_of_the_result(photos, out):
     command = ["fit", photos, *FIT, "--out", out, "-q", "--copy-to", out / "sorted"]
     assert run(*command) == 0
     assert_sorted(out / "sorted", out, photos)
+
+
+def test_folders_of_clusters_are_in_the_order_of_their_numbers(photos, tmp_path):
+    sorting.sort_into(tmp_path, photos, NAMES[1:3], [2, 10], "--copy-to")
+    assert sorted(os.listdir(tmp_path)) == ["cluster-02", "cluster-10"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,13 @@ def test_an_output_that_does_not_fit_is_said(tmp_path):
     assert done.returncode == 1
 
 
+def test_letters_that_the_output_does_not_have_are_escaped(monkeypatch):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    put("caf\xe9 caf\udce9")
+    assert stdout.buffer.getvalue().strip() == rb"caf\xe9 caf\udce9"
+
+
 def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys):
     path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
     with monkeypatch.context() as patch:  # as after `>&-`
