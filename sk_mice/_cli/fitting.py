@@ -394,7 +394,6 @@ def _sort(request: Request, files, labels, progress: Progress) -> None:
 
 def _facts(reading, clusterer, run, left_out, start: float) -> dict:
     pairs = zip(reading.sizes.tolist(), reading.means.tolist(), strict=True)
-    is_known = not reading.is_alone
     return {
         "images": len(reading.labels),
         "left_out": left_out,
@@ -402,7 +401,7 @@ def _facts(reading, clusterer, run, left_out, start: float) -> dict:
             {
                 "cluster": k,
                 "images": n,
-                "confidence": round(mean, 3) if n and is_known else None,
+                "confidence": round(mean, 3) if n else None,
             }
             for k, (n, mean) in enumerate(pairs)
         ],
