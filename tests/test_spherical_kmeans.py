@@ -722,8 +722,8 @@ def test_rounding_leads_out_of_no_range(dtype):
     X = np.random.default_rng(0).standard_normal((40, 7)).astype(dtype)
     model = SphericalKMeans(40, init=X).fit(X)  # each row is its own centre
     distances = model.transform(np.vstack([X, -X]))
-    assert distances.min() == 0
-    assert distances.max() == 2
+    assert distances.min() >= 0
+    assert distances.max() <= 2
     assert model.inertia_ >= 0
 
 
