@@ -8,6 +8,7 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from sk_mice import MiCEClustering, _start
+from sk_mice._engine import inference
 from sk_mice.datasets import load_digits
 
 
@@ -55,6 +56,9 @@ def test_clusters_are_found_in_a_sorted_file(tmp_path, monkeypatch):
     X, y = make_blobs(600, 10, centers=3, random_state=0)
     order = np.argsort(y, kind="stable")
     file = mapped_as_large(X[order], tmp_path, monkeypatch, 100 * X[0].nbytes)
+    monkeypatch.setattr(_start, "LARGEST_PART", 256 * 150)  # 150 rows
+    monkeypatch.setattr(inference, "LARGEST_BATCH", 100)
     for values in (file, X[order]):
         mice = fitted(values, max_epochs=20)
-        assert adjusted_rand_score(y[order], mice.labels_) > 0.95
+        for labels in (mice.init_labels_, mice.labels_):
+            assert adjusted_rand_score(y[order], labels) > 0.95
