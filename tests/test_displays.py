@@ -442,7 +442,10 @@ def test_epochs_on_an_axis_are_those_of_the_fit(n_moco, n_em):
         ticks = [tick for tick in ax.get_xticks() if 0.5 < tick < n_moco + n_em + 0.5]
         assert ticks
         assert all(tick == int(tick) for tick in ticks)
-    assert all(ax.get_ylim()[0] == 0 for ax in display.axes_[1:])
+    for ax in display.axes_[1:]:
+        low, high = ax.get_ylim()
+        assert low == 0
+        assert high == pytest.approx(1.05 * max(ax.lines[0].get_ydata()))
 
 
 def test_two_fits_fit_into_one_picture():

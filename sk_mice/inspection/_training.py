@@ -269,7 +269,7 @@ class TrainingDisplay:
             ax.set_xlim(0.5, last + 0.5, auto=None)
             ax.xaxis.get_major_locator().set_params(**INTEGERS)
             if key != "elbo":
-                ax.set_ylim(0, auto=None)
+                ax.set_ylim(0, 1.05 * ax.dataLim.y1 or None, auto=None)
         self.axes_[0].legend()
         self.axes_[-1].set_xlabel("epoch")
         return self
