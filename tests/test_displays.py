@@ -612,7 +612,9 @@ def test_names_are_written_as_they_are(blobs):
         display.figure_.canvas.draw()  # formulas that are none
 
 
-@pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.parametrize(
+    "style", ["default", "dark_background", {"axes.facecolor": "none"}]
+)
 def test_colours_stand_out_from_the_background(blobs, style):
     X, y = blobs
 
@@ -626,7 +628,7 @@ def test_colours_stand_out_from_the_background(blobs, style):
     colours = [points.get_facecolor()[0, :3] for points in embedding.ax_.collections]
     colours += [line.get_color() for line in training.axes_[0].lines[:2]]
     colours += [bar.get_facecolor()[:3] for bar in posterior.axes_[1].patches]
-    paper = luminance(embedding.ax_.get_facecolor()[:3])
+    paper = luminance(embedding.figure_.get_facecolor())
     assert min(abs(luminance(colour) - paper) for colour in colours) > 0.25
     (text, *_) = embedding.ax_.texts
     (effect,) = text.get_path_effects()

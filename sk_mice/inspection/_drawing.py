@@ -1,4 +1,4 @@
-"""What pictures share: panels, colours, sizes of text, checks, a choice of samples."""
+"""What pictures share: panels, colours, room, names, checks, a choice of samples."""
 
 import numpy as np
 
@@ -46,16 +46,25 @@ def shades(ax, n, cmap):
 
     Of viridis, that is yellow on white, and blue on black.
     """
-    from matplotlib.colors import to_rgb
-
-    is_dark = np.mean(to_rgb(ax.get_facecolor())) < 0.5
+    is_dark = np.mean(background(ax)) < 0.5
     ends = (1, 0.45) if is_dark else (0, 0.85)
     return pyplot().get_cmap(cmap)(np.linspace(*ends, n))
 
 
+def background(ax):
+    """The colour behind what is drawn into Axes, which may be transparent."""
+    from matplotlib.colors import to_rgba
+
+    colour = np.ones(3)
+    for patch in (ax.get_figure(root=True).patch, ax.figure.patch, ax.patch):
+        *own, alpha = to_rgba(patch.get_facecolor())
+        colour = alpha * np.array(own) + (1 - alpha) * colour
+    return tuple(colour)
+
+
 def room(ax):
     """Height and width of Axes, in points, after the layout of their figure."""
-    ax.figure.canvas.figure.draw_without_rendering()
+    ax.get_figure(root=True).draw_without_rendering()
     box = ax.get_window_extent()
     return np.array([box.height, box.width]) * 72 / ax.figure.dpi
 

@@ -14,6 +14,7 @@ from .._pipelines import last_with_input
 from ..metrics import _encode, _encode_classes, _space_of
 from ._drawing import (
     AS_IT_IS,
+    background,
     check_matplotlib,
     estimator_and_samples,
     fair_sample,
@@ -336,7 +337,7 @@ def _write_names(ax, names, places, sizes):
         "weight": "bold",
         "ha": "center",
         "va": "center",
-        "path_effects": [withStroke(linewidth=2.5, foreground=ax.get_facecolor())],
+        "path_effects": [withStroke(linewidth=2.5, foreground=background(ax))],
         "textcoords": "offset points",
         "arrowprops": {"arrowstyle": "-", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
     }
