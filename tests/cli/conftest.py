@@ -5,9 +5,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from calls import FIT, HARD, NAMES, run, write_image
 
 from sk_mice._cli import fitting
+
+from .calls import FIT, HARD, NAMES, run, write_image
 
 
 @pytest.fixture(scope="module")

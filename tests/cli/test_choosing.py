@@ -5,13 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from calls import NETWORK, run
 from PIL import Image
 
 from sk_mice import MiCEClustering
 from sk_mice._cli import choosing
 from sk_mice._cli.terminal import Progress
 from sk_mice._task import _check_finite
+
+from .calls import NETWORK, run
 
 
 def refused_last(capsys, *arguments):

@@ -7,13 +7,14 @@ import sys
 import numpy as np
 import pytest
 import torch
-from calls import FILES, FIT, HARD, NAMES, refused, run, run_of, table, write_image
 from PIL import Image
 from systems import needs_locks
 
 from sk_mice import MiCEClustering, load
 from sk_mice._cli import fitting, tables
 from sk_mice._engine.distributed import Group
+
+from .calls import FILES, FIT, HARD, NAMES, refused, run, run_of, table, write_image
 
 
 def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages, out):

@@ -8,7 +8,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from calls import (
+
+from sk_mice import load
+from sk_mice._cli import choosing, fitting, images
+
+from .calls import (
     FIT,
     FIT_FEATURES,
     HARD,
@@ -20,9 +24,6 @@ from calls import (
     run_of,
     table,
 )
-
-from sk_mice import load
-from sk_mice._cli import choosing, fitting, images
 
 
 def test_features_are_computed_once_and_kept_in_the_model(

@@ -6,7 +6,11 @@ import signal
 from contextlib import suppress
 
 import pytest
-from calls import (
+
+from sk_mice import MiCEClustering
+from sk_mice._cli import fitting, tables
+
+from .calls import (
     FILES,
     FIT,
     HARD,
@@ -19,9 +23,6 @@ from calls import (
     run_of,
     table,
 )
-
-from sk_mice import MiCEClustering
-from sk_mice._cli import fitting, tables
 
 
 class Stop(Exception):

@@ -7,10 +7,11 @@ import os
 
 import numpy as np
 import pytest
-from calls import HARD, run, write_table
 
 from sk_mice._cli import tables
 from sk_mice.inspection._reading import OF_NEIGHBORS, OF_VIEWS, Reading
+
+from .calls import HARD, run, write_table
 
 
 def test_rows_of_the_table():

@@ -8,7 +8,12 @@ import shutil
 from pathlib import PureWindowsPath
 
 import pytest
-from calls import (
+from systems import needs_links
+
+from sk_mice import MiCEClustering
+from sk_mice._cli import results, sorting
+
+from .calls import (
     FIT,
     HARD,
     NAMES,
@@ -19,10 +24,6 @@ from calls import (
     table,
     write_table,
 )
-from systems import needs_links
-
-from sk_mice import MiCEClustering
-from sk_mice._cli import results, sorting
 
 
 @needs_links

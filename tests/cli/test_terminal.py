@@ -8,12 +8,13 @@ import subprocess
 import sys
 
 import pytest
-from calls import run, write_table
 from systems import needs_full_device
 
 from sk_mice import cli
 from sk_mice._cli import choosing, fitting, images
 from sk_mice._cli.terminal import put
+
+from .calls import run, write_table
 
 
 def test_help_has_examples(capsys):

@@ -3,11 +3,12 @@
 import json
 import re
 
-from calls import FIT, HARD, draw_page, run
 from PIL import Image
 
 from sk_mice._cli import fitting
 from sk_mice._engine.inference import Inference
+
+from .calls import FIT, HARD, draw_page, run
 
 
 def test_predict_repeats_the_table_on_stdout_and_in_a_file(
