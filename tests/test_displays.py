@@ -308,6 +308,16 @@ def test_names_on_a_map_do_not_overlap(size, name):
         assert text.arrow_patch.get_visible() != is_there
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_names_of_very_near_or_far_points_are_at_the_same_ones(blobs, scale):
+    X, y = blobs[0][:, :2], blobs[1]
+    usual, other = (
+        EmbeddingDisplay.from_predictions(factor * X, y) for factor in (1, scale)
+    )
+    for text, expected in zip(other.ax_.texts, usual.ax_.texts, strict=True):
+        assert np.divide(text.xy, scale) == pytest.approx(expected.xy)
+
+
 def test_equal_points_have_a_map():
     display = EmbeddingDisplay.from_predictions(np.ones((3, 2)), [0, 0, 1])
     assert_apart(boxes_of(display.ax_.texts))

@@ -319,7 +319,7 @@ def _in_the_plane(X, reducer, rng):
 
 def _midmost(points):
     """The point nearest to the median, where the points of another group may be."""
-    distances = np.linalg.norm(points - np.median(points, axis=0), axis=1)
+    distances = np.hypot(*(points - np.median(points, axis=0)).T)
     return points[distances.argmin()]
 
 
