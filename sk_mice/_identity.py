@@ -32,6 +32,7 @@ LONGEST_SHOWN = 60
 _NO_STATE = (
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"),
     *("__annotations__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
+    *("__annotate_func__", "__annotations_cache__"),  # those of Python 3.14
     "__slotnames__",  # which pickling a first object adds
 )
 _OF_CODE = (

@@ -253,6 +253,20 @@ def test_code_is_told_apart_by_the_globals_that_it_reads(name_of, monkeypatch):
     assert name_of(schedule=of_a_global) != first
 
 
+@pytest.mark.parametrize("kind", ["annotated", "plain"])
+def test_annotations_that_are_read_change_no_name(name_of, kind):
+    class Annotated:
+        factor: float = 0.5
+
+        def __call__(self, progress):
+            return self.factor * progress
+
+    schedule = Annotated() if kind == "annotated" else Scaled(0.5)
+    first = name_of(schedule=schedule)
+    assert ("factor" in type(schedule).__annotations__) == (kind == "annotated")
+    assert name_of(schedule=schedule) == first
+
+
 def test_modules_are_told_apart_by_plain_attributes(name_of):
     module = Encoder()
     other, same = copy.deepcopy(module), copy.deepcopy(module)
