@@ -11,6 +11,7 @@ import os
 import re
 import struct
 from contextlib import suppress
+from logging import CRITICAL, Logger
 from threading import Lock
 from types import FunctionType, SimpleNamespace
 
@@ -171,7 +172,7 @@ def _nothing(*args, **kwargs):
 
 _QUIET = {
     "warnings": SimpleNamespace(warn=_nothing),
-    "logger": SimpleNamespace(debug=_nothing, error=_nothing),
+    "logger": Logger("quiet", CRITICAL + 1),
     "Image": SimpleNamespace(
         **vars(Image) | {"Exif": _Exif, "_decompression_bomb_check": _nothing}
     ),
