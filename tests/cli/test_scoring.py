@@ -16,8 +16,14 @@ from .calls import HARD, run, write_table
 
 def test_rows_of_the_table():
     reading = Reading(
-        *(np.array([0, 1]), np.array([0.6, 1.0]), np.array([2, -1])),
-        *(np.array([0.2, 0.0]), np.array([1, 0]), np.zeros((2, 1)), 3, "words"),
+        labels=np.array([0, 1]),
+        confidence=np.array([0.6, 1.0]),
+        second=np.array([2, -1]),
+        second_share=np.array([0.2, 0.0]),
+        order=np.array([1, 0]),
+        embeddings=np.zeros((2, 1)),
+        n_clusters=3,
+        meaning="words",
     )
     rows = tables.rows_of(["a", "b"], reading)
     assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
@@ -33,8 +39,14 @@ def test_rows_of_the_table():
 @pytest.mark.parametrize(("meaning", "sure"), [(OF_NEIGHBORS, None), (OF_VIEWS, 1.0)])
 def test_a_single_image_has_no_neighbours(meaning, sure):
     reading = Reading(
-        *(np.array([2]), np.array([1.0]), np.array([-1]), np.array([0.0])),
-        *(np.array([0]), np.zeros((1, 1)), 3, meaning),
+        labels=np.array([2]),
+        confidence=np.array([1.0]),
+        second=np.array([-1]),
+        second_share=np.array([0.0]),
+        order=np.array([0]),
+        embeddings=np.zeros((1, 1)),
+        n_clusters=3,
+        meaning=meaning,
     )
     assert tables.rows_of(["a"], reading) == [["a", 2, sure, None, sure]]
 
