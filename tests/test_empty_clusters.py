@@ -19,7 +19,7 @@ F, K, D, TAU = 5, 6, 8, 0.3
 
 
 def task_of(X):
-    others = {field.name: None for field in fields(Task) if field.init}
+    others = {field.name: None for field in fields(Task)}
     known = {"group": ALONE, "samples": samples_of(X), "views": VectorViews((F,), None)}
     return Task(**others | known)
 
