@@ -413,7 +413,7 @@ def test_a_network_whose_state_no_file_can_hold_is_refused_before_the_work(tmp_p
 
 
 class Vanish(Callback):
-    """Puts a file in the place of a folder at the end of an epoch."""
+    """Removes a folder at the end of an epoch."""
 
     def __init__(self, folder, epoch):
         self.folder, self.epoch = folder, epoch
