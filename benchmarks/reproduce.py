@@ -123,7 +123,7 @@ ROWS = (
     neighbors("digits_vectors", "--epochs 60", 2),
     neighbors("fashion_mnist_vectors", f"{FASHION} --epochs 20 --n-neighbors 5 10", 15),
     neighbors("digits_images", "--images --epochs 60", 17),
-    row("choose_k", "digits", "--seeds 0", 45),
+    row("choose_k", "digits", THREE, 130),
     step("cpu_resnet-small_10", "", 1),
     step("cpu_resnet-small_10_float32", "--precision float32 --repeats 5", 1),
     step(

@@ -16,8 +16,8 @@ NOT_MEASURED = (
     "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
     "learning rate of EM.",
     "More than one seed of Table 3 on CIFAR-10 (JPEG), of its passes, of the "
-    "comparison with SCAN, of the choice of K, of fits of hours, and of most methods "
-    "of features that take more than three minutes.",
+    "comparison with SCAN, of fits of hours, and of TEMI and TURTLE on CIFAR-10 "
+    "(JPEG).",
     "More than three seeds of the E-steps on Fashion-MNIST, of small maps, and of the "
     "cosines of the paper's prototypes.",
     "ClustPy on other images than the digits.",
