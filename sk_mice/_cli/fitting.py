@@ -24,7 +24,14 @@ from ..inspection._reading import read
 from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
-from .images import digest, features_in_file, files_beside, fitted_network, read_images
+from .images import (
+    digest,
+    features_in_file,
+    files_beside,
+    fitted_network,
+    kept_features,
+    read_images,
+)
 from .terminal import Progress, end_after_ctrl_c, not_in, put, put_json
 from .together import fit_together, run_together
 
@@ -81,9 +88,13 @@ def _fit_into(result, run, request: Request, group) -> None:
     try:
         samples = X
         if network is not None:
-            samples = features_in_file(
-                network, request.photos, files, result.features, progress
+            samples = kept_features(
+                result, run, network, run["images"]["digest"], progress
             )
+            if samples is None:
+                samples = features_in_file(
+                    network, request.photos, files, result.started_features, progress
+                )
         clusterer = _train(run, samples, result, request.start, progress, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
         run = run | {"finished": whole}
@@ -109,7 +120,7 @@ def _sort_again(result, run, request: Request, progress: Progress) -> None:
     parameters = run["parameters"]
     # Images may be gone since: the others can still be sorted. Those of another folder
     # must be the same.
-    if run["images"].get("folder") != str(request.photos.resolve()):
+    if run["images"]["folder"] != str(request.photos.resolve()):
         X, files, _ = read_images(request.photos, parameters, progress)
         _check_images(parameters, X, files, run)
     progress.say(f"The fit in {str(request.out)!r} is complete")
@@ -284,7 +295,7 @@ def estimator(parameters: dict, progress: Progress):
     if parameters["features"] is not None:
         return NeighborMixture(
             n_clusters,
-            center=not parameters.get("unequal"),
+            center=not parameters["unequal"],
             random_state=seed,
             verbose=progress.verbose,
         )
@@ -354,10 +365,13 @@ def _write(
     model = clusterer
     if network is not None:
         model = Pipeline([("features", network), ("clusters", clusterer)])
+        sha256 = result.sha256_of_features
+        run["features"] = {"sha256": sha256, "weights": network.weights_sha256_}
     result.page.unlink(missing_ok=True)  # an earlier page does not match the new table
     write_atomically(result.table, [tables.as_csv(tables.rows_of(files, reading))])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
+    result.keep_features(of_network=network is not None)
     write_page(result, reading, model, X, files, progress)
     run["results"]["seconds"] = _seconds_since(request.start)
     result.write_run(run)

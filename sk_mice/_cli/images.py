@@ -8,12 +8,15 @@ from contextlib import contextmanager, redirect_stdout
 import numpy as np
 
 from .._engine.files import naming
+from .._engine.maps import header
 from .._words import count
 from ..datasets import find_files, load_image_folder
 from ..datasets._decoding import WHITE
 from ..datasets._paths import NotImagesError
 from .terminal import Progress
 
+# What decides the features of an image, beside the weights and the versions.
+OF_FEATURES = ("features", "image_size", "white", "device")
 AGAIN = "Run the command again."
 GO_ON = "Once they are there again, --resume goes on; --overwrite begins anew."
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
@@ -35,7 +38,7 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
         str(folder),
         size or THUMBNAIL,
         grey=bool(grey),
-        white=_white(parameters),
+        white=parameters["white"] or WHITE,
         on_error="warn",
         verbose=progress.verbose,
     )
@@ -56,10 +59,6 @@ def files_beside(folder, known) -> list[str]:
     return [name for name in map("/".join, found) if name not in known]
 
 
-def _white(parameters) -> int:
-    return parameters.get("white") or WHITE  # earlier results have none
-
-
 def _has_colours(image) -> bool:
     red = image[..., :1]
     return bool((image != red).any())
@@ -78,17 +77,17 @@ def features_of(network, folder, files, progress: Progress):
 
 
 def features_in_file(network, folder, files, path, progress: Progress):
-    """The same, written to a file batch by batch; rows that it has are not computed."""
-    shape = len(files), network.n_features_out_
+    """The same, written to a .npy file batch by batch; rows it has are not computed."""
+    start = header((len(files), network.n_features_out_), np.float32)
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of one image
     with naming(path), open(path, "ab") as file:
-        n_done, rest = divmod(file.tell(), n_bytes)
+        n_done, rest = divmod(file.tell() - len(start), n_bytes)
         if n_done == len(files) and not rest:
-            return np.fromfile(path, np.float32).reshape(shape)
+            return np.load(path)
         # The last bits depend on the size of a batch.
         whole = n_done - n_done % network.batch_size_
-        n_done = whole if n_done < len(files) else 0
-        file.truncate(n_done * n_bytes)
+        n_done = whole if 0 < n_done < len(files) else 0
+        file.truncate(len(start) + n_done * n_bytes if n_done else 0)
         progress.say(f"Computing the features of {network.network}")
         if n_done:
             progress.say(f"Those of {count(n_done, 'image')} are there")
@@ -97,10 +96,32 @@ def features_in_file(network, folder, files, path, progress: Progress):
             _as_they_were(folder, GO_ON),
             network._computing(paths_of(folder, files[n_done:])) as (_, batches),
         ):
+            before = b"" if n_done else start
             for features in batches:
-                file.write(features.tobytes())
+                file.write(before + features.tobytes())
                 file.flush()
-    return np.fromfile(path, np.float32).reshape(shape)
+                before = b""
+    return np.load(path)
+
+
+def kept_features(result, run, network, images: str, progress: Progress):
+    """The features in a result, if they are of these images; None otherwise.
+
+    `images` is their digest. `run` is the fit that needs them, or has made them.
+    """
+    kept = result.read_run()
+    if kept is None or "features" not in kept:
+        return None
+    are_same = (
+        kept["images"]["digest"] == images
+        and kept["features"]["weights"] == network.weights_sha256_
+        and kept["versions"] == run["versions"]
+        and all(kept["parameters"][k] == run["parameters"][k] for k in OF_FEATURES)
+    )
+    features = result.read_features(kept["features"]["sha256"]) if are_same else None
+    if features is not None:
+        progress.say(f"The features are those in {str(result.features)!r}")
+    return features
 
 
 def digest(X, files) -> str:
@@ -120,7 +141,7 @@ def fitted_network(parameters: dict, folder, files, progress: Progress):
     network = PretrainedFeatures(
         name,
         image_size=parameters["image_size"] or "auto",
-        white=_white(parameters),
+        white=parameters["white"] or WHITE,
         device=parameters["device"],
         verbose=progress.verbose,
     )

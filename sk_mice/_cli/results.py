@@ -1,14 +1,16 @@
 """The folder with the results of a fit, and what can be refused before the work."""
 
+import hashlib
 import json
 import os
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 from typer import BadParameter
 
-from .._engine.files import check_writable, locked_folder, write_atomically
+from .._engine.files import check_writable, locked_folder, replace, write_atomically
 from ..datasets import is_hidden
 
 
@@ -27,9 +29,10 @@ class ResultFolder:
         self.model = self.path / "model.safetensors"
         self.page = self.path / "report.html"
         self.run = self.path / "run.json"
+        self.features = self.path / "features.npy"
         self.checkpoint = self.path / "checkpoint"
         self.started = self.checkpoint / "run.json"
-        self.features = self.checkpoint / "features.float32"
+        self.started_features = self.checkpoint / "features.npy"
 
     @property
     def names(self) -> dict[str, str]:
@@ -98,7 +101,13 @@ class ResultFolder:
             with locked_folder(self.path) as is_free:
                 if is_free is False:
                     self._refuse("is in use: another run is writing to it")
-                for path in (self.table, self.model, self.page, self.run):
+                for path in (
+                    self.table,
+                    self.model,
+                    self.page,
+                    self.run,
+                    self.features,
+                ):
                     check_writable(path, "it")
                 yield
         finally:
@@ -131,8 +140,24 @@ class ResultFolder:
     def has_progress(self) -> bool:
         """Whether there is something to go on with."""
         kept = self.checkpoint.glob("*.safetensors")
-        is_begun = self.features.exists() and self.features.stat().st_size > 0
-        return is_begun or any(kept)
+        features = self.started_features
+        return any(kept) or (features.exists() and features.stat().st_size > 0)
+
+    @property
+    def sha256_of_features(self) -> str | None:
+        """The checksum of the features of the fit that ends."""
+        return _sha256(self.started_features) or _sha256(self.features)
+
+    def keep_features(self, *, of_network: bool) -> None:
+        """Give the features of the fit that ends, if it has any, a place here."""
+        if not of_network:
+            self.features.unlink(missing_ok=True)
+        elif self.started_features.exists():
+            replace(self.started_features, self.features)
+
+    def read_features(self, sha256: str):
+        """The features that a fit has kept; None if their file is not as it was."""
+        return np.load(self.features) if _sha256(self.features) == sha256 else None
 
 
 def _is_run(run) -> bool:
@@ -145,6 +170,15 @@ def _is_run(run) -> bool:
         and "sk_mice" in run["versions"]
         and ("results" in run or not run["finished"])
     )
+
+
+def _sha256(path) -> str | None:
+    """The checksum of a file; None if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def require_result(path) -> tuple[ResultFolder, dict]:

@@ -1,6 +1,7 @@
 """Arrays in .npy files: mapped, and written row by row."""
 
 import errno
+import io
 import math
 import mmap
 import os
@@ -56,12 +57,18 @@ def create(path, shape, dtype) -> np.memmap:
     return open_memmap(path, mode="r+")
 
 
+def header(shape, dtype) -> bytes:
+    """What a .npy file begins with; the values follow, row by row."""
+    file = io.BytesIO()
+    facts = {"descr": dtype_to_descr(np.dtype(dtype)), "fortran_order": False}
+    write_array_header_1_0(file, {**facts, "shape": shape})
+    return file.getvalue()
+
+
 def _begin(file, shape, dtype) -> None:
     """Write the header of an array, and take the place of its values on the disk."""
-    dtype = np.dtype(dtype)
-    header = {"descr": dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    write_array_header_1_0(file, header)
-    size = file.tell() + math.prod(shape) * dtype.itemsize
+    file.write(header(shape, dtype))
+    size = file.tell() + math.prod(shape) * np.dtype(dtype).itemsize
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
         return

@@ -58,6 +58,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
     (out / "report.html").unlink()
     assert run("report", out, photos, "-q") == 0
     assert (out / "report.html").exists()
+    assert len(calls) == 1
     model = load(out / "model.safetensors")
     assert model[0].image_size_ == 32
     assert model[-1].center
@@ -97,7 +98,7 @@ def test_features_go_on_from_the_last_whole_batch(
         patch.setattr(PretrainedFeatures, "_rows", few)
         assert run("fit", photos, *FIT_FEATURES, "--out", out) in (1, 130)
         capsys.readouterr()
-        kept = out / "checkpoint" / "features.float32"
+        kept = out / "checkpoint" / "features.npy"
         with open(kept, "ab") as file:
             file.write(b"of a row that a crash cut off")
         assert run("fit", photos, "--out", out, "--resume") in (1, 130)
@@ -113,7 +114,7 @@ def test_a_file_of_features_has_one_row_an_image(photos, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "judged", lambda *args: 1 / 0)
         assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
-    kept = out / "checkpoint" / "features.float32"
+    kept = out / "checkpoint" / "features.npy"
     size = kept.stat().st_size
     resume = ("fit", photos, "--out", out, "--resume", "-q")
     with open(kept, "ab") as file:
@@ -201,7 +202,7 @@ def test_a_full_disk_is_named_by_its_file(photos, tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(images, "open", open_full, raising=False)
     assert run("fit", photos, *FIT_FEATURES, "--out", tmp_path / "result", "-q") == 1
-    assert "features.float32': No space left" in capsys.readouterr().err
+    assert "features.npy': No space left" in capsys.readouterr().err
 
 
 def test_features_of_kinds_of_unlike_sizes(photos, tmp_path, monkeypatch, capsys):
@@ -239,6 +240,7 @@ def test_what_libraries_print_is_not_in_the_table(
 
     assert run("fit", photos, "--clusters", 2, "--out", out, *NETWORK, "-q") == 0
     monkeypatch.setattr(PretrainedFeatures, "transform", printing)
+    (out / "features.npy").unlink()
     assert run("predict", out, photos, "-q") == 0
     stdout, stderr = capsysbinary.readouterr()
     assert stdout == (out / "clusters.csv").read_bytes()

@@ -1,0 +1,171 @@
+"""`--features`: what a fit has computed serves the next one, predictions and pages."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sk_mice import load
+from sk_mice._cli import fitting
+
+from .calls import (
+    FILES,
+    FIT,
+    FIT_FEATURES,
+    NAMES,
+    NETWORK,
+    assert_same_result,
+    press_ctrl_c,
+    run,
+    run_of,
+    table,
+)
+
+QUIETLY = ("-q", "--overwrite")
+THREE = (*NETWORK, "--clusters", "3")
+
+
+@pytest.fixture(scope="module")
+def fitted(photos, tmp_path_factory):
+    out = tmp_path_factory.mktemp("fitted") / "result"
+    assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 0
+    return out
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """How many images each computation of features had."""
+    from sk_mice.features import PretrainedFeatures
+
+    computing, numbers = PretrainedFeatures._computing, []
+
+    def counted(network, X):
+        numbers.append(len(X))
+        return computing(network, X)
+
+    monkeypatch.setattr(PretrainedFeatures, "_computing", counted)
+    return numbers
+
+
+def test_the_file_has_a_row_for_each_row_of_the_table(photos, fitted):
+    names = {path.name for path in fitted.iterdir()}
+    assert names == FILES | {"features.npy"}
+    features = np.load(fitted / "features.npy")
+    rows = table(fitted / "clusters.csv")
+    network = load(fitted / "model.safetensors")[0]
+    paths = [str(photos / row["file"]) for row in rows]
+    np.testing.assert_array_equal(features, network.transform(paths))
+
+
+def test_another_number_of_clusters_computes_no_features(
+    photos, result, tmp_path, computed, capsys
+):
+    fresh = tmp_path / "fresh"
+    assert run("fit", photos, *THREE, "--out", fresh, "-q") == 0
+    assert computed == [20]
+    assert run("fit", photos, *THREE, "--out", result, "--overwrite") == 0
+    assert computed == [20]
+    said = f"The features are those in {str(result / 'features.npy')!r}"
+    assert said in capsys.readouterr().err
+    assert_same_result(result, fresh)
+    one, two = (run_of(folder)["features"] for folder in (result, fresh))
+    assert one == two
+
+
+def test_a_fit_that_was_cut_off_goes_on_with_the_features_of_the_last(
+    photos, result, monkeypatch, computed
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", press_ctrl_c)
+        assert run("fit", photos, *THREE, "--out", result, *QUIETLY) == 130
+    assert run("fit", photos, "--out", result, "--resume", "-q") == 0
+    assert run_of(result)["parameters"]["clusters"] == 3
+    assert not computed
+    assert run("report", result, photos, "-q") == 0
+    assert not computed
+
+
+def test_a_fit_that_ends_while_its_features_move_keeps_or_computes_them(
+    photos, fitted, tmp_path, monkeypatch, computed
+):
+    out = tmp_path / "result"
+    with monkeypatch.context() as patch:
+        patch.setattr("sk_mice._cli.results.replace", press_ctrl_c)
+        assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 130
+    assert run("predict", out, photos, "-q") == 0
+    assert computed == [20, 20]
+    assert run("fit", photos, "--out", out, "--resume", "-q") == 0
+    assert computed == [20, 20]
+    assert_same_result(out, fitted)
+
+
+def damage(result):
+    with open(result / "features.npy", "r+b") as file:
+        file.seek(1000)
+        file.write(b"x")
+
+
+def cut_off(result):
+    path = result / "features.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def remove(result):
+    (result / "features.npy").unlink()
+
+
+def of_other_weights(result):
+    known = run_of(result)
+    known["features"]["weights"] = "0"
+    (result / "run.json").write_text(json.dumps(known))
+
+
+def of_other_libraries(result):
+    known = run_of(result)
+    known["versions"]["torch"] = "0"
+    (result / "run.json").write_text(json.dumps(known))
+
+
+@pytest.mark.parametrize(
+    "change", [damage, cut_off, remove, of_other_weights, of_other_libraries]
+)
+def test_features_that_may_be_others_are_computed(
+    photos, fitted, result, computed, change
+):
+    change(result)
+    assert run("fit", photos, *FIT_FEATURES, "--out", result, *QUIETLY) == 0
+    assert computed == [20]
+    assert_same_result(result, fitted)
+    assert run("fit", photos, *THREE, "--out", result, *QUIETLY) == 0
+    assert computed == [20]
+
+
+@pytest.mark.parametrize(
+    "option", [("--image-size", 64), ("--white", 4095), ("--device", "cpu")], ids=str
+)
+def test_features_by_other_options_are_computed(photos, result, computed, option):
+    assert run("fit", photos, *FIT_FEATURES, *option, "--out", result, *QUIETLY) == 0
+    assert computed == [20]
+
+
+def test_features_of_changed_or_other_images_are_computed(
+    photos, result, tmp_path, computed
+):
+    own = shutil.copytree(photos, tmp_path / "photos")
+    assert run("report", result, own, "-q") == 0
+    assert not computed
+    image = Image.open(own / NAMES[1])
+    image.transpose(Image.Transpose.ROTATE_90).save(own / NAMES[1])
+    assert run("predict", result, own, "-q") == 0
+    (own / NAMES[1]).unlink()
+    assert run("fit", own, *THREE, "--out", result, *QUIETLY) == 0
+    assert computed == [20, 19]
+
+
+def test_a_fit_without_features_keeps_none(photos, result, computed):
+    assert run("fit", photos, *FIT, "--out", result, *QUIETLY) == 0
+    assert {path.name for path in result.iterdir()} == FILES
+    assert run("predict", result, photos, "-q") == 0
+    assert not computed
