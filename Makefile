@@ -22,6 +22,9 @@ WORKERS := -n auto --maxprocesses 8 --dist worksteal
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
 
+# Where it is set, as in many containers, each process would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What an installed environment depends on, as one line of text: the interpreter,
 # the requirements, and the folder (the editable install holds its absolute path).
 # Inside an environment the line is that of the interpreter it was made from.

@@ -387,7 +387,7 @@ class PretrainedFeatures(
                 if not problems:  # otherwise the rest is read to name all bad files
                     yield fmt.as_batch(torch.from_numpy(images))
         refuse(problems)
-        decoder.warn_if_dark()
+        decoder.warn()
 
     def _output(self, network, images: Tensor):
         """What a network returns for images (B, C, H, W) in [0, 1]."""

@@ -206,6 +206,24 @@ def test_one_bright_image_does_not_hide_that_the_others_are_dark(tmp_path):
     load_image_folder(tmp_path, SIZE, grey=True)  # half of them are as they should be
 
 
+def test_channels_that_are_not_read_are_said(tmp_path):
+    for name, mode in {"a.tif": "RGBA", "b.tif": "RGBX", "c.tif": "RGBX"}.items():
+        image = Image.frombytes(mode, (16, 12), RNG.bytes(4 * 16 * 12))
+        (tmp_path / name).write_bytes(encoded(image, "TIFF"))
+    files = sorted(tmp_path.iterdir())
+    said = f"are read without these: 2; one is {re.escape(repr(str(files[1])))}"
+    for read in (
+        lambda: load_image_folder(tmp_path, SIZE),
+        lambda: PretrainedFeatures(image_size=32).fit_transform(files),
+    ):
+        with pytest.warns(UserWarning, match=said) as caught:
+            read()
+        assert len(caught) == 1
+    files[1].unlink()
+    files[2].unlink()
+    load_image_folder(tmp_path, SIZE)
+
+
 def test_packed_values_of_12_bits_have_their_own_white(tmp_path):
     values = RNG.integers(0, 4096, (12, 16))
     first, second = values[:, ::2], values[:, 1::2]

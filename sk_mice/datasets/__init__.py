@@ -195,7 +195,7 @@ def load_image_folder(
         bar = {"initial": n_there, "disable": not verbose}
         yield from tqdm(tasks, "reading images", len(found), unit="", **bar)
         if not n_there:
-            decoder.warn_if_dark()
+            decoder.warn()
 
     if out is None or not found:
         X = decoder.empty(len(found))

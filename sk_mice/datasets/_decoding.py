@@ -33,7 +33,8 @@ PIECE = 512  # side of the pieces that are converted one after the other
 # frames, strips, copies.
 WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
-PHOTOMETRIC, TILE_WIDTH, TILE_LENGTH = 262, 322, 323  # tags of TIFF
+# Tags of TIFF.
+PHOTOMETRIC, TILE_WIDTH, TILE_LENGTH, EXTRA_SAMPLES = 262, 322, 323, 338
 WHITE = 2**16 - 1
 DARK = 1 / 8  # share of white; an image with no larger value is nearly black
 
@@ -63,6 +64,7 @@ class Decoder:
         self.white = white
         self.smooth = smooth
         self.tops: list[int] = []  # largest value of each file with values of 16 bits
+        self.of_more: list[str] = []  # files with channels that are not read
         self._lock = Lock()
 
     def shape(self, n_images):
@@ -108,6 +110,9 @@ class Decoder:
             DECODING.take(needed)
             at_the_end.callback(DECODING.give_back, needed)
             file.in_header = False
+            if _has_other_channels(image):
+                with self._lock:
+                    self.of_more.append(path)
             row[:] = self._decode(image)
 
     def _bytes(self, image, length):
@@ -212,7 +217,18 @@ class Decoder:
             return self.white
         return _white_above(max(dark, default=0)) or self.white
 
-    def warn_if_dark(self) -> None:
+    def warn(self) -> None:
+        """Warn of images that may be meant otherwise than they are read."""
+        self._warn_if_dark()
+        if self.of_more:
+            n, first = len(self.of_more), os.fspath(min(self.of_more))
+            warn_user(
+                "Images with channels besides colours and transparency, such as near "
+                f"infrared or masks, are read without these: {n:,}; one is {first!r}."
+                " In Python, an array may have any number of channels."
+            )
+
+    def _warn_if_dark(self) -> None:
         """Warn if most files of 16 bits are read as if they had them, and do not."""
         dark = self._dark
         white = _white_above(max(dark, default=0))
@@ -253,6 +269,11 @@ def _white_of_header(image) -> int:
 def _is_white_zero(image):
     """Whether a file says that its zeros are white, as some scanners of gels do."""
     return image.format == "TIFF" and image.tag_v2.get(PHOTOMETRIC) == 0
+
+
+def _has_other_channels(image) -> bool:
+    """Whether a file has channels whose meaning it does not say."""
+    return image.format == "TIFF" and 0 in image.tag_v2.get(EXTRA_SAMPLES, ())
 
 
 def size_of(path):
