@@ -178,7 +178,7 @@ def test_gallery_takes_what_a_fit_takes(shape):
     assert strips(display.ax_)[0].shape == (8, 2 * 7, 4)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int16", "uint8"])
+@pytest.mark.parametrize("dtype", ["float64", "int16", "uint8", "object"])
 def test_black_and_white_are_those_of_all_images(dtype):
     X = constant_images([0, 10, 20, 50, 100]).astype(dtype)
     white = 255 if dtype == "uint8" else 100

@@ -53,8 +53,11 @@ def _is_pair(item) -> bool:
 
 
 def rows_of(X):
-    """What gives the samples of X by their indices, as an array."""
-    return X if isinstance(X, DatasetRows) else np.asarray(X)
+    """What gives the samples of X by their indices, as an array of numbers."""
+    if isinstance(X, DatasetRows):
+        return X
+    X = np.asarray(X)
+    return X.astype(np.float64) if X.dtype == object else X
 
 
 class DatasetRows:
