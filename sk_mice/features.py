@@ -332,7 +332,7 @@ class PretrainedFeatures(
 
     def _settle(self, network: Network) -> None:
         """Put a network on the device, and keep what goes with it."""
-        device = resolve_device(self.device)
+        network, device = network.for_inference(), resolve_device(self.device)
         self._dtype = resolve_precision(self.precision, device, self._format)
         network.module.to(device, memory_format=torch.channels_last)
         network.module.requires_grad_(False)
