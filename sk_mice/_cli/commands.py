@@ -37,7 +37,9 @@ Examples:
   sk-mice fit photos/ --out result/ --resume     (after Ctrl-C or a crash)
 
 The folder of the result gets clusters.csv, model.safetensors, report.html and run.json;
-with --features also features.npy, from which the next fit to the same images starts.
+with --features also features.npy. Another number of clusters (--overwrite), predict and
+report read the features from there if the images are the same.
+
 Confidence is the share of ten random views of an image that fall into its cluster.
 With --features, it is the share of its 10 nearest neighbours in its cluster, or of as
 many as there are others in it, if these are fewer. Margin is the confidence minus the
