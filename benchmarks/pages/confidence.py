@@ -50,7 +50,11 @@ def outliers():
         (score, auc.get("clean", ""), auc["others"]) for score, auc in cells.items()
     ]
     fits = kept["results"]["agreement, clean"]
-    head = ("**Inverted digits among 898**", "model of clean images", "of these")
+    head = (
+        "**Inverted digits among 898**",
+        "model of clean images",
+        "model of these images",
+    )
     text = (
         "The area under the ROC curve. A model is fitted to 899 clean digits, or to "
         f"those that are scored, in {seconds(fits)} s. Seeds: {len(fits)}; commit "

@@ -8,7 +8,7 @@ def page():
     return [
         "# Experiments with EM and its start",
         f"{OTHER_PAGE}, or the mean ACC and NMI. [Training](../../docs/user_guide/"
-        "training.md#what-em-gains) has the conclusions.",
+        "training.md#what-em-gains) has the conclusions, and says what q is.",
         *by_set(
             "Votes of neighbours, and a choice by them",
             {

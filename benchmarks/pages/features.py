@@ -76,7 +76,7 @@ def page():
         parts += of_features(name, head, CLUSTERERS)
     parts += [
         *side_by_side(
-            "Positives from neighbours",
+            "Neighbours as views",
             {
                 "neighbors_digits_vectors": "digits, vectors",
                 "neighbors_fashion_mnist_vectors": "Fashion-MNIST, 64 components",

@@ -82,11 +82,11 @@ def page():
         "clustered in several ways. One of them is how MiCE starts EM, "
         "`ClassificationEM`. UMAP has 20 neighbours and K components, and a mixture of "
         "Gaussians or HDBSCAN on top, whose noise is one more cluster. Where the "
-        "smallest class is a tenth of the largest, the classes have the first of their "
-        "images, and the sizes fall in equal ratios. CIFAR-10 (JPEG) is CIFAR-10 saved "
-        "as JPEG files, in a tar archive of `train/CLASS/NUMBER.jpg` "
-        "and `test/CLASS/NUMBER.jpg`. It is not distributed; another archive gives "
-        "slightly other figures.",
+        "smallest class is a tenth of the largest, the first images of each class are "
+        "kept, and the sizes of the classes fall in equal ratios. CIFAR-10 (JPEG) is "
+        "CIFAR-10 saved as JPEG files, in a tar archive of `train/CLASS/NUMBER.jpg` "
+        "and `test/CLASS/NUMBER.jpg`. The archive is not distributed; another one "
+        "gives slightly other figures.",
     ]
     for name in (
         "compare_digits",

@@ -22,7 +22,10 @@ PREDICTIONS = {
 
 
 def speed():
-    text = "One whole step, 2 threads, V = 4,096, K = 10 where no other is named."
+    text = (
+        "One whole step, 2 threads, V = 4,096, K = 10 where no other is named. Bare "
+        "networks are the forward and backward passes alone."
+    )
     return [
         "## Speed",
         *steps(STEPS, text),
