@@ -35,7 +35,7 @@ training = TrainingDisplay.from_estimator(mice)
 # %%
 # **Has the model decided?** The posterior of all images and clusters, at the beginning
 # and at the end of EM. For most images, one value is above 0.5 and the others are below
-# 0.2. With temperatures of 1 it does not come near 1; undecided would be 1/6.
+# 0.2. With temperatures of 1, no value comes near 1; an undecided model has 1/6.
 
 posterior = PosteriorDisplay.from_estimator(mice)
 

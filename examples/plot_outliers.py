@@ -2,9 +2,9 @@
 Finding outliers
 ================
 
-A clusterer puts every image into a cluster, also images that belong to none. How sure
-it is of the cluster is a weak sign of these: it compares clusters with each other, and
-an image that is unlike everything may still be nearest to one of them. Where an image
+A clusterer puts every image into a cluster, also images that belong to none. Its
+confidence is a weak sign of such images: it compares clusters with each other, and an
+image that is unlike all others may still be much nearer to one cluster. Where an image
 lies among the embeddings of others says more. scikit-learn's ``LocalOutlierFactor``
 looks there.
 """

@@ -14,7 +14,7 @@ later.
 # The example takes a folder of photographs, with a subfolder for each class, from the
 # environment variable ``PHOTOGRAPHS``. If there is none, it makes one: it cuts 2,000
 # squares of 48 x 48 pixels at random places out of the two photographs that come with
-# scikit-learn, a temple and a flower. Which of the two a square is from is its class.
+# scikit-learn, a temple and a flower. The class of a square is its photograph.
 
 import os
 from pathlib import Path

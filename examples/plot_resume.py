@@ -47,7 +47,7 @@ print(process.wait(), [path.name for path in checkpoints.glob("*.safetensors")])
 
 # %%
 # The same parameters and data find the checkpoint: its name is a hash of them. With
-# ``verbose=1``, which does not count, the fit says from where it goes on.
+# ``verbose=1``, which is not in the hash, the fit says from where it goes on.
 
 resumed = MiCEClustering(5, verbose=1, **settings).fit(X)
 
