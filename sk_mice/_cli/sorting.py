@@ -17,8 +17,7 @@ BLOCK = 2**20  # bytes
 
 def check_apart(result: ResultFolder, folders: dict) -> None:
     """Refuse folders, by their options, of which one would be written into another."""
-    own = result.table, result.model, result.page, result.run
-    own += result.features, result.checkpoint
+    own = *result.files, result.checkpoint
     for option, folder in folders.items():
         if lies_in(result.path, folder) or any(lies_in(folder, path) for path in own):
             raise BadParameter(

@@ -190,6 +190,7 @@ def test_links_that_cannot_be_made_are_refused_before_the_fit(
         (None, "out", "--link-to"),
         (None, ".", "--link-to"),
         ("out/checkpoint/a", None, "--copy-to"),
+        ("out/features.npy", None, "--copy-to"),
         (None, "out/clusters.csv", "--link-to"),
     ],
 )
