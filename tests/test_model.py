@@ -260,6 +260,7 @@ def test_gating_prototypes_are_a_simplex_where_there_is_room():
         (20, 10, 0.03),
         (200, 128, 0.03),
         (400, 64, 0.15),
+        (1, 3, 0.0),
     ],
 )
 def test_repelled_directions_are_far_apart(n_clusters, dim, worst):

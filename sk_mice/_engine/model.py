@@ -432,8 +432,9 @@ def _repelled_directions(n_clusters: int, dim: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     omega = torch.randn(n_clusters, dim, generator=generator, dtype=torch.float64)
     omega = F.normalize(omega, dim=1)
-    for step in range(300):
-        progress = step / 300
+    n_steps = 300 if n_clusters > 1 else 0  # nothing repels a single one
+    for step in range(n_steps):
+        progress = step / n_steps
         sharpness = 4.0 * 64.0**progress
         cosines = omega @ omega.T
         cosines.fill_diagonal_(-math.inf)
