@@ -113,9 +113,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     weight_decay : float, default=1e-4
         Weight decay of SGD.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
-        Shape of the images whose rows a two-dimensional X holds. For a four-dimensional
-        X whose shape can be read in two ways, says which one is meant. Needed for
-        images with other than 1, 3 or 4 channels.
+        Shape of the images whose rows a two-dimensional X holds. Needed for images with
+        other than 1, 3 or 4 channels, and if both the second and the last size of a
+        four-dimensional X are 1, 3 or 4: the channels are then the last.
     device : str or torch.device, default="auto"
         "auto" uses a CUDA device if there is one; workers of joblib use all of them in
         turn. Apple's "mps" is not supported, because it has no float64.
@@ -350,17 +350,28 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         ValueError, TypeError
             If X or a parameter is invalid, before training.
+        ImportError
+            If the package of a pretrained `backbone` is missing.
         FloatingPointError
             If training diverges. The message says when, and what to try.
         OSError
-            If a checkpoint cannot be read or written. The message names the file.
+            If a checkpoint cannot be read or written, or the weights of a pretrained
+            `backbone` are missing. The message names the file.
+        RuntimeError
+            If another process of the fit is lost.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If training left clusters empty, or if Ctrl-C ended the fit.
+        UserWarning
+            If the search for neighbours is slow or finds too few of them.
 
         Notes
         -----
-        After a FloatingPointError, an OSError or an interruption, which gives a
-        warning, the estimator has the model of the last complete epoch. A fit that
-        fails in another way, or before the end of the first epoch, does not change the
-        estimator.
+        After a FloatingPointError, an OSError or Ctrl-C, the estimator has the model of
+        the last complete epoch. A fit that fails in another way, or before the end of
+        the first epoch, does not change the estimator.
         """
         with self._whole_fit() as group:
             X = self._check(X)

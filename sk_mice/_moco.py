@@ -10,7 +10,7 @@ class MoCo(ContrastiveEstimator):
     """Momentum contrast: unit-norm embeddings of images or vectors, without labels.
 
     The model of :class:`MiCEClustering` under Assumptions A3 to A5: one expert, no gate
-    and no prototypes. The objective is then InfoNCE (Theorem 3 of [1]_).
+    and no prototypes. The objective is then InfoNCE (Theorem 3 of [1]_), as in [2]_.
     ``make_pipeline(MoCo(), SphericalKMeans(10))`` is the paper's two-stage baseline.
 
     Parameters
@@ -21,7 +21,7 @@ class MoCo(ContrastiveEstimator):
     embedding_dim : int, default=128
         D, the dimension of the embeddings.
     tau : float, default=1.0
-        Temperature of the softmax over positive and negatives.
+        Temperature of the softmax over positive and negatives, at least 0.001.
     queue_size : int, default=16384
     augmentation : str, object, callable or None, default="moco"
     n_neighbors : int, default=0
@@ -143,7 +143,16 @@ class MoCo(ContrastiveEstimator):
 
         Raises
         ------
-        ValueError, TypeError, FloatingPointError, OSError
+        ValueError, TypeError, ImportError
+            As :meth:`MiCEClustering.fit`.
+        FloatingPointError, OSError, RuntimeError
+            As :meth:`MiCEClustering.fit`.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If Ctrl-C ended the fit.
+        UserWarning
             As :meth:`MiCEClustering.fit`.
         """
         with self._whole_fit() as group:

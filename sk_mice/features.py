@@ -81,8 +81,9 @@ class PretrainedFeatures(
         Value of white in files of grey images of 16 bits, as in
         :func:`sk_mice.datasets.load_image_folder`. Arrays are not concerned.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
-        Shape of the images if X is two-dimensional; also decides whether the channels
-        come first or last, if both are possible.
+        Shape of the images if X is two-dimensional. Also needed if both the second and
+        the last size of a four-dimensional X are 1, 3 or 4: the channels are then the
+        last.
     device : str or torch.device, default="auto"
         "auto" is CUDA if available, else the CPU.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
@@ -265,7 +266,14 @@ class PretrainedFeatures(
             If X holds paths and `fit` saw arrays, or the other way round.
         ValueError
             If X holds images unlike those of `fit`, files cannot be read (lists them),
-            or features are not finite.
+            features are not finite, or weights that are read again are not those of
+            `fit`.
+
+        Warns
+        -----
+        UserWarning
+            If an array is at another scale than in `fit`, if most files with 16 bits
+            are nearly black, or if files have channels that are not read.
         """
         with self._computing(X) as (n, batches):
             shape = n, self.n_features_out_

@@ -149,7 +149,8 @@ def load_image_folder(
     -----
     UserWarning
         With ``on_error="warn"``, if files are left out: how many, which, and why. If
-        most images with 16 bits are nearly black.
+        most images with 16 bits are nearly black. If images have channels besides
+        colours and transparency, which are not read.
 
     Examples
     --------
