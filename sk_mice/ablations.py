@@ -204,7 +204,7 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
         Prototypes of the gate. "simplex" gives the centres of Algorithm 2, which exist
         for K <= D + 1. "repelled" gives unit vectors that are spread by repulsion.
         "auto" is "simplex" where it exists and "repelled" otherwise. "uniform" draws
-        them at random (Table 3 (c)).
+        them at random (Table 3 (c) of [1]_).
     train_gating_prototypes : bool, default=False
         Whether the gradient also updates the gating prototypes, which are fixed
         otherwise (Table 3 (d)).
@@ -237,7 +237,7 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
     References
     ----------
     .. [1] T. W. Tsai, C. Li, J. Zhu, "MiCE: Mixture of Contrastive Experts for
-       Unsupervised Image Clustering", ICLR 2021: Table 3 and Theorem 3.
+       Unsupervised Image Clustering", ICLR 2021.
 
     Examples
     --------

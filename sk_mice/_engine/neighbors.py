@@ -76,7 +76,7 @@ def find_neighbors(
     """Find each sample's mutual neighbours, by cosine of centred values.
 
     Values are compared at the scale of X, images pixel by pixel. This needs a copy of
-    all samples in float32.
+    all samples in float32; see :func:`comparable_rows` for X larger than memory.
 
     Parameters
     ----------

@@ -158,7 +158,7 @@ def shared_expert_log_prob(
     mu : Tensor of shape (K, D)
     queue : Tensor of shape (V, D)
     tau : float
-        At least 2 / 60, for the range of the exponentials.
+        At least 1 / 30, for the range of the exponentials.
 
     Returns
     -------

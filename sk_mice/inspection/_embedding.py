@@ -137,8 +137,8 @@ class EmbeddingDisplay:
             of each if there is room for all clusters.
         reducer : transformer, default=None
             What maps embeddings to two dimensions by `fit_transform`; it is cloned.
-            None is t-SNE of a perplexity of 30, less for under 100 points. Embeddings
-            in two dimensions are drawn as they are.
+            None is t-SNE of a perplexity of 30, or (n - 1) / 3 for n < 91 points.
+            Embeddings in two dimensions are drawn as they are.
         random_state : int, RandomState or None, default=0
             Of the choice of samples and of t-SNE.
         color_by : {"cluster", "class"}, default=None
