@@ -144,7 +144,6 @@ def test_all_that_is_trained_on_is_a_neighbor(make):
         assert all(owners)
 
 
-# Two epochs are too few to keep every cluster in use.
 def test_clusters_without_an_augmentation():
     X, y = make_blobs(300, 20, centers=4, cluster_std=2.0, random_state=0)
     mice = MiCEClustering(
