@@ -143,9 +143,7 @@ class MoCo(ContrastiveEstimator):
 
         Raises
         ------
-        ValueError, TypeError, ImportError
-            As :meth:`MiCEClustering.fit`.
-        FloatingPointError, OSError, RuntimeError
+        ValueError, TypeError, ImportError, FloatingPointError, OSError, RuntimeError
             As :meth:`MiCEClustering.fit`.
 
         Warns
