@@ -69,7 +69,7 @@ def folder(tmp_path):
 # ----------------------------------------------------------------------- the features
 
 
-@pytest.mark.parametrize("size", [32, 33])
+@pytest.mark.parametrize("size", [32, 33, 40, 47, 224])
 def test_a_network_for_inference_computes_what_the_network_does(size):
     network = _pretrained.find_network("efficientnet-lite0", None).build(size)
     quick = network.for_inference().module
