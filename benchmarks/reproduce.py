@@ -221,6 +221,7 @@ ROWS = (
     hours("moco", 72),
     hours("mice-random", 36),
     hours("mice", 66),
+    Row("photographs.json", "benchmarks/photographs.py", 3),
     row("predict", "cpu", "", 10),
     row("predict", "cpu_maxpool", MAX_POOL, 5),
     Row("memory_map.json", "benchmarks/memory_map.py", 10),

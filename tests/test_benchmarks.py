@@ -669,6 +669,18 @@ def test_neighbor_votes(benchmark, tmp_path):
     )
 
 
+def test_photographs(benchmark, tmp_path, capsys):
+    path = tmp_path / "photographs.json"
+    module = benchmark("photographs")
+    module.SIZES = ((32, 32), (64, 48))
+    module.main(["--n", "3", "--repeats", "1", "--json", str(path)])
+    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert list(kept) == ["32 x 32", "64 x 48"]
+    for result in kept.values():
+        assert set(result["seconds"]) == {"features", "network as it is", "decoding"}
+    assert "time_to_network" in capsys.readouterr().out
+
+
 def test_memory_map(benchmark, tmp_path, capsys):
     path = tmp_path / "memory_map.json"
     options = ["--n", "40", "--image-size", "16", "--repeats", "1"]

@@ -2,8 +2,8 @@
 
 import statistics
 
-from .files import read
-from .tables import OTHER_PAGE, line_on, methods, side_by_side
+from .files import commit, read
+from .tables import OTHER_PAGE, line_on, methods, side_by_side, table
 
 FEATURES = {
     "features_cifar10_jpeg_10000": "CIFAR-10 (JPEG), 10,000 images",
@@ -96,6 +96,8 @@ def page():
         "The first 501 test images of horses, ships and trucks in CIFAR-10 (JPEG). "
         "Seconds include the features.",
         *of_features("small_set", "1,503 photographs", OF_SMALL_SET),
+        "## Computing the features",
+        *time_of_features(),
     ]
     return parts
 
@@ -104,6 +106,24 @@ def of_features(name, head, labels):
     """A table of clusterers of the same images or vectors, and the command."""
     kept = read(name)
     return methods(head, kept, labels, seconds), line_on(kept)
+
+
+def time_of_features():
+    """What a photograph takes, beside the network as its package has it."""
+    kept = read("photographs")
+    rows = []
+    for size, result in kept["results"].items():
+        names = ("features", "network as it is", "decoding")
+        took = [f"{1000 * result['seconds'][name]:.1f} ms" for name in names]
+        ratio = f"{result['time_to_network']:.2f}"
+        rows.append((size, result["image_size"], *took, ratio, commit(kept)))
+    head = ("**A photograph of**", "size in the network", "its features")
+    head += ("the network as it is", "decoding", "features to the network", "commit")
+    text = (
+        "EfficientNet-lite0, one thread. Features include the decoding. The network as "
+        "it is has batch norm in layers of its own, and copies maps to pad them."
+    )
+    return table(head, *rows), line_on(kept, text)
 
 
 def seconds(runs):
