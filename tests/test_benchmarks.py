@@ -669,10 +669,10 @@ def test_neighbor_votes(benchmark, tmp_path):
     )
 
 
-def test_photographs(benchmark, tmp_path, capsys):
+def test_photographs(benchmark, tmp_path, monkeypatch, capsys):
     path = tmp_path / "photographs.json"
     module = benchmark("photographs")
-    module.SIZES = ((32, 32), (64, 48))
+    monkeypatch.setattr(module, "SIZES", ((32, 32), (64, 48)))
     module.main(["--n", "3", "--repeats", "1", "--json", str(path)])
     kept = json.loads(path.read_text(encoding="utf-8"))["results"]
     assert list(kept) == ["32 x 32", "64 x 48"]
