@@ -286,15 +286,17 @@ class _OwnModule:
 
 
 class _Turned(nn.Module):
-    """EfficientNet-Lite for inference: sees images turned by 180 degrees, and is quick.
+    """EfficientNet-Lite for inference, with the same features in less time.
 
-    Its kernels are turned, too, so that its maps are, of which it returns the means.
-    Where a stride skips the last row, its padding is one wider at the end, for which
-    torch copies a map. Turned, it is wider at the beginning; torch's own padding is as
-    wide at both ends, and the row that it adds at the end is the one that is skipped.
+    It turns images by 180 degrees, and has turned kernels. Its maps are then turned,
+    which changes nothing about their means, the features. The reason is the padding of
+    convolutions that skip rows: as the network was trained, it is one wider at the end
+    than at the beginning, for which torch copies the map. Of the turned map it is wider
+    at the beginning. There torch's own padding does the same without a copy: the row
+    that it adds at the end is one that is skipped.
 
-    Batch norm becomes part of the convolutions, each of which comes right before its
-    own among the modules of a layer. Activations change their input.
+    Batch norm becomes part of the convolutions: among the modules of a layer, each
+    convolution comes right before its batch norm. Activations change their input.
     """
 
     def __init__(self, net):
