@@ -148,14 +148,14 @@ class ResultFolder:
         return _sha256(self.started_features) or _sha256(self.features)
 
     def keep_features(self, *, of_network: bool) -> None:
-        """Give the features of the fit that ends, if it has any, a place here."""
+        """Move the features of the fit that ends here, or remove earlier ones."""
         if not of_network:
             self.features.unlink(missing_ok=True)
         elif self.started_features.exists():
             replace(self.started_features, self.features)
 
     def read_features(self, sha256: str):
-        """The features that a fit has kept; None if their file is not as it was."""
+        """The features in this folder; None if their file is missing or has changed."""
         return np.load(self.features) if _sha256(self.features) == sha256 else None
 
 

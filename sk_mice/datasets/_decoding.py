@@ -221,10 +221,10 @@ class Decoder:
         """Warn of images that may be meant otherwise than they are read."""
         self._warn_if_dark()
         if self.of_more:
-            n, first = len(self.of_more), os.fspath(min(self.of_more))
+            n, one = len(self.of_more), os.fspath(min(self.of_more))
             warn_user(
                 "Images with channels besides colours and transparency, such as near "
-                f"infrared or masks, are read without these: {n:,}; one is {first!r}."
+                f"infrared or masks, are read without these: {n:,}; one is {one!r}."
                 " In Python, an array may have any number of channels."
             )
 
