@@ -219,6 +219,18 @@ def test_captions_of_the_map_are_apart(open_page, browser, tmp_path, width):
     assert (boxes[:, 2:] <= plot[2:]).all()
 
 
+def test_only_the_largest_of_many_clusters_have_captions(open_page, tmp_path):
+    X = np.random.default_rng(0).normal(size=(1000, 8))
+    model = SphericalKMeans(500, n_init=1, random_state=0).fit(X)
+    write_report(model, X, tmp_path / "report.html")
+    _, find = open_page("map", tmp_path / "report.html")
+    wait(lambda: find("#map-plot .annotation-text"))
+    captions = [node.get_attribute("textContent") for node in find(".annotation-text")]
+    sizes = np.bincount(model.labels_)
+    assert len(captions) == 300
+    assert sizes[[int(k) for k in captions]].min() >= np.sort(sizes)[-300]
+
+
 def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     data = data_of(page)
     _, find = open_page("cluster/1")

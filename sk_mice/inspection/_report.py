@@ -107,7 +107,8 @@ def write_report(
 
     Of more than 10,000 samples, a random sample is shown, drawn as evenly from all
     clusters as their sizes allow. The CSV file has all samples. The map has at most
-    3,000 of them, placed by t-SNE, or by PCA if they are fewer than 50.
+    3,000 of them, placed by t-SNE, or by PCA if they are fewer than 50, and the numbers
+    of the 300 largest clusters.
 
     The CSV file is UTF-8 with the columns file (or sample), cluster, name, confidence
     and original_cluster. Names with commas, quotes or line breaks are quoted. A name

@@ -555,15 +555,17 @@ async function showMap() {
 // The whole map, with a margin in which the captions at its edges have room.
 const mapRange = (axis) => [-60, Math.max(0, ...data.map.places.map((p) => p[axis])) + 60];
 const SPIRAL = Array.from({ length: 1000 }, (_, j) => [Math.cos(2.4 * j), Math.sin(2.4 * j)].map((x) => 0.5 * Math.sqrt(j) * x));
-// The numbers of clusters, each at the midmost of its points, or as near as no other is.
+const MOST_CAPTIONS = 300; // more take long to draw, and have no room
+// The numbers of large clusters, each at the midmost of its points, or as near as no other is.
 function captions(rows, places, labels) {
   const { clientWidth: width, clientHeight: height } = $("map-plot");
   const [across, up] = [mapRange(0), mapRange(1)], middleOf = (range) => (range[0] + range[1]) / 2;
   const scale = Math.min((width - 16) / (across[1] - across[0]), (height - 16) / (up[1] - up[0]));
-  const size = Math.max(8, Math.min(14, width / 5 / Math.sqrt(living().length)));
+  const named = living().sort((a, b) => members[b].length - members[a].length).slice(0, MOST_CAPTIONS);
+  const size = Math.max(8, Math.min(14, width / 5 / Math.sqrt(named.length)));
   const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
   const taken = [];
-  return living().sort((a, b) => members[b].length - members[a].length).flatMap((k) => {
+  return named.flatMap((k) => {
     const own = places.filter((_, j) => labels[j] === k);
     if (!own.length) return [];
     const name = Array.from(visible(customName.get(k) ?? String(k)));
