@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import PurePath
 
 from typer import BadParameter
@@ -151,7 +152,8 @@ def _copy(source, target) -> None:
         if not there or os.path.getsize(target) < os.path.getsize(source):
             with open(target, "ab" if there else "xb") as copy:
                 shutil.copyfileobj(content, copy)
-    shutil.copystat(source, target)
+    with suppress(OSError):  # drives of others, or in a network, may keep no times
+        shutil.copystat(source, target)
 
 
 def _check_begun(content, target) -> None:

@@ -308,3 +308,18 @@ def test_a_full_disk_names_the_file(photos, result, tmp_path, monkeypatch, capsy
     assert repr(str(into))[:-1] in line
     assert "No space left on device" in line
     assert run(*command) == 0
+
+
+def test_a_drive_that_keeps_no_times_takes_copies(
+    photos, result, tmp_path, monkeypatch
+):
+    def refuse(path, *args, **kwargs):
+        raise PermissionError(errno.EPERM, "Operation not permitted", path)
+
+    into = tmp_path / "sorted"
+    command = ["fit", photos, "--out", result, "--resume", "-q", "--copy-to", into]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "utime", refuse)
+        patch.setattr(os, "chmod", refuse)
+        assert run(*command) == 0
+    assert_sorted(into, result, photos)
