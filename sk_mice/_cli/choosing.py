@@ -9,7 +9,7 @@ from .._engine.files import write_atomically
 from .._words import count
 from ..model_selection import choose_n_clusters
 from . import results
-from .fitting import check_asked, estimator, with_defaults
+from .fitting import check_asked, estimator, versions_now, with_defaults
 from .images import features_of, fitted_network, read_images
 from .terminal import Progress, end_after_ctrl_c, put, put_json
 
@@ -37,7 +37,9 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
     network = fitted_network(asked, photos, files, progress)
     samples = X
     if network is not None:
-        samples = features_of(network, photos, files, progress)
+        result = results.ResultFolder(out.parent, "--out")
+        run = {"parameters": asked, "versions": versions_now()}
+        samples = features_of(network, photos, X, files, result, run, progress)
     n_fits = 2 * n_repeats * len(candidates)
     progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
     choice = choose_n_clusters(

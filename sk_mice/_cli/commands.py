@@ -66,6 +66,7 @@ CHOOSE_K = """\b
 Examples:
   sk-mice choose-k photos/ --from 2 --to 12
   sk-mice choose-k photos/ --to 20 --features efficientnet-lite0
+  sk-mice choose-k photos/ --features efficientnet-lite0 --out result/choose-k.png
 
 Each number is fitted to random halves of the images, twice for each repeat. Stability
 is how far the clusters of two halves agree: 1 if they are the same, 0 by chance.
@@ -359,7 +360,12 @@ def choose_k(
     seed: Seed = None,
     device: Device = None,
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="File for the plot, a PNG.")
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="File for the plot, a PNG. In the folder of a result, the features "
+            "there are read if the images are the same.",
+        ),
     ] = Path("choose-k.png"),
     overwrite: Overwrite = False,
     quiet: QuietButTable = False,

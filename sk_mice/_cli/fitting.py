@@ -284,9 +284,14 @@ def _new_run(parameters: dict, photos: Path, X, files) -> dict:
             "count": len(files),
             "digest": digest(X, files),
         },
-        "versions": versions("sk_mice", "python", *LIBRARIES),
+        "versions": versions_now(),
         "finished": False,
     }
+
+
+def versions_now() -> dict[str, str]:
+    """The versions on which results depend."""
+    return versions("sk_mice", "python", *LIBRARIES)
 
 
 def estimator(parameters: dict, progress: Progress):

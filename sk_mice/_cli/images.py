@@ -69,15 +69,18 @@ def paths_of(folder, files) -> list[str]:
     return [os.path.join(folder, name) for name in files]
 
 
-def features_of(network, folder, files, progress: Progress):
-    """Features (N, F) of the files, by a fitted network."""
+def features_of(network, folder, X, files, result, run, progress: Progress):
+    """Features (N, F) of the files, by a fitted network, or those kept in a result."""
+    kept = kept_features(result, run, network, digest(X, files), progress)
+    if kept is not None:
+        return kept
     progress.say(f"Computing the features of {network.network}")
     with _printed_on_stderr(), _as_they_were(folder, AGAIN):
         return network.transform(paths_of(folder, files))
 
 
 def features_in_file(network, folder, files, path, progress: Progress):
-    """The same, written to a .npy file batch by batch; rows it has are not computed."""
+    """Features, written to a .npy file batch by batch; rows it has are not computed."""
     start = header((len(files), network.n_features_out_), np.float32)
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of one image
     with naming(path), open(path, "ab") as file:
@@ -107,9 +110,10 @@ def features_in_file(network, folder, files, path, progress: Progress):
 def kept_features(result, run, network, images: str, progress: Progress):
     """The features in a result, if they are of these images; None otherwise.
 
-    `images` is their digest. `run` is the fit that needs them, or has made them.
+    `images` is their digest. `run` has the parameters and the versions that are to have
+    made them.
     """
-    kept = result.read_run()
+    kept = result.read_run() if result.features.exists() else None
     if kept is None or "features" not in kept:
         return None
     are_same = (

@@ -8,7 +8,7 @@ from .._words import count
 from ..inspection._report import check_libraries
 from . import results, tables
 from .fitting import judged, write_page
-from .images import digest, features_of, kept_features, read_images
+from .images import features_of, read_images
 from .terminal import Progress, put, put_bytes, put_json
 
 
@@ -53,7 +53,5 @@ def _ask(result, run, photos, progress: Progress):
     if on_features:
         network, clusterer = model.named_steps.values()
         network.set_params(verbose=progress.verbose)
-        samples = kept_features(result, run, network, digest(X, files), progress)
-        if samples is None:
-            samples = features_of(network, photos, files, progress)
+        samples = features_of(network, photos, X, files, result, run, progress)
     return model, judged(clusterer, samples, progress), X, files, left_out

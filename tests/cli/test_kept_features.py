@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from sk_mice import load
-from sk_mice._cli import fitting
+from sk_mice._cli import choosing, fitting
 
 from .calls import (
     FILES,
@@ -72,6 +72,27 @@ def test_another_number_of_clusters_computes_no_features(
     assert_same_result(result, fresh)
     one, two = (run_of(folder)["features"] for folder in (result, fresh))
     assert one == two
+
+
+def test_choose_k_reads_them_if_its_plot_lies_beside_them(
+    photos, result, tmp_path, computed, monkeypatch
+):
+    choose, given = choosing.choose_n_clusters, []
+
+    def noted(clusterer, samples, *args, **options):
+        given.append(samples)
+        return choose(clusterer, samples, *args, **options)
+
+    monkeypatch.setattr(choosing, "choose_n_clusters", noted)
+    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", "--out")
+    assert run(*command, result / "choose-k.png", *NETWORK) == 0
+    assert not computed
+    assert run(*command, tmp_path / "choose-k.png", *NETWORK) == 0
+    assert run(*command, result / "other.png", *NETWORK, "--white", 4095) == 0
+    assert computed == [20, 20]
+    np.testing.assert_array_equal(*given[:2])
+    assert run("fit", photos, *THREE, "--out", result, *QUIETLY) == 0
+    assert (result / "choose-k.png").exists()
 
 
 def test_a_fit_that_was_cut_off_goes_on_with_the_features_of_the_last(
