@@ -82,8 +82,11 @@ def _fit_into(result, run, request: Request, group) -> None:
     X, files, left_out = read_images(request.photos, parameters, progress)
     _check_images(parameters, X, files, run)
     network = fitted_network(parameters, request.photos, files, progress)
+    _check_weights(network, run)
     if run is None:
         run = _new_run(parameters, request.photos, X, files)
+        if network is not None:
+            run["features"] = {"weights": network.weights_sha256_}
         result.begin(run)
     try:
         samples = X
@@ -272,6 +275,18 @@ def _check_images(parameters: dict, X, files, run) -> None:
         )
 
 
+def _check_weights(network, run) -> None:
+    """Refuse to add features of other weights to those of a run that goes on."""
+    if network is None or run is None:
+        return
+    if run["features"]["weights"] != network.weights_sha256_:
+        raise BadParameter(
+            f"the weights of {network.network} are not those of the run that --resume "
+            "goes on with; --overwrite begins anew",
+            param_hint="--features",
+        )
+
+
 # --------------------------------------------------------------------------- the model
 
 
@@ -370,8 +385,7 @@ def _write(
     model = clusterer
     if network is not None:
         model = Pipeline([("features", network), ("clusters", clusterer)])
-        sha256 = result.sha256_of_features
-        run["features"] = {"sha256": sha256, "weights": network.weights_sha256_}
+        run["features"]["sha256"] = result.sha256_of_features
     result.page.unlink(missing_ok=True)  # an earlier page does not match the new table
     write_atomically(result.table, [tables.as_csv(tables.rows_of(files, reading))])
     save(model, result.model)

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import shutil
 
@@ -106,6 +107,21 @@ def test_features_go_on_from_the_last_whole_batch(
     assert n_seen == [6, 6, 6, 6]
     assert run("fit", photos, "--out", out, "--resume", "-q") == 0
     assert_same_result(out, whole)
+
+
+def test_features_of_other_weights_are_not_mixed(photos, monkeypatch, capsys, out):
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
+        assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
+    started = out / "checkpoint" / "run.json"
+    known = json.loads(started.read_text())
+    known["features"]["weights"] = "0"  # as those of an earlier version of a package
+    started.write_text(json.dumps(known))
+    capsys.readouterr()
+    assert run("fit", photos, "--out", out, "--resume", "-q") == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "--features: the weights of efficientnet-lite0 are not those of" in last
+    assert run("fit", photos, *FIT_FEATURES, "--out", out, "--overwrite", "-q") == 0
 
 
 def test_a_file_of_features_has_one_row_an_image(photos, tmp_path, monkeypatch):
