@@ -401,7 +401,12 @@ class ContrastiveEstimator(
         with OwnDraws(seed):
             network = backbones.build_backbone(task.backbone, shape)
             n_features = backbones.feature_count(network, shape)
-            own_format = None if known else backbones.own_format(network, shape)
+            own_format = None
+            if not known:
+                backbones.check_training(network, shape)
+                own_format = backbones.own_format(network, shape)
+                if self.checkpoint is not None:
+                    backbones.check_state(network)
             model = ContrastiveMixture(
                 network,
                 n_features,
@@ -414,10 +419,6 @@ class ContrastiveEstimator(
                 own_format=own_format,
                 **options,
             )
-            if not known:
-                backbones.check_training(network, shape)
-                if self.checkpoint is not None:
-                    backbones.check_state(network)
         model.train_only(trained_blocks(network, self.freeze))
         return model.placed(task.device)
 

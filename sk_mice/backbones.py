@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ._constraints import LARGEST_COUNT, Count, check_call
+from ._engine.ambient import OwnDraws
 from ._fitting import plain_numbers
 from ._pretrained import EndToEnd, at_a_size, check_channels, find_network
 
@@ -405,22 +406,30 @@ def feature_count(backbone: nn.Module, shape) -> int:
 
 
 def check_training(backbone: nn.Module, shape) -> None:
-    """Raise ValueError unless a user's own backbone can be trained.
-
-    A copy is tried. To be called within `OwnDraws`.
-    """
-    device = _device(backbone)
+    """Raise ValueError unless a user's own backbone can be trained; a copy is tried."""
+    device, name = _device(backbone), type(backbone).__name__
     if device.type == "meta":
         raise ValueError("`backbone` must have weights; those on meta have no values.")
     copied = _copied(backbone).train()
-    x = torch.randn(2, *shape, dtype=torch.float32)
+    if not all(weight.is_leaf for weight in copied.parameters()):
+        raise ValueError(
+            "`backbone` must have copies that can be trained, which modules of "
+            f"torch.jit do not; got {name}."
+        )
     cuda = [device] if device.type == "cuda" else []  # dropout draws from its generator
-    with torch.random.fork_rng(cuda, enabled=bool(cuda)), torch.enable_grad():
-        features = _probed(copied, x.to(device), backward=True)
+    forward, backward = OwnDraws(0), OwnDraws(0)
+    with torch.random.fork_rng(cuda, enabled=bool(cuda)), torch.enable_grad(), forward:
+        x = torch.randn(2, *shape, dtype=torch.float32)
+        features = _probed(copied, x.to(device), backward=backward)
+    if backward.drew:
+        raise ValueError(
+            f"`backbone` must draw no random numbers in its backward pass; {name} does."
+            " Under torch.utils.checkpoint, dropout would drop other values there than "
+            "in the forward pass."
+        )
     if not features.isfinite().all():
         raise ValueError(
-            "`backbone` must return finite features; "
-            f"{type(backbone).__name__} does not in training mode."
+            f"`backbone` must return finite features; {name} does not in training mode."
         )
 
 
@@ -457,15 +466,16 @@ def _device(module) -> torch.device:
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
-def _probed(module, x, *, backward=False) -> Tensor:
-    """Features of a batch, perhaps after a backward pass; ValueError if invalid."""
+def _probed(module, x, *, backward=None) -> Tensor:
+    """Features of a batch, or ValueError; after a backward pass within a context."""
     name = type(module).__name__
     needed = f"`backbone` must map (B, {', '.join(map(str, x.shape[1:]))}) to (B, F)"
     mode = "in training mode " if module.training else ""
     try:
         features = module(x)
         if backward and isinstance(features, Tensor) and features.requires_grad:
-            features.sum().backward()
+            with backward:
+                features.sum().backward()
     except Exception as error:  # the user's code may raise anything
         raise ValueError(
             f"{needed}; {name} {mode}raised {type(error).__name__}: {error}"

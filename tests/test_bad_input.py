@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 import warnings
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,7 @@ from shared import (
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, KMeans
 from skorch.callbacks import BatchScoring, EpochScoring, LRScheduler
+from torch.utils.checkpoint import checkpoint
 
 from sk_mice import (
     ClassificationEM,
@@ -225,10 +227,33 @@ NETWORKS = [
         for blocks in [(), (0,), (1.0,), [10**6], [HUGE]]
     ),
 ]
+
+
+class Locked(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(6, 4)
+        self.lock = threading.Lock()
+
+
+def scripted():
+    with warnings.catch_warnings():  # torch says that it will be removed
+        warnings.simplefilter("ignore")
+        return torch.jit.script(torch.nn.Linear(6, 4))
+
+
+def drops_out_twice(x, training):
+    dropout = torch.nn.functional.dropout
+    x = x.clone().requires_grad_(training)
+    return checkpoint(dropout, x, 0.5, training, use_reentrant=False)
+
+
 NETWORKS_OF_VECTORS = [
     ("resnet18", "`backbone`=ResNet() takes images, but X holds vectors of 6"),
     (torch.nn.Linear(6, 4).double(), "must map (B, 6) to (B, F); Linear raised"),
     (torch.nn.Linear(6, 4, device="meta"), "must have weights; those on meta"),
+    (Locked, "must be a module that can be copied; copying Locked raised TypeError"),
+    (scripted, "must have copies that can be trained, which modules of torch.jit"),
+    (Forward(drops_out_twice), "must draw no random numbers in its backward pass"),
 ]
 ONE_OF = (
     "must be a name, an object of `sk_mice.backbones`, an nn.Module or a factory that "

@@ -47,7 +47,7 @@ IMPORTS = {
     "_start": "torch _classification_em _engine _pipelines",
     "_task": "torch _checkpoint _engine _interruption _progress_bar",
     "augmentation": "_constraints _engine.invariances",
-    "backbones": "torch torchvision _constraints _fitting _pretrained",
+    "backbones": "torch torchvision _constraints _engine.ambient _fitting _pretrained",
     "_fitting": "",
     "_callbacks": "skorch _interruption _progress_bar",
     "_check_input": "_engine.arrays _engine.dataset _engine.format _engine.warn",

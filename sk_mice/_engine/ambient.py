@@ -79,6 +79,8 @@ class OwnDraws(TorchDispatchMode):
         Each serves its own device in place of one that is made from the seed.
     """
 
+    drew = False  # whether there were any draws
+
     @classmethod
     def _should_skip_dynamo(cls):
         return False  # True imports torch's compiler, which takes seconds
@@ -121,6 +123,7 @@ class OwnDraws(TorchDispatchMode):
         return x * left * (1 / (1 - p) if p < 1 else 0.0), left
 
     def _generator(self, args, device) -> torch.Generator:
+        self.drew = True
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         device = tensors[0].device if tensors else torch.device(device or "cpu")
         if device.type == "meta":  # nothing is drawn
