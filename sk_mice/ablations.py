@@ -88,6 +88,7 @@ class AblationTrainer(Trainer):
         while n_passes < MAX_PASSES and not settled:
             before, losses = _directions(mu), []
             for batch in self.get_iterator(samples, training=True):
+                self.end_if_requested()
                 loss = self._loss(batch)
                 (grad,) = torch.autograd.grad(loss, [mu])
                 loss = loss.detach()

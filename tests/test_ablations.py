@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import signal
 from functools import cache
 from itertools import combinations
 
@@ -10,11 +11,12 @@ import pytest
 import torch
 from shared import RaiseAt, state_of
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback
 
 import sk_mice
 from sk_mice import MiCEClustering, ablations
-from sk_mice.ablations import PaperMiCE, PaperMoCo, make_schedule
+from sk_mice.ablations import AblationTrainer, PaperMiCE, PaperMoCo, make_schedule
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -261,6 +263,22 @@ def test_passes_end_where_prototypes_or_objective_settle(limits, expected, monke
     _, mice = watched(expert_prototypes="passes", max_epochs=1)
     n_passes = mice.history_[0]["prototype_passes"]
     assert n_passes == expected if expected else 1 <= n_passes <= 20
+
+
+def test_ctrl_c_ends_the_passes_before_their_next_batch(monkeypatch):
+    of_batch, n_batches = AblationTrainer._loss, []
+
+    def pressed(trainer, batch):
+        if len(trainer.history) == 2:
+            n_batches.append(len(batch.indices))
+            signal.raise_signal(signal.SIGINT)
+        return of_batch(trainer, batch)
+
+    monkeypatch.setattr(AblationTrainer, "_loss", pressed)
+    mice = tiny(init="random", expert_prototypes="passes", max_epochs=4)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        mice.fit(X)
+    assert (mice.n_iter_, len(n_batches)) == (1, 1)
 
 
 def test_gating_prototypes_are_fixed_unless_they_are_to_be_trained():

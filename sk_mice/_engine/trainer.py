@@ -72,7 +72,7 @@ class Trainer(NeuralNet):
     callbacks : list
         skorch callbacks.
     stop_requested : callable, optional
-        Called before every batch. If it returns True, training ends as by a
+        Called before every batch. If it returns True, training ends by a
         KeyboardInterrupt.
     group : Group, default=ALONE
         The processes that share each batch.
@@ -198,11 +198,15 @@ class Trainer(NeuralNet):
         if iterator is None:
             return
         for batch in iterator:
-            if self.group.any_at_last_step(self.stop_requested()):
-                raise KeyboardInterrupt
+            self.end_if_requested()
             self.notify("on_batch_begin", batch=batch, training=training)
             step = step_fn(batch, **fit_params)
             self.notify("on_batch_end", batch=batch, training=training, **step)
+
+    def end_if_requested(self) -> None:
+        """Raise KeyboardInterrupt if this process or another was told to end."""
+        if self.group.any_at_last_step(self.stop_requested()):
+            raise KeyboardInterrupt
 
     def history_rows(self) -> list[dict]:
         """The history as plain dicts, one an epoch, which a file can hold."""
