@@ -117,6 +117,7 @@ class Checkpoint:
         self.path = Path(folder) / f"{name}.safetensors"
         self.previous = self.path.with_suffix(".previous.safetensors")
         self.fit = fit
+        self.damaged = False  # whether the file has been found so, and is there still
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:  # Windows does not find a folder below a file
@@ -150,6 +151,7 @@ class Checkpoint:
                 continue
             except ValueError as error:
                 problem = error
+                self.damaged |= path == self.path
                 warn_user(f"Passed over a checkpoint: {error}")
         if problem is not None:
             there = [repr(str(p)) for p in (self.path, self.previous) if p.exists()]
@@ -178,10 +180,12 @@ class Checkpoint:
         """
         tensors: dict = {}
         document = {"fit": self.fit, "progress": pack(progress, "progress", tensors)}
-        with suppress(FileNotFoundError):  # no file yet, or an equal fit moved it
-            replace(self.path, self.previous)
+        if not self.damaged:  # the previous one is then the complete one
+            with suppress(FileNotFoundError):  # no file yet, or an equal fit moved it
+                replace(self.path, self.previous)
         try:
             write(self.path, tensors, document, **_KIND)
+            self.damaged = False
         except ValueError as error:  # after an OSError the fit keeps its model
             raise OSError(errno.EFBIG, str(error), str(self.path)) from error
 

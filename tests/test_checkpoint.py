@@ -301,13 +301,24 @@ def test_equal_fits_in_threads_share_a_folder(tmp_path):
 # ------------------------------------------------------------------- what goes wrong
 
 
-def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path):
+def no_space(handle):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path, monkeypatch):
     estimator = mice(checkpoint=tmp_path)
     cut_off(estimator, IMAGES, 4)
     latest, _ = files(tmp_path)
     content = bytearray(latest.read_bytes())
     content[len(content) // 2] ^= 1
     latest.write_bytes(content)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        with (
+            pytest.warns(UserWarning, match="Passed over"),
+            pytest.raises(OSError, match="No space"),
+        ):
+            clone(estimator).fit(IMAGES)
     with pytest.warns(UserWarning, match=r"Passed over a checkpoint.*damaged"):
         assert_same(clone(estimator).fit(IMAGES), whole("two stages"))
     for path in files(tmp_path):
