@@ -237,6 +237,6 @@ def as_tensor(array) -> Tensor:
     """An array as a tensor, in a type that torch computes with."""
     if array.dtype not in (np.uint8, np.float32, np.float64):
         array = array.astype(np.float64 if array.dtype.itemsize > 2 else np.float32)
-    if not (array.flags.writeable and array.dtype.isnative):
-        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.writeable:
+        array = array.copy()
     return torch.from_numpy(np.ascontiguousarray(array))
