@@ -394,6 +394,7 @@ def lloyd(rows, centers, max_iter=300, tol=1e-4, verbose=0) -> Solution:
             reason = "no label changes"
             break
         sums = _updated_sums(rows, sums, members, labels)
+        sums[mass == 0] = 0  # exactly: updates leave rounding errors
         members = labels
         previous, centers = centers, _optimal_centers(sums, mass, centers)
         if verbose:

@@ -665,6 +665,18 @@ def test_partial_fit_relocates_clusters_that_never_had_a_row():
     assert model.cluster_centers_[1] @ [0, 0, 1] > 0.9
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_partial_fit_relocates_clusters_that_have_lost_their_rows(dtype):
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((6, 6)).astype(dtype), 50, axis=0)
+    model = SphericalKMeans(8, init=rng.standard_normal((8, 6)))
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X[:255])  # the last direction has few rows
+    is_empty = np.bincount(model.labels_, minlength=8) == 0
+    row = rng.standard_normal((1, 6)).astype(dtype)
+    assert is_empty[model.partial_fit(row).labels_[0]]
+
+
 def test_partial_fit_keeps_clusters_that_a_batch_lacks():
     model = SphericalKMeans(2, init=np.eye(2)).partial_fit(np.eye(2))
     model.partial_fit([[9, 1], [9, -1], [9, 2]])
