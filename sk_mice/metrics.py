@@ -206,7 +206,9 @@ def _is_none_or_nan(value):
 def _as_array(y):
     """An array that keeps each value's type: 1 and "1" stay two labels."""
     array = np.asarray(y)
-    if array.dtype.kind != "U" or hasattr(y, "dtype"):
+    if array.dtype.kind == "T":  # NumPy's strings of any length, of which some may miss
+        return array.astype(object)
+    if array.dtype.kind != "U" or array.ndim != 1 or hasattr(y, "dtype"):
         return array
     return array if all(isinstance(value, str) for value in y) else _object_array(y)
 
@@ -392,17 +394,17 @@ def silhouette_scorer(estimator, X, y=None):
     0.96
     0.75
     """
-    labels = estimator.predict(X)
-    _warn_of_fold(estimator, labels)
+    last, X = last_with_input(estimator, X)
+    labels = last.predict(X)
+    _warn_of_fold(last, labels)
     clusters, codes = np.unique(labels, return_inverse=True)
     if len(clusters) < 2:
         return -1.0
-    return float(_cosine_silhouettes(_space_of(estimator, X), codes).mean())
+    return float(_cosine_silhouettes(_space_of(last, X), codes).mean())
 
 
-def _space_of(estimator, X):
-    """The embeddings of X by an estimator, or the input of its last step."""
-    last, X = last_with_input(estimator, X)
+def _space_of(last, X):
+    """The embeddings of X by a last step, or X itself."""
     if hasattr(last, "cluster_centers_") or not hasattr(last, "transform"):
         return X
     return last.transform(X)

@@ -23,7 +23,7 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sk_mice import SphericalKMeans, metrics
 from sk_mice.metrics import (
@@ -98,6 +98,7 @@ def test_accuracy_does_not_depend_on_names_or_order(pairs, names):
         lambda y: [[frozenset(), "x"][label] for label in y],
         lambda y: [[1, "1"][label] for label in y],
         lambda y: [[1, "x"][label] for label in y],
+        lambda y: np.array(["xy"[label] for label in y], np.dtypes.StringDType()),
     ],
 )
 def test_label_types(convert):
@@ -106,6 +107,11 @@ def test_label_types(convert):
     assert clustering_accuracy_score(y_true, convert(y_pred)) == 0.8
     matched = match_labels(convert(y_true), convert(y_pred))
     assert matched.tolist() == list(convert([0, 0, 1, 1, 0]))
+
+
+@pytest.mark.parametrize("y", [[[1], [2], [1]], [["cat"], ["dog"], ["cat"]]])
+def test_labels_may_be_a_column(y):
+    assert clustering_accuracy_score(y, y) == 1
 
 
 @pytest.mark.parametrize(
@@ -199,6 +205,9 @@ MISSING = {
     "nullable": pd.array([0, None, 1, 1, None], dtype="Int64"),
     "strings": pd.Series(["cat", None, "dog", "dog", None], dtype="string"),
     "categories": pd.Series(["cat", None, "dog", "dog", None], dtype="category"),
+    "NumPy's strings": np.array(
+        ["cat", None, "dog", "dog", None], np.dtypes.StringDType(na_object=None)
+    ),
 }
 
 
@@ -459,6 +468,15 @@ def test_silhouettes_in_a_pipeline_within_a_pipeline():
     flat = make_pipeline(*steps).fit(X)
     nested = make_pipeline(steps[0], make_pipeline(*steps[1:])).fit(X)
     assert silhouette_scorer(nested, X) == pytest.approx(silhouette_scorer(flat, X))
+
+
+def test_the_steps_before_the_last_run_once(blobs):
+    calls = []
+    first = FunctionTransformer(lambda X: calls.append(1) or X)
+    pipeline = make_pipeline(first, SphericalKMeans(3, random_state=0)).fit(blobs[0])
+    calls.clear()
+    silhouette_scorer(pipeline, blobs[0])
+    assert len(calls) == 1
 
 
 def test_silhouettes_of_tensors(blobs):
