@@ -245,7 +245,7 @@ def test_figures_of_features_are_those_of_the_results():
     for label, *cells in rows:
         found = []
         for data in ("cifar10_jpeg", "fashion_mnist"):
-            name = re.sub(", (one|three|one and three) seeds?$", "", label)
+            name = re.sub(", three seeds$", "", label)
             runs = measured(f"features_{data}_10000")[methods[name]]
             accuracy = acc_and_worst(runs) if len(runs) > 1 else mean(runs, "acc")
             found += [accuracy, mean(runs, "nmi")]
