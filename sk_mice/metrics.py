@@ -239,7 +239,9 @@ def _object_array(values):
 def _with_new_names(classes, clusters):
     """Append to the classes a name for each cluster that is none of them."""
     if classes.dtype.kind in "mM":
-        return np.append(classes, classes.max() + 1 + np.arange(len(clusters)))
+        unit = np.diff(classes[:1]).dtype
+        steps = np.arange(1, len(clusters) + 1).astype(unit)
+        return np.append(classes, classes.max() + steps)
     names = classes.tolist()
     if classes.dtype.kind not in "biuf":
         known = set(names)
