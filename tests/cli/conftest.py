@@ -1,11 +1,13 @@
 """Photographs, and the result of a fit to them."""
 
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from sk_mice import NeighborMixture
 from sk_mice._cli import fitting
 
 from .calls import FIT, HARD, NAMES, run, write_image
@@ -31,6 +33,15 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_epoch_for_features():
+    """Of the clusterer of features, whose 50 would take most of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        short = partial(NeighborMixture, max_epochs=1)
+        patch.setattr(fitting, "NeighborMixture", short)
+        yield
 
 
 @pytest.fixture(autouse=True)
