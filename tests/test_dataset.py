@@ -5,17 +5,12 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from shared import tiny
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from sk_mice import (
-    ClassificationEM,
-    MiCEClustering,
-    MoCo,
-    NeighborMixture,
-    SphericalKMeans,
-)
+from sk_mice import ClassificationEM, MoCo, NeighborMixture, SphericalKMeans
 from sk_mice._engine.dataset import DatasetRows, from_dataset
 from sk_mice.metrics import silhouette_scorer
 from sk_mice.model_selection import stability
@@ -36,11 +31,12 @@ class Items(Dataset):
 
 X = np.random.default_rng(0).random((40, 8, 8), np.float32)
 OPTIONS = {"max_epochs": 1, "batch_size": 16, "lr": 1e-3, "random_state": 0}
+MICE = tiny(n_clusters=2, init=np.arange(40) % 2, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def mice():
-    return MiCEClustering(2, init=np.arange(40) % 2, **OPTIONS).fit(X)
+    return clone(MICE).fit(X)
 
 
 @pytest.mark.parametrize(
@@ -78,11 +74,10 @@ def test_rows_are_the_samples(items):
     ],
     ids=["tensors alone", "labels", "shares", "images and words", "lists"],
 )
-def test_a_dataset_is_searched(dataset, mice):
+def test_a_dataset_is_searched(dataset):
     folds = KFold(2, shuffle=True, random_state=0)
-    search = GridSearchCV(
-        clone(mice).set_params(init="random"), {"tau": [1.0]}, cv=folds
-    )
+    mice = clone(MICE).set_params(init="random")
+    search = GridSearchCV(mice, {"tau": [1.0]}, cv=folds, refit=False)
     found = search.fit(dataset).cv_results_["mean_test_score"]
     rows = np.stack([dataset[i][0] for i in range(40)])
     expected = search.fit(rows).cv_results_["mean_test_score"]
@@ -91,7 +86,7 @@ def test_a_dataset_is_searched(dataset, mice):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_halves_of_a_dataset_are_compared():
-    mice = MiCEClustering(2, init="random", **OPTIONS)
+    mice = clone(MICE).set_params(init="random")
     found, plain = (
         stability(mice, given, n_repeats=2, random_state=0)
         for given in (TensorDataset(torch.from_numpy(X)), X)
@@ -108,7 +103,7 @@ def test_images_of_pillow_are_samples():
 
 def test_fit_is_that_of_the_array(mice):
     dataset = TensorDataset(torch.from_numpy(X), torch.arange(40))
-    other = MiCEClustering(2, init=np.arange(40) % 2, **OPTIONS).fit(dataset)
+    other = clone(MICE).fit(dataset)
     assert other.n_features_in_ == 64
     for name in ("predict", "predict_proba", "transform", "score_samples"):
         expected = getattr(mice, name)(X)
