@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager, redirect_stdout
 
 import numpy as np
+from typer import BadParameter
 
 from .._engine.files import naming
 from .._engine.maps import header
@@ -113,7 +114,10 @@ def kept_features(result, run, network, images: str, progress: Progress):
     `images` is their digest. `run` has the parameters and the versions that are to have
     made them.
     """
-    kept = result.read_run() if result.features.exists() else None
+    try:
+        kept = result.read_run() if result.features.exists() else None
+    except BadParameter:  # a plot may lie beside the files of other programs
+        return None
     if kept is None or "features" not in kept:
         return None
     are_same = (

@@ -95,6 +95,15 @@ def test_choose_k_reads_them_if_its_plot_lies_beside_them(
     assert (result / "choose-k.png").exists()
 
 
+def test_choose_k_passes_over_files_of_other_programs(photos, tmp_path, computed):
+    for name in ("features.npy", "run.json"):
+        (tmp_path / name).write_text("[]")
+    out = tmp_path / "choose-k.png"
+    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
+    assert run(*command, "--out", out) == 0
+    assert computed == [20]
+
+
 def test_a_fit_that_was_cut_off_goes_on_with_the_features_of_the_last(
     photos, result, monkeypatch, computed
 ):
