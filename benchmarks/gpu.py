@@ -133,13 +133,13 @@ def hours(fit, options, path):
 
 def small_maps(data, options, path):
     words = ["--data", data, "--epochs", "72", "--ratio", str(SMALL_MAPS[data])]
-    words += ["--seeds", "0", "1", "2"]
     if data == "cifar10-jpeg":
         words += ["--path", str(options.path)]
     if options.tiny:
         words = ["--data", "digits", "--n", "60", "--epochs", "2", "--ratio", "2"]
-        words += ["--seeds", "0"]
-    run_script("small_maps", [*words, "--cases", *SMALL_MAPS_CASES], options, path)
+    seeds = ["0"] if options.tiny else ["0", "1", "2"]
+    words += ["--seeds", *seeds, "--cases", *SMALL_MAPS_CASES]
+    run_script("small_maps", words, options, path)
 
 
 def run_script(name, words, options, path):

@@ -78,12 +78,11 @@ CASES = {
     "two stages": lambda: mice(),
     "random": lambda: mice(init="random", max_epochs=4),
     "restarts": lambda: mice(n_init=3, max_epochs=3),
-    "neighbors, and other parts": lambda: mice(
-        n_neighbors=3,
-        kappa=math.inf,
-        teacher_momentum=0.0,
-        expert_prototypes="passes",
-        max_epochs=4,
+    "uniform gate, no momentum of the teacher": lambda: mice(
+        kappa=math.inf, teacher_momentum=0.0, max_epochs=4
+    ),
+    "neighbors, and passes over the prototypes": lambda: mice(
+        n_neighbors=3, expert_prototypes="passes", max_epochs=4
     ),
     "MoCo": lambda: moco(),
 }
@@ -91,7 +90,8 @@ CUTS = [
     *(("two stages", epoch) for epoch in (1, 3, 4, 5, 6, 8)),
     *(("random", epoch) for epoch in (1, 3)),
     *(("restarts", epoch) for epoch in (3, 4, 8)),
-    *(("neighbors, and other parts", epoch) for epoch in (2, 3)),
+    ("uniform gate, no momentum of the teacher", 3),
+    ("neighbors, and passes over the prototypes", 2),
     *(("MoCo", epoch) for epoch in (1, 4)),
 ]
 
