@@ -471,6 +471,18 @@ def test_a_click_that_ends_the_entry_of_a_name_does_what_it_says(open_page, betw
     assert "in round things" in find("#gallery .thumb")[3].get_attribute("title")
 
 
+def test_a_name_is_kept_if_the_page_is_left_while_it_is_typed(open_page, between):
+    browser, find = open_page("clusters", between)
+    find("[data-cluster='0'] h3 a")[0].click()
+    find("#rename")[0].send_keys("round")
+    browser.back()
+    wait(lambda: find("[data-cluster='0'] h3")[0].text == "round")
+    find("[data-cluster='1'] h3 a")[0].click()
+    find("#rename")[0].send_keys("dark")
+    browser.refresh()
+    wait(lambda: find("#cluster-title")[0].text == "dark")
+
+
 def test_the_focus_is_never_lost(open_page, between):
     enter, right, escape = "\ue007", "\ue014", "\ue00c"
     browser, find = open_page("clusters", between)

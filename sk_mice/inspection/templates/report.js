@@ -678,6 +678,9 @@ function route() {
   if (view === "map") showMap();
   if (view === "training") showTraining();
 }
+// A name that is being typed is kept, although the page is left.
+const endEntry = () => $("rename").blur();
+addEventListener("pagehide", endEntry);
 // The keyboard and a screen reader go on at the title, if what had the focus is gone.
 function refocus() {
   const held = document.activeElement;
@@ -688,6 +691,7 @@ function refocus() {
 }
 let last = location.hash;
 addEventListener("hashchange", () => {
+  endEntry();
   if (location.hash === "#main") { history.replaceState(null, "", last); $("main").focus(); return; }
   $("detail").close();
   const [from, to] = [last, location.hash].map((hash) => hash.split("/").slice(0, 2));
