@@ -231,6 +231,17 @@ def test_only_the_largest_of_many_clusters_have_captions(open_page, tmp_path):
     assert sizes[[int(k) for k in captions]].min() >= np.sort(sizes)[-300]
 
 
+def downloaded(browser, find):
+    """The rows of the CSV file."""
+    for file in browser.downloads.glob("clusters*"):
+        file.unlink()
+    find("#download")[0].click()
+    file = browser.downloads / "clusters.csv"
+    wait(file.exists)
+    with open(file, encoding="utf-8", errors="surrogateescape", newline="") as text:
+        return list(csv.DictReader(text))
+
+
 def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     data = data_of(page)
     _, find = open_page("cluster/1")
@@ -243,11 +254,7 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     wait(lambda: find("#cluster-title")[0].text == 'round, "or" not')
     browser.refresh()  # changes survive
     assert find("#cluster-title")[0].text == 'round, "or" not'
-    find("#download")[0].click()
-    file = browser.downloads / "clusters.csv"
-    wait(file.exists)
-    with open(file, encoding="utf-8", errors="surrogateescape", newline="") as text:
-        rows = list(csv.DictReader(text))
+    rows = downloaded(browser, find)
     assert [row["file"] for row in rows] == data["names"]
     for row, k in zip(rows, data["labels"], strict=True):
         assert int(row["original_cluster"]) == k
@@ -319,13 +326,7 @@ def test_doubts_and_agreement_follow_merges(open_page, between):
     wait(lambda: find("#no-doubts") and find("#headline")[0].is_displayed())
     assert told(find) == []
     assert find("#mean")[0].text == "100%"
-    for file in browser.downloads.glob("clusters*"):
-        file.unlink()
-    find("#download")[0].click()
-    file = browser.downloads / "clusters.csv"
-    wait(file.exists)
-    with open(file, encoding="utf-8", newline="") as text:
-        assert {row["confidence"] for row in csv.DictReader(text)} == {"1"}
+    assert {row["confidence"] for row in downloaded(browser, find)} == {"1"}
     for _ in range(4):
         find("#undo")[0].click()
     assert len(told(find)) == 5
@@ -469,6 +470,56 @@ def test_a_click_that_ends_the_entry_of_a_name_does_what_it_says(open_page, betw
     assert find("#detail")[0].is_displayed()
     assert find("#cluster-title")[0].text == "round things"
     assert "in round things" in find("#gallery .thumb")[3].get_attribute("title")
+
+
+def test_samples_are_moved_by_hand(open_page, between):
+    action_chains = pytest.importorskip("selenium.webdriver").ActionChains
+    browser, find = open_page("cluster/0/doubtful", between)
+    rows = ids(browser, "#gallery")
+    find("#pick")[0].click()
+    thumbs = find("#gallery .thumb")
+    thumbs[0].click()
+    shift = "\ue008"
+    action_chains(browser).key_down(shift).click(thumbs[5]).key_up(shift).perform()
+    assert find("#picked-note")[0].text == "6 images selected"
+    thumbs[2].click()
+    move_to(find, "picked", "4")  # a new cluster
+    assert ids(browser, "#gallery") == [rows[2], *rows[6:]]
+    assert "25 images · 98% agreement" in find("#cluster-lead")[0].text
+    find("#pick")[0].click()
+    find("#gallery .thumb")[0].click()
+    assert find("#detail-move select")[0].get_attribute("value") == "4"  # once more
+    move_to(find, "detail", "2")
+    facts = find("#detail-facts")[0].text.split("\n")
+    assert facts[:4] == ["Cluster", "Cluster 2", "Agreement", "none: moved by hand"]
+    browser.execute_script("location.hash = '#map'")
+    wait(lambda: find("#map-plot .annotation-text"))
+    find("#map-cluster option[value='3']")[0].click()  # is empty
+    assert not find("#selection-move")[0].is_displayed()
+    find("#map-cluster option[value='2']")[0].click()
+    assert find("#selection-note")[0].text == "4 images selected"
+    move_to(find, "selection", "1")
+    wait(lambda: find("#edits-note")[0].text == "Moved: 4 images to Cluster 1")
+    table = downloaded(browser, find)
+    moved = {int(row["file"][len("a/long\nway/to/") : -4]): row for row in table}
+    for i in set(rows[:6]) - {rows[2]}:
+        assert [*moved[i].values()][1:] == ["4", "Cluster 4", "1", "0"]
+    for i in rows[2], 60, 61, 62:
+        assert moved[i]["cluster"] == "1"
+        assert moved[i]["confidence"] == "1"
+    browser.execute_script("location.hash = '#clusters'")
+    wait(lambda: find("#headline")[0].is_displayed())
+    assert told(find) == ["Cluster 3"]
+    assert find("[data-cluster='4'] h3")[0].text == "Cluster 4"
+    for _ in range(3):
+        find("#undo")[0].click()
+    assert not find("#edits")[0].is_displayed()
+    assert len(find(".card")) == 4
+
+
+def move_to(find, form, cluster):
+    find(f"#{form}-move option[value='{cluster}']")[0].click()
+    find(f"#{form}-move button")[0].click()
 
 
 def test_a_name_is_kept_if_the_page_is_left_while_it_is_typed(open_page, between):

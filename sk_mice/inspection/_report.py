@@ -53,8 +53,9 @@ def write_report(
     The page is one file that opens in a browser without an internet connection. It says
     which clusters to doubt, and shows the images of each cluster from the most to the
     least certain, those between two clusters, the images nearest to any image, a map of
-    the embeddings, and the training. Clusters can be renamed and merged in the page,
-    which then offers the corrected clusters as a CSV file.
+    the embeddings, and the training. In the page, clusters can be renamed and merged,
+    and samples can be moved to another cluster. It then offers the corrected clusters
+    as a CSV file.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def write_report(
     of the 300 largest clusters.
 
     The CSV file is UTF-8 with the columns file (or sample), cluster, name, confidence
-    and original_cluster. Names with commas, quotes or line breaks are quoted. A name
+    and original_cluster. Samples that were moved have the confidence 1. Names with commas, quotes or line breaks are quoted. A name
     that is not UTF-8, which Python holds with surrogates (:func:`os.fsdecode`), is
     written as its original bytes; ``open(path, encoding="utf-8",
     errors="surrogateescape", newline="")`` reads it.

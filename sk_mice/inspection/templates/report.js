@@ -84,14 +84,18 @@ function picture(i) {
 
 // ------------------------------------------------------- clusters, and their changes
 
-const edits = []; // {merge: k, into: m} or {rename: k, name}
-let parent, customName, members, mean, confidence, second, secondShare;
+const edits = []; // {merge: k, into: m}, {move: samples, into: m} or {rename: k, name}
+let labels, parent, customName, members, mean, confidence, second, secondShare;
 
 function apply() {
+  labels = [...data.labels];
   parent = Array.from({ length: K }, (_, k) => k);
   customName = new Map();
   for (const edit of edits) {
-    if ("merge" in edit) {
+    if ("move" in edit) {
+      if (edit.into === parent.length) parent.push(edit.into); // a new cluster
+      for (const i of edit.move) labels[i] = edit.into;
+    } else if ("merge" in edit) {
       parent = parent.map((k) => (k === edit.merge ? edit.into : k));
       const name = customName.get(edit.merge);
       if (name && !customName.has(edit.into)) customName.set(edit.into, name);
@@ -99,17 +103,21 @@ function apply() {
     else customName.delete(edit.rename);
   }
   [confidence, second, secondShare] = [[...data.confidence], [...data.second], [...data.second_share]];
-  members = Array.from({ length: K }, () => []);
+  members = parent.map(() => []);
   for (const i of data.order) members[clusterOf(i)].push(i);
-  if (isMerged()) {
+  if (isRegrouped()) {
     for (let i = 0; i < N; i++) recount(i);
     for (const rows of members) rows.sort((a, b) => confidence[b] - confidence[a] || rank[a] - rank[b]);
   }
   mean = members.map((rows) => rows.reduce((sum, i) => sum + confidence[i], 0) / Math.max(rows.length, 1));
 }
-const isMerged = () => edits.some((edit) => "merge" in edit);
+const isRegrouped = () => edits.some((edit) => "into" in edit);
 // Views or neighbours in clusters that were merged are in one cluster now.
 function recount(i) {
+  if (isMoved(i)) { // the reader is sure
+    [confidence[i], second[i], secondShare[i]] = [1, -1, 0];
+    return;
+  }
   const own = clusterOf(i), sums = new Map();
   for (const [k, share] of data.others[i] ?? []) sums.set(parent[k], (sums.get(parent[k]) ?? 0) + share);
   if (data.measure === "agreement") confidence[i] = rounded(Math.min(1, confidence[i] + (sums.get(own) ?? 0)));
@@ -119,7 +127,8 @@ function recount(i) {
   [second[i], secondShare[i]] = [most === own ? -1 : most, rounded(share)];
 }
 const rounded = (share) => Math.round(1000 * share) / 1000;
-const clusterOf = (i) => parent[data.labels[i]];
+const clusterOf = (i) => parent[labels[i]];
+const isMoved = (i) => clusterOf(i) !== parent[data.labels[i]];
 const marginOf = (i) => confidence[i] - secondShare[i];
 const clusterName = (k) => customName.get(k) ?? `Cluster ${k}`;
 const living = () => parent.flatMap((p, k) => (p === k ? [k] : []));
@@ -132,7 +141,7 @@ function verdict(k) {
 const SIGN = { steady: "●", mixed: "◐", unsure: "○", single: "○", empty: "–" };
 const inWords = (kind) => `${SIGN[kind]} ${kind === "single" ? `one ${ONE}` : kind}`;
 const isSingle = (i) => verdict(clusterOf(i)) === "single"; // no neighbours were asked
-const sureOf = (i) => (isSingle(i) ? "alone" : percent(confidence[i]));
+const sureOf = (i) => (isMoved(i) ? "by hand" : isSingle(i) ? "alone" : percent(confidence[i]));
 const sureness = (k) => (["empty", "single"].includes(verdict(k)) ? "" : ` · ${percent(mean[k])} ${data.measure}`);
 
 function majority(k) {
@@ -146,6 +155,8 @@ function majority(k) {
 function changed() {
   save();
   route();
+  if ($("detail").open) openDetail(opened.i, opened.rows);
+  select(selection);
   refocus();
 }
 function save() {
@@ -171,8 +182,8 @@ addEventListener("storage", (event) => { // another tab with these clusters has 
 function showEdits() {
   const edit = edits.at(-1);
   $("edits").hidden = !edit;
-  $("edits-note").textContent = !edit ? "" : "merge" in edit
-    ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
+  $("edits-note").textContent = !edit ? "" : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
+    : "merge" in edit ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
     : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}`;
   for (const node of document.querySelectorAll("[data-name]")) {
     node.textContent = clusterName(parent[Number(node.dataset.name)]);
@@ -200,14 +211,14 @@ const DOUBTS = {
     return n >= Math.max(2, data.limits.members * Math.min(size(a), size(b))) ? count(n) : null;
   },
 };
-// After a merge, chips are hidden whose doubt is over, or that another chip repeats.
+// After a merge or a move, chips are hidden whose doubt is over, or that another chip repeats.
 function showDoubts() {
   const told = new Set();
   for (const chip of document.querySelectorAll("[data-kind]")) {
     const { kind, cluster, other } = chip.dataset, detail = chip.lastElementChild;
     const ends = [cluster, other].filter((k) => k !== undefined).map((k) => parent[Number(k)]);
     const key = [kind, ...[...ends].sort()].join();
-    const text = !isMerged() ? detail.dataset.detail : told.has(key) ? null : DOUBTS[kind](...ends);
+    const text = !isRegrouped() ? detail.dataset.detail : told.has(key) ? null : DOUBTS[kind](...ends);
     chip.parentElement.hidden = text === null;
     if (text !== null) told.add(key);
     detail.textContent = text ?? "";
@@ -253,6 +264,8 @@ for (const id of ["download", "download-edited"]) $(id).onclick = () => download
 // A list of samples that grows while the reader scrolls; arrows move in it.
 function fillGallery(box, rows, { caption = () => "", mark = () => false } = {}) {
   box.watcher?.disconnect();
+  const least = (box.address === location.hash && box.querySelectorAll(".thumb").length) || 1; // a change keeps its place
+  box.address = location.hash;
   box.replaceChildren();
   box.rows = rows;
   box.classList.toggle("list", !thumbs);
@@ -261,6 +274,7 @@ function fillGallery(box, rows, { caption = () => "", mark = () => false } = {})
   const add = () => {
     const part = make("div", { className: "part" });
     for (const i of rows.slice(done, done + PART)) part.append(thumb(i, caption(i), mark(i)));
+    if (box === $("gallery")) part.childNodes.forEach(showPicked);
     done += PART;
     if (box.querySelector(".thumb") === null) part.querySelector(".thumb")?.setAttribute("tabindex", "0");
     end.before(part);
@@ -274,7 +288,7 @@ function fillGallery(box, rows, { caption = () => "", mark = () => false } = {})
       if (done < rows.length) box.watcher.observe(end);
     }
   }, { rootMargin: "600px" });
-  if (rows.length) add();
+  while (done < Math.min(least, rows.length)) add();
   if (done < rows.length) box.watcher.observe(end);
 }
 
@@ -300,7 +314,10 @@ for (const chip of document.querySelectorAll("[data-pair]")) {
 }
 document.addEventListener("click", (event) => {
   const node = event.target.closest?.(".thumb");
-  if (node) openDetail(Number(node.dataset.i), node.closest(".gallery").rows);
+  if (!node) return;
+  const i = Number(node.dataset.i), box = node.closest(".gallery");
+  if (picking && box === $("gallery")) pick(i, event.shiftKey);
+  else openDetail(i, box.rows);
 });
 document.addEventListener("keydown", (event) => {
   const field = event.target.closest?.("input, select");
@@ -366,6 +383,55 @@ function card(k) {
 }
 $("sort").onchange = showClusters;
 
+// ------------------------------------------------------- samples that are moved by hand
+
+let target = ""; // of the last move, which is often that of the next one
+const option = (value, text) => make("option", { value }, text);
+const optionsOf = (clusters) => clusters.map((k) => option(k, clusterName(k)));
+function offerMove(form, rows) {
+  const [select, button] = form.querySelectorAll("select, button"), own = new Set(rows.map(clusterOf));
+  select.replaceChildren(option("", "another cluster"), ...optionsOf(living().filter((k) => own.size > 1 || !own.has(k))),
+    option(parent.length, "a new cluster"));
+  select.value = target;
+  if (select.selectedIndex < 0) select.value = "";
+  select.onchange = () => { button.disabled = !select.value || !rows.length; };
+  select.onchange();
+  button.onclick = () => {
+    target = select.value;
+    edits.push({ move: rows, into: Number(target) });
+    changed();
+  };
+}
+
+// The gallery of a cluster, where a click opens a sample, or picks it.
+let picking = false, lastPicked = null;
+const picked = new Set();
+function showPicked(thumb) {
+  if (picking) thumb.setAttribute("aria-pressed", picked.has(Number(thumb.dataset.i)));
+  else thumb.removeAttribute("aria-pressed");
+}
+function pickAnew(on = picking) {
+  picking = on;
+  picked.clear();
+  lastPicked = null;
+  showPicks();
+}
+function showPicks() {
+  $("pick").setAttribute("aria-pressed", picking);
+  $("picked").hidden = !picking;
+  $("picked-note").textContent = picked.size ? `${count(picked.size)} selected` : `Click on ${NOUN}, with Shift on the last of several.`;
+  for (const thumb of $("gallery").querySelectorAll(".thumb")) showPicked(thumb);
+  offerMove($("picked-move"), [...picked]);
+}
+function pick(i, isLast) {
+  const { rows } = $("gallery"), here = rows.indexOf(i), from = isLast && lastPicked !== null ? rows.indexOf(lastPicked) : here;
+  const added = !picked.has(i);
+  for (const j of rows.slice(Math.min(from, here), Math.max(from, here) + 1)) added ? picked.add(j) : picked.delete(j);
+  lastPicked = i;
+  showPicks();
+}
+$("pick").onclick = () => pickAnew(!picking);
+
 // -------------------------------------------------------------------- one cluster
 
 const isOther = (i, most) => Boolean(most) && data.y[i] >= 0 && data.y[i] !== most.y;
@@ -397,8 +463,7 @@ function showCluster(k, filter = "certain", pairedWith = null) {
     save();
     for (const node of document.querySelectorAll("#gallery .thumb")) node.title = titleOf(node.dataset.i);
   };
-  $("merge-into").replaceChildren(make("option", { value: "" }, "another cluster"),
-    ...alive.filter((other) => other !== k).map((other) => make("option", { value: other }, clusterName(other))));
+  $("merge-into").replaceChildren(option("", "another cluster"), ...optionsOf(alive.filter((other) => other !== k)));
   $("merge").disabled = true;
   $("merge-into").onchange = () => { $("merge").disabled = !$("merge-into").value; };
   $("merge").onclick = () => {
@@ -412,6 +477,7 @@ function showCluster(k, filter = "certain", pairedWith = null) {
     button.onclick = () => { location.hash = `#cluster/${k}/${button.dataset.filter}`; };
   }
   showMembers(k, filter, pairedWith, most);
+  pickAnew();
 }
 
 function showMembers(k, filter, pairedWith, most) {
@@ -448,10 +514,11 @@ function openDetail(i, rows = []) {
   $("detail-name").textContent = nameOf(i);
   $("detail-picture").replaceChildren(...[picture(i)].filter(Boolean));
   const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
-  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), isSingle(i) ? "none: alone in its cluster" : percent(confidence[i])]];
+  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), isMoved(i) ? "none: moved by hand" : isSingle(i) ? "none: alone in its cluster" : percent(confidence[i])]];
   if (second[i] >= 0) facts.push(["Second", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
   if (data.y?.[i] >= 0) facts.push(["Class", classOf(data.y[i])]);
   if (data.names) facts.push(["Number", String(i)]);
+  offerMove($("detail-move"), [i]);
   $("detail-facts").replaceChildren(...facts.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)]));
   const near = shownAt.has(i) ? data.nearest[shownAt.get(i)] : [];
   const mark = (j) => clusterOf(j) !== clusterOf(i);
@@ -465,11 +532,12 @@ $("detail-close").onclick = () => $("detail").close();
 $("detail").onclose = () => { // the image that was looked at last
   const node = document.activeElement.closest(".gallery")?.querySelector(`.thumb[data-i="${opened.i}"]`);
   if (node) focusThumb(node);
+  else refocus();
 };
 $("detail").addEventListener("click", (event) => { if (event.target === $("detail")) $("detail").close(); });
 document.addEventListener("keydown", (event) => {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (!step || !$("detail").open || event.target.closest?.(".thumb")) return;
+  if (!step || !$("detail").open || event.target.closest?.(".thumb, select")) return;
   const place = opened.rows.indexOf(opened.i), next = place < 0 ? undefined : opened.rows[place + step];
   if (next !== undefined) openDetail(next, opened.rows);
 });
@@ -538,7 +606,7 @@ async function showMap() {
     dragmode: mode, hovermode: "closest", uirevision: "kept", annotations: captions(rows, places, labels),
   }), CONFIG);
   const chosen = $("map-cluster").value;
-  $("map-cluster").replaceChildren(make("option", { value: "" }, "all"), ...living().map((k) => make("option", { value: k }, clusterName(k))));
+  $("map-cluster").replaceChildren(option("", "all"), ...optionsOf(living()));
   $("map-cluster").value = chosen;
   if (box.wired) return;
   box.wired = true;
@@ -597,13 +665,15 @@ function select(rows) {
   $("selection-tools").hidden = !rows.length;
   $("selection-note").textContent = rows.length ? `${count(rows.length)} selected` : "Draw around points, or choose a cluster.";
   fillGallery($("selected"), rows);
+  offerMove($("selection-move"), rows);
 }
 $("selection-save").onclick = () => download("selection.csv", selection);
 // Without a mouse, the points of a cluster can be selected.
 $("map-cluster").onchange = () => {
   const k = $("map-cluster").value, { rows } = data.map;
   const points = k === "" ? null : [...rows.keys()].filter((j) => clusterOf(rows[j]) === Number(k));
-  window.Plotly.update($("map-plot"), { selectedpoints: [points] }, { selections: [] });
+  window.Plotly.update($("map-plot"), { selectedpoints: [points] }, { selections: [] }); // which deselects
+  $("map-cluster").value = k;
   select((points ?? []).map((j) => rows[j]));
 };
 $("selection-clear").onclick = () => {
