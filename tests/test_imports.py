@@ -112,7 +112,7 @@ IMPORTS = {
     "_cli": "",
     "_cli.choosing": "_words _cli.fitting _cli.images _cli.results _cli.terminal "
     "_engine.files model_selection",
-    "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.using",
+    "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.sorting _cli.using",
     "_cli.fitting": "_interruption _pretrained _show_versions _words _cli.images "
     "_cli.results _cli.sorting _cli.tables _cli.terminal _cli.together _device "
     "_engine.files _engine.warn "
@@ -121,7 +121,8 @@ IMPORTS = {
     "datasets._paths features",
     "_cli.results": "_engine.files datasets",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
-    "_cli.sorting": "_cli.results _cli.tables datasets",
+    "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.warn _words "
+    "datasets",
     "_cli.tables": "",
     "_cli.terminal": "_words",
     "_cli.together": "_engine.distributed",

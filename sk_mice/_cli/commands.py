@@ -54,6 +54,13 @@ REPORT = """\b
 Example:
   sk-mice report result/ photos/
 """
+SORT = """\b
+Example:
+  sk-mice sort clusters.csv photos/ --copy-to sorted/
+
+The report's table gives the folders the names of the clusters. Subfolders of the images
+are kept below the folder of a cluster. After Ctrl-C, the same command goes on.
+"""
 SCORE = """\b
 Examples:
   sk-mice score result/clusters.csv truth.csv
@@ -106,6 +113,7 @@ def _main(
 # ------------------------------------------------------- arguments of several commands
 
 _FOLDER = {"exists": True, "file_okay": False}
+_TABLE = {"exists": True, "dir_okay": False}
 Photos = Annotated[
     Path,
     typer.Argument(**_FOLDER, metavar="PHOTOS", help="Folder of images, at any depth."),
@@ -185,6 +193,23 @@ _EPOCHS = {"min": 1, "max": 1_000_000, "metavar": "N"}
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")
 ]
+CopyTo = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Copy the images here, into a folder for each cluster."
+    ),
+]
+LinkTo = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Link the images here, into a folder for each cluster."
+    ),
+]
+
+
+def _given(copy_to, link_to) -> dict:
+    folders = {"--copy-to": copy_to, "--link-to": link_to}
+    return {option: path for option, path in folders.items() if path}
 
 
 # ---------------------------------------------------------------------- the commands
@@ -226,18 +251,8 @@ def fit(
     ] = None,
     seed: Seed = None,
     device: Device = None,
-    copy_to: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Copy the images here, into a folder for each cluster."
-        ),
-    ] = None,
-    link_to: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Link the images here, into a folder for each cluster."
-        ),
-    ] = None,
+    copy_to: CopyTo = None,
+    link_to: LinkTo = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -254,7 +269,6 @@ def fit(
     start = time.monotonic()  # before torch is imported, which takes seconds
     from . import fitting
 
-    folders = {"--copy-to": copy_to, "--link-to": link_to}
     request = fitting.Request(
         photos=photos,
         out=out,
@@ -271,7 +285,7 @@ def fit(
         },
         resume=resume,
         overwrite=overwrite,
-        sort_into={option: path for option, path in folders.items() if path},
+        sort_into=_given(copy_to, link_to),
         quiet=quiet,
         as_json=as_json,
         start=start,
@@ -313,7 +327,25 @@ def report(result: Result, photos: Photos, quiet: Quiet = False):
     return partial(using.report, result, photos, quiet)
 
 
-_TABLE = {"exists": True, "dir_okay": False}
+@app.command(epilog=SORT)
+def sort(
+    clusters: Annotated[
+        Path,
+        typer.Argument(
+            **_TABLE,
+            metavar="CLUSTERS.CSV",
+            help="Table of the report, of a fit or of `predict`.",
+        ),
+    ],
+    photos: Photos,
+    copy_to: CopyTo = None,
+    link_to: LinkTo = None,
+    quiet: Quiet = False,
+):
+    """Sort images into a folder for each cluster of a table."""
+    from . import sorting
+
+    return partial(sorting.sort, clusters, photos, _given(copy_to, link_to), quiet)
 
 
 @app.command(epilog=SCORE)

@@ -19,7 +19,7 @@ from .._engine.warn import warn_user
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
 from .._show_versions import LIBRARIES, versions
-from .._words import count, duration, shortened
+from .._words import count, duration
 from ..inspection._reading import read
 from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
@@ -161,7 +161,11 @@ def _end(request: Request, result, run, files, labels, progress: Progress) -> No
     result.end()
     try:
         try:
-            _sort(request, files, labels, progress)
+            places = sorting.places_of(files, labels)
+            missing = sorting.sort_all(
+                request.sort_into, request.photos, places, progress
+            )
+            sorting.warn_of_missing(missing, request.photos)
         finally:
             _show(request, result, run)
     except KeyboardInterrupt:
@@ -186,12 +190,10 @@ def _check(request: Request, result) -> dict | None:
     asked = request.asked
     check_libraries()
     result.check_free(request.resume, request.overwrite)
-    for option, folder in {"--out": request.out, **request.sort_into}.items():
-        results.check_outside(folder, request.photos, option)
-        results.check_folder(folder, option)
+    results.check_outside(request.out, request.photos, "--out")
+    results.check_folder(request.out, "--out")
     sorting.check_apart(result, request.sort_into)
-    if "--link-to" in request.sort_into:
-        sorting.check_links(request.sort_into["--link-to"])
+    sorting.check_folders(request.sort_into, request.photos)
     run = result.read_started() if request.resume else None
     check_asked(asked, run["parameters"] if run else asked)
     if asked["epochs"] is not None and asked["minutes"] is not None:
@@ -407,22 +409,6 @@ def write_page(result, reading, model, X, files, progress: Progress) -> None:
     progress.say("Writing the page")
     rng, fmt = np.random.RandomState(0), image_format(None, X)
     draw_page(reading, model, X, fmt, result.page, names=list(files), rng=rng)
-
-
-def _sort(request: Request, files, labels, progress: Progress) -> None:
-    missing: dict[str, None] = {}
-    for option, folder in request.sort_into.items():
-        doing = "Linking" if option == "--link-to" else "Copying"
-        progress.say(f"{doing} into {str(folder)!r}")
-        lost = sorting.sort_into(folder, request.photos, files, labels, option)
-        missing |= dict.fromkeys(lost)
-    if missing:
-        warn_user(
-            f"{count(len(missing), 'image')} cannot be sorted, since "
-            f"{str(request.photos)!r} no longer has "
-            f"{'it' if len(missing) == 1 else 'them'}: "
-            f"{', '.join(shortened([*map(repr, missing)]))}"
-        )
 
 
 def _facts(reading, clusterer, run, left_out, start: float) -> dict:

@@ -1,7 +1,8 @@
-"""Images in a folder for each cluster, as copies or links."""
+"""``sk-mice sort``: images in a folder for each cluster, as copies or links."""
 
 import errno
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -9,23 +10,74 @@ from pathlib import PurePath
 
 from typer import BadParameter
 
+from .._engine.warn import warn_user
+from .._words import count, shortened
 from ..datasets import is_hidden
 from . import tables
-from .results import ResultFolder, holds_files, lies_in, nearest_there
+from .results import (
+    ResultFolder,
+    check_folder,
+    check_outside,
+    holds_files,
+    lies_in,
+    nearest_there,
+)
+from .terminal import Progress, end_after_ctrl_c
 
 BLOCK = 2**20  # bytes
+NO_NAME = re.compile(r'^$|[<>:"/\\|?*\x00-\x1f]|[ .]$')  # of a folder, on Windows
 
 
-def check_apart(result: ResultFolder, folders: dict) -> None:
-    """Refuse folders, by their options, of which one would be written into another."""
-    own = *result.files, result.checkpoint
-    for option, folder in folders.items():
-        if lies_in(result.path, folder) or any(lies_in(folder, path) for path in own):
-            raise BadParameter(
-                f"{str(folder)!r} must be another folder than --out, "
-                f"{str(result.path)!r}, and not hold it",
-                param_hint=option,
+def sort(table, photos, folders: dict, quiet: bool) -> None:
+    """Sort the images of a table, such as that of a report, into folders."""
+    if not folders:
+        raise BadParameter("one of them is required", param_hint="--copy-to, --link-to")
+    check_folders(folders, photos)
+    places = _read_places(table)
+    try:
+        missing = sort_all(folders, photos, places, Progress(quiet))
+    except KeyboardInterrupt:
+        end_after_ctrl_c(
+            "Stopped before all images were sorted. The same command goes on."
+        )
+    if len(missing) == len(places):
+        raise ValueError(f"{str(photos)!r} has none of the files of {str(table)!r}.")
+    warn_of_missing(missing, photos)
+
+
+def _read_places(table) -> dict[str, str]:
+    """The files of a table, and the folder of each: the name of its cluster."""
+    found = tables.read_column(table, ["name", "cluster"])
+    for name, cluster in found.items():
+        if not _is_inside(name) or NO_NAME.search(cluster) or is_hidden(cluster):
+            raise ValueError(
+                f"{str(table)!r} must have in each row a file below the folder of "
+                "images, and a cluster whose name can be that of a folder: without "
+                f'any of <>:"/\\|?* and no dot at its ends; got {name!r} and '
+                f"{cluster!r}."
             )
+    if all(map(str.isdecimal, found.values())):
+        return places_of(found, map(int, found.values()))
+    return found
+
+
+def places_of(files, labels) -> dict[str, str]:
+    """The folder of each file: that of its cluster's number."""
+    labels = list(labels)
+    width = len(str(max(labels, default=0)))
+    return {
+        name: f"cluster-{label:0{width}}"
+        for name, label in zip(files, labels, strict=True)
+    }
+
+
+def check_folders(folders: dict, photos) -> None:
+    """Refuse folders, by their options, in which nothing can be sorted."""
+    for option, folder in folders.items():
+        check_outside(folder, photos, option)
+        check_folder(folder, option)
+    if "--link-to" in folders:
+        check_links(folders["--link-to"])
     if len(folders) < 2:
         return
     copy_to, link_to = folders["--copy-to"], folders["--link-to"]
@@ -35,6 +87,18 @@ def check_apart(result: ResultFolder, folders: dict) -> None:
             f"{str(copy_to)!r}, and neither may lie in the other",
             param_hint="--link-to",
         )
+
+
+def check_apart(result: ResultFolder, folders: dict) -> None:
+    """Refuse folders, by their options, into which a result would be written."""
+    own = *result.files, result.checkpoint
+    for option, folder in folders.items():
+        if lies_in(result.path, folder) or any(lies_in(folder, path) for path in own):
+            raise BadParameter(
+                f"{str(folder)!r} must be another folder than --out, "
+                f"{str(result.path)!r}, and not hold it",
+                param_hint=option,
+            )
 
 
 def check_empty(folder, option: str) -> None:
@@ -64,6 +128,12 @@ def _refuse(folder, option: str, but: str = ""):
     )
 
 
+def _is_inside(name: str) -> bool:
+    """Whether a path leads to a file below a folder, and to no other drive."""
+    path = PurePath(name)
+    return not path.anchor and ".." not in path.parts
+
+
 def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
     """The files of a table, and their clusters; ValueError if it is not the fit's."""
     if not os.path.lexists(table):
@@ -76,9 +146,7 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
     if not found:
         raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
     for name, label in found.items():
-        path = PurePath(name)
-        inside = not path.anchor and ".." not in path.parts  # no other drive
-        if label not in labels or not inside:
+        if label not in labels or not _is_inside(name):
             raise ValueError(
                 f"{str(table)!r} must be as the fit has written it, with a file below "
                 f"the folder of images and a cluster from 0 to {n_clusters - 1} in "
@@ -87,16 +155,35 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
     return [*found], [labels[label] for label in found.values()]
 
 
-def sort_into(folder, photos, files, labels, option: str) -> list[str]:
-    """Copy or link each file into a folder of its cluster, with its subfolders.
+def sort_all(folders: dict, photos, places: dict, progress: Progress) -> list[str]:
+    """Sort files into each folder; return those that are no longer among the photos."""
+    missing: dict[str, None] = {}
+    for option, folder in folders.items():
+        doing = "Linking" if option == "--link-to" else "Copying"
+        progress.say(f"{doing} into {str(folder)!r}")
+        missing |= dict.fromkeys(sort_into(folder, photos, places, option))
+    return [*missing]
+
+
+def warn_of_missing(missing: list[str], photos) -> None:
+    """Name the files that cannot be sorted, if there are any."""
+    if missing:
+        warn_user(
+            f"{count(len(missing), 'image')} cannot be sorted, since "
+            f"{str(photos)!r} no longer has {'it' if len(missing) == 1 else 'them'}: "
+            f"{', '.join(shortened([*map(repr, missing)]))}"
+        )
+
+
+def sort_into(folder, photos, places: dict, option: str) -> list[str]:
+    """Copy or link each file into its folder, with its subfolders.
 
     A sort that was interrupted goes on: what it has made stays. Returns the files that
     are no longer among the photos.
     """
-    width = len(str(max(labels)))
     sources = {
-        os.path.normpath(os.path.join(f"cluster-{label:0{width}}", name)): name
-        for name, label in zip(files, labels, strict=True)
+        os.path.normpath(os.path.join(place, name)): name
+        for name, place in places.items()
     }
     _check_made(folder, sources, option)
     place = _link if option == "--link-to" else _copy

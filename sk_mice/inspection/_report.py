@@ -112,10 +112,10 @@ def write_report(
     of the 300 largest clusters.
 
     The CSV file is UTF-8 with the columns file (or sample), cluster, name, confidence
-    and original_cluster. Samples that were moved have the confidence 1. Names with commas, quotes or line breaks are quoted. A name
-    that is not UTF-8, which Python holds with surrogates (:func:`os.fsdecode`), is
-    written as its original bytes; ``open(path, encoding="utf-8",
-    errors="surrogateescape", newline="")`` reads it.
+    and original_cluster. Samples that were moved have the confidence 1. Names with
+    commas, quotes or line breaks are quoted. A name that is not UTF-8, which Python
+    holds with surrogates (:func:`os.fsdecode`), is written as its original bytes;
+    ``open(path, encoding="utf-8", errors="surrogateescape", newline="")`` reads it.
 
     Examples
     --------

@@ -18,12 +18,85 @@ from .calls import (
     HARD,
     NAMES,
     assert_same_result,
+    press_ctrl_c,
     refused,
     run,
     run_of,
     table,
     write_table,
 )
+
+
+def write_names(path, rows):
+    """A table as the report writes it."""
+    return write_table(path, ["file", "cluster", "name"], rows)
+
+
+@needs_links
+def test_a_table_of_the_report_gives_folders_their_names(photos, tmp_path, capsys):
+    named = [[NAMES[1], 0, "round"], [HARD[0], 1, "Cluster 1"], ["gone.png", 1, "é è"]]
+    clusters = write_names(tmp_path / "clusters.csv", named)
+    copies, links = tmp_path / "copies", tmp_path / "links"
+    sort = ["sort", clusters, photos, "--copy-to", copies, "--link-to", links, "-q"]
+    assert run(*sort) == 0
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.count("\n") == 1
+    assert "1 image cannot be sorted" in err
+    assert "'gone.png'" in err
+    for folder in (copies, links):
+        assert sorted(os.listdir(folder)) == ["Cluster 1", "round"]
+        inner = folder / "round" / NAMES[1]
+        assert inner.read_bytes() == (photos / NAMES[1]).read_bytes()
+        assert inner.is_symlink() == (folder == links)
+    assert run(*sort) == 0  # goes on
+    capsys.readouterr()
+    write_names(clusters, [[NAMES[1], 1, "Cluster 1"]])
+    assert "must be new or empty" in refused(capsys, 2, *sort)
+
+
+def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path):
+    into = tmp_path / "sorted"
+    assert run("sort", fitted / "clusters.csv", photos, "--copy-to", into, "-q") == 0
+    assert_sorted(into, fitted, photos)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t"])
+def test_a_cluster_needs_the_name_of_a_folder(photos, tmp_path, capsys, name):
+    clusters = write_names(tmp_path / "clusters.csv", [[NAMES[1], 0, name]])
+    into = tmp_path / "sorted"
+    line = refused(capsys, 1, "sort", clusters, photos, "--copy-to", into)
+    assert "whose name can be that of a folder" in line
+    assert repr(name) in line
+    assert not into.exists()
+
+
+@pytest.mark.parametrize("file", ["../a.png", "/a.png"])
+def test_a_table_to_sort_has_files_below_the_folder(photos, tmp_path, capsys, file):
+    clusters = write_names(tmp_path / "clusters.csv", [[file, 0, "a"]])
+    line = refused(capsys, 1, "sort", clusters, photos, "--copy-to", tmp_path / "to")
+    assert repr(file) in line
+
+
+def test_a_sort_says_what_it_needs(photos, fitted, tmp_path, capsys):
+    table = fitted / "clusters.csv"
+    assert "one of them is required" in refused(capsys, 2, "sort", table, photos)
+    among = ("--copy-to", photos / "sorted")
+    assert "lies in the folder" in refused(capsys, 2, "sort", table, photos, *among)
+    (tmp_path / "other").mkdir()
+    sort = ["sort", table, tmp_path / "other", "-q", "--copy-to", tmp_path / "sorted"]
+    assert "has none of the files" in refused(capsys, 1, *sort)
+
+
+def test_ctrl_c_in_a_sort_says_how_to_go_on(
+    photos, fitted, tmp_path, monkeypatch, capsys
+):
+    sort = ["sort", fitted / "clusters.csv", photos, "--copy-to", tmp_path / "sorted"]
+    with monkeypatch.context() as patch:
+        patch.setattr(sorting, "_copy", press_ctrl_c)
+        assert run(*sort) == 130
+    assert "The same command goes on." in capsys.readouterr().err
+    assert run(*sort) == 0
 
 
 @needs_links
@@ -64,7 +137,8 @@ def test_images_may_be_sorted_into_the_folder_of_the_result(photos, out):
 
 
 def test_folders_of_clusters_are_in_the_order_of_their_numbers(photos, tmp_path):
-    sorting.sort_into(tmp_path, photos, NAMES[1:3], [2, 10], "--copy-to")
+    places = sorting.places_of(NAMES[1:3], [2, 10])
+    sorting.sort_into(tmp_path, photos, places, "--copy-to")
     assert sorted(os.listdir(tmp_path)) == ["cluster-02", "cluster-10"]
 
 
