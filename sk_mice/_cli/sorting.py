@@ -47,16 +47,16 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
 
 def _read_places(table) -> dict[str, str]:
     """The files of a table, and the folder of each: the name of its cluster."""
-    found = tables.read_column(table, ["name", "cluster"])
+    found, column = tables.read_column(table, ["name", "cluster"])
     for name, cluster in found.items():
         if not _is_inside(name) or NO_NAME.search(cluster) or is_hidden(cluster):
             raise ValueError(
                 f"{str(table)!r} must have in each row a file below the folder of "
                 "images, and a cluster whose name can be that of a folder: without "
-                f'any of <>:"/\\|?* and no dot at its ends; got {name!r} and '
+                f'any of <>:"/\\|?* and no dot or space at its ends; got {name!r} and '
                 f"{cluster!r}."
             )
-    if all(map(str.isdecimal, found.values())):
+    if column == "cluster" and all(map(str.isdecimal, found.values())):
         return places_of(found, map(int, found.values()))
     return found
 
@@ -142,7 +142,7 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
             "--out writes the clusters of these images again."
         )
     labels = {str(k): k for k in range(n_clusters)}
-    found = tables.read_column(table, ["cluster"])
+    found, _ = tables.read_column(table, ["cluster"])
     if not found:
         raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
     for name, label in found.items():

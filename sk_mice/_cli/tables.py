@@ -41,8 +41,8 @@ def _decoded(content: bytes) -> str:
         return content.decode(errors="surrogateescape")
 
 
-def read_column(path, names) -> dict[str, str]:
-    """The column of a table that has one of these names, by file.
+def read_column(path, names) -> tuple[dict[str, str], str]:
+    """The column of a table that has one of these names, by file, and its name.
 
     A table of two columns may call its second one as it likes. Semicolons may separate
     columns, as they do where a comma is the decimal point.
@@ -78,4 +78,4 @@ def read_column(path, names) -> dict[str, str]:
         if row[at_file] in found:
             raise ValueError(f"{str(path)!r} has {row[at_file]!r} twice.")
         found[row[at_file]] = row[at_value]
-    return found
+    return found, known[0]

@@ -34,7 +34,7 @@ def write_names(path, rows):
 
 @needs_links
 def test_a_table_of_the_report_gives_folders_their_names(photos, tmp_path, capsys):
-    named = [[NAMES[1], 0, "round"], [HARD[0], 1, "Cluster 1"], ["gone.png", 1, "é è"]]
+    named = [[NAMES[1], 0, "7"], [HARD[0], 1, "10"], ["gone.png", 1, "é è"]]
     clusters = write_names(tmp_path / "clusters.csv", named)
     copies, links = tmp_path / "copies", tmp_path / "links"
     sort = ["sort", clusters, photos, "--copy-to", copies, "--link-to", links, "-q"]
@@ -45,8 +45,8 @@ def test_a_table_of_the_report_gives_folders_their_names(photos, tmp_path, capsy
     assert "1 image cannot be sorted" in err
     assert "'gone.png'" in err
     for folder in (copies, links):
-        assert sorted(os.listdir(folder)) == ["Cluster 1", "round"]
-        inner = folder / "round" / NAMES[1]
+        assert sorted(os.listdir(folder)) == ["10", "7"]
+        inner = folder / "7" / NAMES[1]
         assert inner.read_bytes() == (photos / NAMES[1]).read_bytes()
         assert inner.is_symlink() == (folder == links)
     assert run(*sort) == 0  # goes on
