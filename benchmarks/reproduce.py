@@ -237,7 +237,7 @@ ROWS = (
     paper("table3", "digits", 17, PASSES, tag="_passes"),
     paper("table3", "fashion-mnist", 24, PASSES, tag="_passes"),
     paper("scan", "digits", 40, THREE),
-    paper("scan", "fashion-mnist", 13, "--seeds 0"),
+    paper("scan", "fashion-mnist", 60, THREE),
     paper("embeddings", "digits", 5, "--seeds 0"),
     paper("embeddings", "fashion-mnist", 7, "--seeds 0"),
     paper("posterior", "digits", 3, "--seeds 0"),
