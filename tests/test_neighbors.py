@@ -76,6 +76,14 @@ def test_neighbors_of_images_are_found_by_their_pixels():
     assert (found == expected).mean() > 0.99  # but for ties
 
 
+def test_many_pale_images_are_centred():
+    signs = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]], np.float32)
+    X = 0.9 + 0.001 * np.tile(signs[:, None], (2**15, 1, 1))
+    np.testing.assert_allclose(
+        comparable_rows(samples_of(X))[:4], unit(signs), atol=0.01
+    )
+
+
 def test_constant_samples_have_neighbors():
     table = find_neighbors(samples_of(np.ones((6, 3))), 2).table
     assert table.shape == (6, 2)

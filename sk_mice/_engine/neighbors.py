@@ -114,7 +114,7 @@ def comparable_rows(samples: Samples) -> np.ndarray:
     parts = _scaled(samples)
     fill(rows, parts if components is None else (part @ components for part in parts))
     if samples.format.is_image:
-        rows -= rows.mean(axis=0)
+        rows -= rows.mean(axis=0, dtype=np.float64)
     return normalize(rows, copy=False)
 
 
