@@ -1,5 +1,6 @@
 """The mixture whose experts predict neighbours: its objective, its start, odd sets."""
 
+import copy
 import math
 import warnings
 from fractions import Fraction
@@ -16,6 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sk_mice import ClassificationEM, NeighborMixture, _neighbor_mixture
+from sk_mice._engine import neighbor_gate
 from sk_mice._engine.neighbor_gate import NeighborGate, evidence, train
 from sk_mice.metrics import clustering_accuracy_score
 
@@ -82,6 +84,34 @@ def test_em_raises_the_evidence_and_tells_of_each_epoch():
     assert last[1] > first[1] + 0.1
     assert len(calls) == (10 + 1) + (10 + 40)
     assert not any(p.requires_grad for p in last[0].parameters())
+
+
+def test_epochs_take_steps_on_the_evidence_of_pairs_with_the_teacher(monkeypatch):
+    for name, value in {"LABEL_EPOCHS": 0, "LEAST_STEPS": 1, "LR": 0.01}.items():
+        monkeypatch.setattr(neighbor_gate, name, value)
+    torch.manual_seed(0)
+    gate = NeighborGate(5, 3, kappa=0.5)
+    plain, mean = copy.deepcopy(gate), copy.deepcopy(gate).requires_grad_(False)
+    rows, labels = torch.randn(20, 5), torch.arange(20) % 3
+    nearest = torch.arange(20).roll(1)[:, None]
+    found, elbo = train(gate, rows, labels, nearest, 3, torch.Generator(), int)
+
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=1e-4)
+    shares = torch.bincount(labels) / 20
+    for _ in range(3):
+        x, y, x_mean, y_mean = (
+            pi(some).exp() for pi in (plain, mean) for some in (rows, rows.roll(1, 0))
+        )
+        shares = 0.9 * shares + 0.1 * (x_mean + y_mean).mean(dim=0) / 2
+        both = torch.stack([x * y_mean, y * x_mean]) / shares
+        expected = both.sum(dim=2).log().mean()
+        optimizer.zero_grad()
+        (-expected).backward()
+        optimizer.step()
+        for average, value in zip(mean.parameters(), plain.parameters(), strict=True):
+            average.mul_(0.996).add_(0.004 * value.detach())
+    assert elbo == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(found(rows), mean(rows), rtol=1e-5, atol=1e-5)
 
 
 # ---------------------------------------------------------------------- the estimator
