@@ -55,6 +55,13 @@ def test_a_sample_apart_from_all_others_stands_alone():
     assert set(table[0]) == {1, 2}
 
 
+def test_a_sample_in_place_of_what_an_index_missed_is_no_neighbor(monkeypatch):
+    found = np.array([[1, 0], [0, 1], [2, 2]])
+    monkeypatch.setattr(neighbors, "nearest_neighbors", lambda *args: (found, 0.5))
+    table, _ = mutual_neighbors(np.empty((3, 1)), 2)
+    assert table.tolist() == [[1, 1], [0, 0], [2, 2]]
+
+
 def test_neighbors_of_vectors_are_found_at_the_scale_that_they_have():
     X = np.random.RandomState(0).normal(size=(50, 4)) * [1e3, 1e3, 1e-3, 0]
     found = find_neighbors(samples_of(X), 5).table.numpy()

@@ -167,6 +167,7 @@ def mutual_neighbors(
     turned = nearest * n + own
     places = np.searchsorted(pairs, turned)
     mutual = pairs[np.minimum(places, len(pairs) - 1)] == turned
+    mutual &= nearest != own  # which stands where the index found too few
     first = np.argsort(~mutual, axis=1, kind="stable")  # mutual ones first, in order
     nearest = np.take_along_axis(nearest, first, axis=1)
     counts = mutual.sum(axis=1, keepdims=True)
