@@ -493,12 +493,13 @@ def test_empty_clusters_take_the_farthest_rows(as_given):
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_empty_clusters_take_rows_that_have_a_weight(method):
-    X = np.array([[1, 0, 0], [9, 1, 0], [0, 0, 1], [0, 1, 0]])
-    start = np.array([[1, 0, 0], [-1, -1, -1]])
+def test_clusters_without_weight_take_rows_that_have_one(method):
+    X = np.array([[1, 0, 0], [9, 1, 0], [0, 0, 1], [0, 1, 0], [0, 0, 0]])
+    start = np.array([[-1, -1, -1], [1, 0, 0]])  # the first gets the zero row alone
     model = SphericalKMeans(2, init=start, max_iter=2)
-    getattr(model, method)(X, sample_weight=[1, 1, 0, 1])
-    np.testing.assert_array_equal(model.cluster_centers_[1], [0, 1, 0])
+    with pytest.warns(UserWarning, match="1 of 5 rows of X are zero"):
+        getattr(model, method)(X, sample_weight=[1, 1, 0, 1, 1])
+    np.testing.assert_array_equal(model.cluster_centers_[0], [0, 1, 0])
 
 
 @pytest.mark.parametrize("init", ["k-means++", "random"])
@@ -614,6 +615,18 @@ def test_tolerance_and_max_iter_stop_early(capsys):
     for model in [loose, short]:
         assert model.inertia_ > exact.inertia_
         np.testing.assert_array_equal(model.labels_, model.predict(X))
+
+
+def test_tolerance_is_relative_to_the_variance_of_unit_rows():
+    X = normalize(directions(2000, 6, 4, noise=2)[0]) + 1
+    weight = np.full(2000, 0.1)
+    model = SphericalKMeans(6, init=X[:6], tol=0.01).fit(X, sample_weight=weight)
+    centers = []
+    for max_iter in range(model.n_iter_ - 2, model.n_iter_ + 1):
+        run = clone(model).set_params(tol=0, max_iter=max_iter)
+        centers.append(run.fit(X, sample_weight=weight).cluster_centers_)
+    before, last = np.square(np.diff(centers, axis=0)).sum(axis=(1, 2))
+    assert last <= 0.01 * normalize(X).var(axis=0).mean() < before
 
 
 def test_random_state():
