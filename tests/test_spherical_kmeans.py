@@ -24,7 +24,12 @@ from threadpoolctl import threadpool_limits
 
 from sk_mice import SphericalKMeans, _cosine_kmeans
 from sk_mice._assignment import Assignment
-from sk_mice._cosine_kmeans import UnitRows, distinct_rows, unit_rows
+from sk_mice._cosine_kmeans import (
+    UnitRows,
+    distinct_rows,
+    first_centers,
+    unit_rows,
+)
 
 
 def directions(n_samples, n_features, n_clusters, noise=0.7, seed=0):
@@ -433,6 +438,13 @@ def test_sparse_is_not_densified():
     assert model.cluster_centers_.shape == (2, 2**20)
 
 
+@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
+def test_sums_of_many_rows_lose_little(as_given):
+    X = as_given(np.full((2**17, 2), [0.9, 0.1], np.float32))
+    centers = SphericalKMeans(1, random_state=0).fit(X).cluster_centers_
+    np.testing.assert_allclose(centers, normalize([[0.9, 0.1]]), rtol=1e-4)
+
+
 @pytest.mark.parametrize("copy_x", [True, False])
 @pytest.mark.parametrize("as_given", [np.array, sparse.csr_array])
 def test_data_are_not_written_to(copy_x, as_given):
@@ -451,6 +463,7 @@ def test_data_are_not_written_to(copy_x, as_given):
 @pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
 def test_zero_rows_cost_one_and_warn_once(as_given):
     X, _ = directions(60, 5, 3)
+    X[1] *= 1e-200  # its square is zero, too
     model = SphericalKMeans(3, random_state=0)
     without = clone(model).fit(X)
     with_zeros = as_given(np.insert(X, [0, 30, 60], 0, axis=0))
@@ -503,8 +516,9 @@ def test_clusters_without_weight_take_rows_that_have_one(method):
 
 
 @pytest.mark.parametrize("init", ["k-means++", "random"])
-def test_more_clusters_than_directions(init):
-    X = np.repeat(np.eye(3), 4, axis=0) * np.arange(1, 13)[:, np.newaxis]
+@pytest.mark.parametrize("longest", [1, 12])
+def test_more_clusters_than_directions(init, longest):
+    X = np.repeat(np.eye(3), 4, axis=0) * np.linspace(1, longest, 12)[:, np.newaxis]
     with pytest.warns(
         ConvergenceWarning, match=r"\(3\) found smaller than .* \(5\)"
     ) as record:
@@ -558,6 +572,16 @@ def test_k_means_plus_plus_finds_separate_clusters():
     for seed in range(5):
         model = SphericalKMeans(20, max_iter=1, random_state=seed).fit(X)
         assert adjusted_rand_score(y, model.labels_) == 1
+
+
+@pytest.mark.parametrize("init", ["k-means++", "random"])
+def test_first_centers_are_drawn_by_weight(init):
+    X, _ = directions(100, 5, 3)
+    weight = np.ones(100)
+    weight[[7, 70]] = 1e9
+    rows = UnitRows(X, weight)
+    centers = first_centers(rows, init, 2, np.random.RandomState(0))
+    np.testing.assert_allclose(np.sort(centers, 0), np.sort(normalize(X[[7, 70]]), 0))
 
 
 def test_best_of_several_starts_is_kept():
