@@ -127,6 +127,8 @@ def test_hidden_files_are_not_looked_at(tmp_path):
     hidden = {".DS_Store": b"1", "a/._1.png": b"2", ".thumbs/1.png": encoded()}
     hidden |= {"Thumbs.db": b"3", "a/Desktop.ini": b"4", "$RECYCLE.BIN/$1.png": b"5"}
     hidden |= {"System Volume Information/1": b"6"}
+    hidden |= {"a/@eaDir/1.png/SYNOPHOTO_THUMB_XL.jpg": encoded()}
+    hidden |= {"#recycle/1.png": encoded(), "@Recycle/1.png": encoded()}
     if os.name == "posix":
         hidden |= {"Icon\r": b""}
     write(tmp_path, hidden | {"a/1.png": encoded()})

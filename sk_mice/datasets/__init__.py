@@ -28,9 +28,11 @@ from ._paths import named
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
 MOST_ENTRIES = 10_000_000  # files and folders below a folder
-# What Windows and macOS keep in folders of images and on cards.
+# What Windows, macOS and network drives (Synology, QNAP) keep in folders of images.
 HIDDEN = {"thumbs.db", "desktop.ini", "icon\r"}
 HIDDEN |= {"$recycle.bin", "system volume information"}
+HIDDEN |= {"@eadir", "#recycle", "#snapshot"}
+HIDDEN |= {"@__thumb", "@recycle", "@recently-snapshot"}
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 FASHION_MNIST_FILES = (
@@ -88,11 +90,11 @@ def load_image_folder(
     ----------
     path : str or path-like
         The folder. Files and folders in it whose names begin with a dot are ignored,
-        and so is what Windows and macOS hide in folders and on cards, such as
-        `Thumbs.db` and `$RECYCLE.BIN`. More than 10,000,000 files and folders are an
-        error. Links are followed, and a file to which several paths lead is read once:
-        by the path without links, or by the first if all have links. Hard links count
-        as separate files.
+        and so is what Windows, macOS and network drives keep in folders of images, such
+        as `Thumbs.db`, `$RECYCLE.BIN` and `@eaDir`. More than 10,000,000 files and
+        folders are an error. Links are followed, and a file to which several paths lead
+        is read once: by the path without links, or by the first if all have links. Hard
+        links count as separate files.
     image_size : int or tuple (H, W)
         Height and width in X, each at most 4,096; an int is both.
     grey : bool, default=False
