@@ -13,6 +13,11 @@ from ._engine.dataset import DatasetRows, samples_of
 def check_rows(estimator, X, *, reset=False, accept_sparse=False):
     """X as floats; where a fit begins (`reset`), with a row for each cluster."""
     X = rows_in_memory(X)
+    if getattr(X, "ndim", 0) > 2:
+        raise ValueError(
+            f"X must hold vectors, in an array of shape (N, features); got {X.shape}. "
+            "PretrainedFeatures and MoCo make vectors of images."
+        )
     with fitting_floats("X"), _naming_rows(X):
         X = validate_data(
             estimator,

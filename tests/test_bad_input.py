@@ -520,7 +520,7 @@ BAD_ROWS = [
     (VECTORS * math.nan, "Input X contains NaN in sample 0"),
     (MASKED, "must have all its values"),
     (np.full((9, 5), HUGE), "must hold numbers that fit into floats"),
-    (IMAGES, "Found array with dim 3"),
+    (IMAGES, "must hold vectors, in an array of shape (N, features); got (12, 8, 8)."),
 ]
 NO_ROWS = [
     (DATES, "must hold numbers, not dates; got datetime64[D]."),

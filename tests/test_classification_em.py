@@ -411,7 +411,7 @@ def test_bad_input_is_refused_in_a_sentence():
         ({"center": "yes"}, X, ValueError, "'center' parameter"),
         ({}, X * np.nan, ValueError, "Input X contains NaN"),
         ({}, X + np.inf, ValueError, "Input X contains infinity"),
-        ({}, X.reshape(12, 2, 3), ValueError, "Found array with dim 3"),
+        ({}, X.reshape(12, 2, 3), ValueError, r"vectors.* got \(12, 2, 3\)"),
         ({}, np.full((9, 5), 10**400), ValueError, "must hold numbers that fit into"),
         ({}, X.astype("M8[D]"), TypeError, "X must hold numbers, not dates"),
         ({}, np.ma.masked_greater(X, 0.9), ValueError, "X must have all its values"),

@@ -170,6 +170,23 @@ def test_other_samples_are_refused_by_their_index(items, words):
         MoCo(max_epochs=1).fit(Items(items))
 
 
+def test_of_samples_with_names_the_names_are_said():
+    class Table:  # as a dataset of Hugging Face
+        shape = (40, 2)
+
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, i):
+            assert i == 0  # the others are not read
+            return {"image": X[i], "label": 3}
+
+    for table in (Table(), [Table()[0]], Items([Table()[0]])):
+        for estimator in (MoCo(), NeighborMixture(2)):
+            with pytest.raises(TypeError, match=r"a dict of 'image', 'label'\. Make a"):
+                estimator.fit(table)
+
+
 def test_a_stream_has_no_samples_by_index():
     class Stream(IterableDataset):
         def __iter__(self):

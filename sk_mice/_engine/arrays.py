@@ -28,14 +28,14 @@ def as_array(X):
         X = list(X)
     first = X[0] if isinstance(X, list | tuple) and X else X
     if isinstance(first, str | os.PathLike):
-        got = repr(os.fspath(first))
+        got = repr(str(os.fspath(first)))  # without the name of NumPy's type
         raise TypeError(f"X must hold numbers, not paths; got {got}. {FOLDER}")
     if _is_of(X, "PIL.Image", "Image"):
         raise TypeError(
             f"X must hold samples; got one image. np.asarray(image)[None] is an array "
             f"of one sample, {STACK} of several."
         )
-    if isinstance(X, Mapping | Iterator) and not hasattr(X, "shape"):
+    if isinstance(X, Mapping | Iterator) and not hasattr(X, "dtype"):
         raise TypeError(
             "X must be an array, a list of arrays, or a dataset of torch; got "
             f"{type(X).__name__}."
@@ -95,14 +95,25 @@ def _converted(values, name):
                 "of them are masked. Leave such samples out, or fill the values in."
             )
         return values.data
-    if hasattr(values, "shape"):
+    if hasattr(values, "dtype") or hasattr(values, "dtypes"):
         return values
     if hasattr(values, "__array__"):
-        return np.asarray(values)
+        return values if hasattr(values, "shape") else np.asarray(values)
     is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__")
     if is_sequence and not isinstance(values, Mapping | str | bytes | type):
-        return _from_list([values[i] for i in range(len(values))], name)
+        return _from_list((values[i] for i in range(len(values))), name)
     return values
+
+
+def without_names(sample, name: str):
+    """A sample, or TypeError if it is a dict, as those of Hugging Face are."""
+    if isinstance(sample, Mapping) and not hasattr(sample, "dtype"):
+        keys = ", ".join(map(repr, sample))
+        raise TypeError(
+            f"{name} must hold numbers; got a {type(sample).__name__} of {keys}. Make "
+            "a list of one of these, as by [sample['image'] for sample in dataset]."
+        )
+    return sample
 
 
 def _is_of(value, module, name):
@@ -113,8 +124,8 @@ def _is_of(value, module, name):
 
 def _from_list(values, name):
     # The numbers of a row need no look at each.
-    if len(values) and not np.isscalar(values[0]):
-        values = [_converted(item, name) for item in values]
+    if not (isinstance(values, list | tuple) and values and np.isscalar(values[0])):
+        values = [_converted(without_names(item, name), name) for item in values]
     shapes = [getattr(item, "shape", None) for item in values]
     other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
     if other is not None:

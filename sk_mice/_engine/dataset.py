@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from .arrays import as_array, plain_array
+from .arrays import as_array, plain_array, without_names
 
 
 def from_dataset(X):
@@ -118,4 +118,5 @@ class DatasetRows:
             if not len(item):
                 raise ValueError(f"Sample {i} of X must begin with its values; got ().")
             item = item[0]
-        return np.asarray(plain_array(item, f"Sample {i} of X"))
+        name = f"Sample {i} of X"
+        return np.asarray(plain_array(without_names(item, name), name))
