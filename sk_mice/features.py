@@ -273,7 +273,7 @@ class PretrainedFeatures(
         -----
         UserWarning
             If an array is at another scale than in `fit`, if most files with 16 bits
-            are nearly black, or if files have channels that are not read.
+            are nearly black, or if files have channels or pages that are not read.
         """
         with self._computing(X) as (n, batches):
             shape = n, self.n_features_out_

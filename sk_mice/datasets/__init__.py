@@ -152,7 +152,7 @@ def load_image_folder(
     UserWarning
         With ``on_error="warn"``, if files are left out: how many, which, and why. If
         most images with 16 bits are nearly black. If images have channels besides
-        colours and transparency, which are not read.
+        colours and transparency, or TIFF files several pages, which are not read.
 
     Examples
     --------

@@ -65,6 +65,7 @@ class Decoder:
         self.smooth = smooth
         self.tops: list[int] = []  # largest value of each file with values of 16 bits
         self.of_more: list[str] = []  # files with channels that are not read
+        self.stacks: list[str] = []  # files with pages that are not read
         self._lock = Lock()
 
     def shape(self, n_images):
@@ -110,9 +111,9 @@ class Decoder:
             DECODING.take(needed)
             at_the_end.callback(DECODING.give_back, needed)
             file.in_header = False
-            if _has_other_channels(image):
-                with self._lock:
-                    self.of_more.append(path)
+            with self._lock:
+                self.of_more += [path] if _has_other_channels(image) else []
+                self.stacks += [path] if _has_other_pages(image) else []
             row[:] = self._decode(image)
 
     def _bytes(self, image, length):
@@ -227,6 +228,13 @@ class Decoder:
                 f"infrared or masks, are read without these: {n:,}; one is {one!r}."
                 " In Python, an array may have any number of channels."
             )
+        if self.stacks:
+            n, one = len(self.stacks), os.fspath(min(self.stacks))
+            warn_user(
+                f"Of TIFF files with several pages, only the first page is read: {n:,};"
+                f" one is {one!r}. To cluster all pages, write each to a file of its "
+                "own, or read them into an array in Python."
+            )
 
     def _warn_if_dark(self) -> None:
         """Warn if most files of 16 bits are read as if they had them, and do not."""
@@ -274,6 +282,11 @@ def _is_white_zero(image):
 def _has_other_channels(image) -> bool:
     """Whether a file has channels whose meaning it does not say."""
     return image.format == "TIFF" and 0 in image.tag_v2.get(EXTRA_SAMPLES, ())
+
+
+def _has_other_pages(image) -> bool:
+    """Whether a file is a stack; animations are not meant as several images."""
+    return image.format == "TIFF" and bool(image.tag_v2.next)
 
 
 def size_of(path):
