@@ -101,6 +101,15 @@ def test_images_of_pillow_are_samples():
     assert rows[0][0, 0].tolist() == [255, 0, 0]
 
 
+def test_damaged_images_of_pillow_are_named(tmp_path):
+    path = tmp_path / "damaged.png"
+    Image.effect_noise((64, 64), 50).save(path)
+    path.write_bytes(path.read_bytes()[:-1000])
+    for kind in (list, Items):
+        with Image.open(path) as image, pytest.raises(ValueError, match="damaged.png"):
+            MoCo(max_epochs=1).fit(kind([image, image]))
+
+
 def test_fit_is_that_of_the_array(mice):
     dataset = TensorDataset(torch.from_numpy(X), torch.arange(40))
     other = clone(MICE).fit(dataset)

@@ -86,7 +86,12 @@ def _converted(values, name):
                 f"{name} must hold grey or RGB values; got an image of mode "
                 f'"{values.mode}". image.convert("RGB") is one of RGB.'
             )
-        return np.asarray(values)
+        try:
+            return np.asarray(values)
+        except OSError as error:  # Pillow reads a file when its pixels are asked for
+            file = getattr(values, "filename", "")
+            message = f"{name} must hold images that can be read; {file!r}: {error}"
+            raise ValueError(message) from error
     if isinstance(values, np.ma.MaskedArray):
         n_masked = int(np.ma.getmaskarray(values).sum())
         if n_masked:
