@@ -106,7 +106,7 @@ def test_damaged_images_of_pillow_are_named(tmp_path):
     Image.effect_noise((64, 64), 50).save(path)
     path.write_bytes(path.read_bytes()[:-1000])
     for kind in (list, Items):
-        with Image.open(path) as image, pytest.raises(ValueError, match="damaged.png"):
+        with Image.open(path) as image, pytest.raises(ValueError, match="damaged"):
             MoCo(max_epochs=1).fit(kind([image, image]))
 
 
