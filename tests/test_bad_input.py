@@ -456,6 +456,7 @@ BAD_X = [
     (tensor("conjugate"), "Complex data not supported"),
     (MASKED, f"must have all its values; got a masked array, and {N_MASKED} of"),
     (list(MASKED), "must have all its values; got a masked array"),
+    ([], "must hold samples; got an empty list."),
     ([Image.new("RGB", (8, 8)), Image.new("RGB", (9, 8))], f"{ONE_SHAPE} (8, 8, 3) in"),
     ([Image.new("P", (8, 8))] * 3, 'mode "P". image.convert("RGB") is one of RGB.'),
 ]

@@ -26,7 +26,9 @@ def as_array(X):
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind in ("O", "U", "S") and X.ndim == 1:
         X = list(X)
-    first = X[0] if isinstance(X, list | tuple) and X else X
+    if isinstance(X, list | tuple) and not X:
+        raise ValueError("X must hold samples; got an empty list.")
+    first = X[0] if isinstance(X, list | tuple) else X
     if isinstance(first, str | os.PathLike):
         got = repr(str(os.fspath(first)))  # without the name of NumPy's type
         raise TypeError(f"X must hold numbers, not paths; got {got}. {FOLDER}")
