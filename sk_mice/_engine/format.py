@@ -112,6 +112,12 @@ def _sample_shape(x_shape, image_shape):
     if len(x_shape) == 2:
         return (x_shape[1],), False
     if len(x_shape) == 3:
+        if not known_layout(x_shape):
+            raise ValueError(
+                f"X of shape {x_shape} looks like one image, (H, W, C): X[None] holds "
+                f"it as a sample. If it holds {x_shape[0]} grey images, set "
+                f"`image_shape`={x_shape[1:]}."
+            )
         return (1, *x_shape[1:]), True
     if len(x_shape) != 4:
         raise ValueError(
@@ -138,8 +144,10 @@ def _sample_shape(x_shape, image_shape):
 
 def known_layout(x_shape) -> bool:
     """Whether the shape of X alone says that it holds images, and how."""
+    if len(x_shape) == 3:
+        return x_shape[2] not in CHANNELS or x_shape[1] <= max(CHANNELS)
     if len(x_shape) != 4:
-        return len(x_shape) == 3
+        return False
     return (x_shape[1] in CHANNELS) != (x_shape[3] in CHANNELS)
 
 
