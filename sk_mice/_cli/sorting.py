@@ -34,8 +34,9 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
         raise BadParameter("one of them is required", param_hint="--copy-to, --link-to")
     check_folders(folders, photos)
     places = _read_places(table)
+    progress = Progress(quiet)
     try:
-        missing = sort_all(folders, photos, places, Progress(quiet))
+        missing = sort_all(folders, photos, places, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(
             "Stopped before all images were sorted. The same command goes on."
@@ -43,6 +44,8 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
     if len(missing) == len(places):
         raise ValueError(f"{str(photos)!r} has none of the files of {str(table)!r}.")
     warn_of_missing(missing, photos)
+    images = count(len(places) - len(missing), "image")
+    progress.say(f"{images} in {count(len(set(places.values())), 'folder')}")
 
 
 def _read_places(table) -> dict[str, str]:

@@ -55,10 +55,11 @@ def test_a_table_of_the_report_gives_folders_their_names(photos, tmp_path, capsy
     assert "must be new or empty" in refused(capsys, 2, *sort)
 
 
-def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path):
+def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path, capsys):
     into = tmp_path / "sorted"
-    assert run("sort", fitted / "clusters.csv", photos, "--copy-to", into, "-q") == 0
+    assert run("sort", fitted / "clusters.csv", photos, "--copy-to", into) == 0
     assert_sorted(into, fitted, photos)
+    assert capsys.readouterr().err.endswith("\n20 images in 2 folders\n")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t"])
