@@ -1,11 +1,21 @@
 """The paper's tables and figures, and which of its claims hold here."""
 
-import statistics
 import sys
 from pathlib import Path
 
 from .files import command, commit, notes, read
-from .tables import DATA, MICE, OTHER_PAGE, line, mean, over_seeds, seconds, table, wins
+from .tables import (
+    DATA,
+    MICE,
+    OTHER_PAGE,
+    line,
+    mean,
+    median_seconds,
+    over_seeds,
+    seconds,
+    table,
+    wins,
+)
 
 sys.path.append(str(Path(__file__).parents[1] / "paper"))
 
@@ -213,9 +223,7 @@ def passes(rows):
     method = next(method for part, method in rows if "passes" in method)
     full, more = rows["Table 3", MICE], rows["Table 3", method]
     ratios = [
-        statistics.median(row["seconds"] for row in more[data][0])
-        / statistics.median(row["seconds"] for row in full[data][0])
-        for data in more
+        median_seconds(more[data][0]) / median_seconds(full[data][0]) for data in more
     ]
     paper = literature.HOURS["passes"] / literature.HOURS["MiCE"]
     claim = f"More passes over the prototypes cost {paper:.0f} times the time"
