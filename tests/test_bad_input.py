@@ -438,7 +438,7 @@ BAD_X = [
     ([[1, None]] * 9, "Input X contains NaN in"),
     (np.full((9, 5), HUGE), "must hold numbers that fit into floats; int too large"),
     (IMAGES * 1e200, "must hold values up to 1e+140"),
-    (np.zeros((12, 8, 3)), "(12, 8, 3) looks like one image, (H, W, C): X[None] holds"),
+    (np.zeros((20, 16, 3)), "(20, 16, 3) looks like one image, (H, W, C): X[None] ho"),
     (IMAGES[:0], "0 sample(s)"),
     (IMAGES[:1], "while a minimum of 2 is required"),
     (np.zeros((9, 0)), "0 feature(s)"),

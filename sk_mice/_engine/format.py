@@ -11,6 +11,7 @@ from torch import Tensor
 from .arrays import chunks, extremes
 
 CHANNELS = (1, 3, 4)  # numbers of channels that need no `image_shape`
+LEAST_SIDE = 16  # of what is taken for one image in colour, not for narrow grey ones
 LARGEST = 1e140
 
 
@@ -145,7 +146,7 @@ def _sample_shape(x_shape, image_shape):
 def known_layout(x_shape) -> bool:
     """Whether the shape of X alone says that it holds images, and how."""
     if len(x_shape) == 3:
-        return x_shape[2] not in CHANNELS or x_shape[1] <= max(CHANNELS)
+        return x_shape[2] not in (3, 4) or min(x_shape[:2]) < LEAST_SIDE
     if len(x_shape) != 4:
         return False
     return (x_shape[1] in CHANNELS) != (x_shape[3] in CHANNELS)
