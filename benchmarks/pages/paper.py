@@ -106,10 +106,9 @@ def tables():
     head += [f"ACC, {label}" for label in SETS.values()]
     head += ["NMI", "seeds with full MiCE above", "the paper's ACC", "s", "seeds"]
     files = {
-        f"{part}, {label}": of_paper(script, data)
+        f"{part}{tag.replace('_', ' ')}, {label}": of_paper(script, data, tag)
         for part, script, tag in PARTS
         for data, label in SETS.items()
-        if not tag
     }
     text = (
         "Cells of several sets are in their order. The paper's ACC: CIFAR-10, of Table "
