@@ -120,3 +120,12 @@ def test_commands_are_shown_without_where_files_go(module):
     command = module.files.command
     assert command({"command": run}) == "`python a.py --rows MiCE '(' --seeds 0`"
     assert command({"command": "python b.py --json"}) == "`python b.py`"
+
+
+def test_what_files_of_the_paper_say_of_themselves_is_on_their_page():
+    results = ROOT / "benchmarks" / "results"
+    page = (results / "paper.md").read_text(encoding="utf-8")
+    for path in (results / "paper").glob("*.json"):
+        note = json.loads(path.read_text(encoding="utf-8")).get("note", "")
+        for sentence in re.split(r"(?<=\.) ", note):
+            assert sentence in page
