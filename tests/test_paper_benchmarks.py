@@ -103,9 +103,9 @@ def test_similarity_of_prototypes(paper, tmp_path):
 
 def test_training_time(paper, tmp_path, capsys):
     rows = smoke(paper("training_time"), tmp_path)
-    assert list(rows) == ["MoCo", "MiCE"]
-    assert rows["MiCE"][0]["epoch_seconds"] > 0
-    assert "the paper, CIFAR-10: an epoch of MoCo 61.20 s" in capsys.readouterr().out
+    assert list(rows) == ["MoCo", "MiCE", "passes"]
+    assert all(row["epoch_seconds"] > 0 for (row,) in rows.values())
+    assert "with passes 13.1 of MiCE" in capsys.readouterr().out
 
 
 def test_a_table_goes_on_from_its_checkpoints(paper, tmp_path, monkeypatch):

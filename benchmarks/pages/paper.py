@@ -10,7 +10,6 @@ from .tables import (
     OTHER_PAGE,
     line,
     mean,
-    median_seconds,
     over_seeds,
     seconds,
     table,
@@ -155,8 +154,10 @@ def claims():
     yield figure_of_embeddings()
     yield figure_of_posterior()
     yield prototypes()
-    yield training_time()
-    yield passes(rows)
+    yield times("An epoch of MiCE costs {:.1f} of MoCo", "MiCE", "MoCo")
+    yield times(
+        "More passes over the prototypes cost {:.0f} times the time", "passes", "MiCE"
+    )
     yield choice_of_k()
 
 
@@ -208,31 +209,16 @@ def prototypes():
     )
 
 
-def training_time():
+def times(claim, longer, shorter):
+    """How many times as long an epoch of one fit takes as another's: 20% are near."""
     ratios = [
-        results[MICE][0]["epoch_seconds"] / results["MoCo"][0]["epoch_seconds"]
+        results[longer][0]["epoch_seconds"] / results[shorter][0]["epoch_seconds"]
         for results in of_drawn("training_time")
     ]
-    paper = literature.HOURS["MiCE"] / literature.HOURS["MoCo"]
-    return f"An epoch of MiCE costs {paper:.1f} of MoCo", *near(ratios, paper)
-
-
-def passes(rows):
-    """How much longer a fit takes with up to 20 passes over the prototypes."""
-    method = next(method for part, method in rows if "passes" in method)
-    full, more = rows["Table 3", MICE], rows["Table 3", method]
-    ratios = [
-        median_seconds(more[data][0]) / median_seconds(full[data][0]) for data in more
-    ]
-    paper = literature.HOURS["passes"] / literature.HOURS["MiCE"]
-    claim = f"More passes over the prototypes cost {paper:.0f} times the time"
-    return claim, *near(ratios, paper)
-
-
-def near(ratios, paper):
-    """Whether all are within 20% of the paper's, and which they are."""
+    paper = literature.HOURS[longer] / literature.HOURS[shorter]
     close = all(abs(ratio / paper - 1) < 0.2 for ratio in ratios)
-    return "yes" if close else "no", ", ".join(f"{ratio:.1f}" for ratio in ratios)
+    texts = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+    return claim.format(paper), "yes" if close else "no", texts
 
 
 def choice_of_k():
