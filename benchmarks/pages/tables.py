@@ -40,12 +40,8 @@ def three(found):
 
 
 def seconds(rows):
-    return f"{median_seconds(rows):,.0f}"
-
-
-def median_seconds(rows):
-    """Of the runs that were timed: those beside other work are not."""
-    return statistics.median(row["seconds"] for row in rows if "seconds" in row)
+    """The median of the runs that were timed: those beside other work are not."""
+    return f"{statistics.median(r['seconds'] for r in rows if 'seconds' in r):,.0f}"
 
 
 def wins(rows, others, metric="acc"):
