@@ -12,6 +12,7 @@
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 from sklearn.base import clone
@@ -20,6 +21,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, validate_params
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _num_samples
 
 from ._constraints import Count
@@ -40,10 +42,11 @@ LEAST_SAMPLES = 4  # two for each half
         "estimator": [HasMethods(["fit", "predict"])],
         "n_repeats": [Count(1)],
         "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
     },
     prefer_skip_nested_validation=False,
 )
-def stability(estimator, X, *, n_repeats=20, random_state=None):
+def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None):
     """Agreement of the clusters that are found in random halves of the samples.
 
     The samples are split into two halves at random, a clone of the estimator is fitted
@@ -63,6 +66,9 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
         Determines the splits and every parameter of the estimator whose name ends in
         `random_state`, also in the steps of a Pipeline; an int makes the results
         reproducible.
+    n_jobs : int, default=None
+        Number of processes, each with its share of the cores: -1 stands for one on
+        each core, None for 1 unless in a `joblib.parallel_config`.
 
     Returns
     -------
@@ -114,11 +120,8 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
     X = from_dataset(X)
     _check_n_samples(X)
     splits = _random_halves(X, n_repeats, random_state)
-
-    def measure(halves, seeds):
-        return _agreement(_fit_halves(estimator, halves, seeds), halves)
-
-    return np.array(_of_each(splits, measure, n_repeats, least=1))
+    measured = _measured([estimator], splits, [_agreement], n_repeats, n_jobs, least=1)
+    return measured[:, 0, 0]
 
 
 @validate_params(
@@ -126,12 +129,20 @@ def stability(estimator, X, *, n_repeats=20, random_state=None):
         "estimator": [HasMethods(["fit", "predict"])],
         "n_repeats": [Count(2)],
         "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     },
     prefer_skip_nested_validation=False,
 )
 def choose_n_clusters(
-    estimator, X, candidates, *, n_repeats=20, random_state=None, verbose=0
+    estimator,
+    X,
+    candidates,
+    *,
+    n_repeats=20,
+    random_state=None,
+    n_jobs=None,
+    verbose=0,
 ):
     """Choose the number of clusters by stability, without classes.
 
@@ -155,6 +166,9 @@ def choose_n_clusters(
         Determines the splits and every parameter of the estimator whose name ends in
         `random_state`, also in the steps of a Pipeline; an int makes the results
         reproducible.
+    n_jobs : int, default=None
+        Number of processes, each with its share of the cores: -1 stands for one on
+        each core, None for 1 unless in a `joblib.parallel_config`.
     verbose : int, default=0
         1 shows a progress bar over all fits and, after the first one, the time left.
 
@@ -220,30 +234,20 @@ def choose_n_clusters(
     X = from_dataset(X)
     name = _name_of_n_clusters(estimator)
     candidates = _check_candidates(candidates, _check_n_samples(X))
+    estimators = [clone(estimator).set_params(**{name: k}) for k in candidates]
+    splits = _random_halves(X, n_repeats, random_state)
+    scores = [_agreement, _silhouette]
     with tqdm(
         total=2 * n_repeats * len(candidates),
         disable=not verbose,
         smoothing=0,
-        bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} fits "
+        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} fits "
         "[{elapsed}, {remaining} left]",
     ) as bar:
-        splits = _random_halves(X, n_repeats, random_state)
-
-        def measure(halves, seeds):
-            """Stability and silhouette of each candidate, (n_candidates, 2)."""
-            rows = []
-            for n_clusters in candidates:
-                bar.set_description_str(f"{n_clusters} clusters")
-                candidate = clone(estimator).set_params(**{name: n_clusters})
-                models = _fit_halves(candidate, halves, seeds, after_each=bar.update)
-                unseen = zip(models, halves[::-1], strict=True)
-                silhouettes = [silhouette_scorer(model, half) for model, half in unseen]
-                rows.append((_agreement(models, halves), np.mean(silhouettes)))
-            return rows
-
-        # Splits outside: the mean time of a fit is soon that over all candidates.
-        measured = _of_each(splits, measure, n_repeats, least=2)
-    return _choose(candidates, *np.transpose(measured))
+        measured = _measured(
+            estimators, splits, scores, n_repeats, n_jobs, least=2, bar=bar
+        )
+    return _choose(candidates, *measured.T)
 
 
 @dataclass(frozen=True, repr=False)
@@ -375,37 +379,47 @@ def _random_halves(X, n_repeats, random_state):
         yield train_test_split(X, train_size=0.5, random_state=split), seeds
 
 
-def _of_each(splits, measure, n_repeats, least):
-    """What is measured in each split, or in those before Ctrl-C if it comes.
+def _measured(estimators, splits, scores, n_repeats, n_jobs, *, least, bar=None):
+    """Scores of each estimator in each split, (n_repeats, n_estimators, n_scores).
 
-    KeyboardInterrupt if these are fewer than `least`.
+    After Ctrl-C those of the whole splits; KeyboardInterrupt if there are fewer than
+    `least`.
     """
+    # Splits outside: the mean time of a fit is soon that over all estimators.
+    tasks = (
+        delayed(_measure)(estimator, halves, seeds, scores)
+        for halves, seeds in splits
+        for estimator in estimators
+    )
     found = []
     try:
-        with ended_by_ctrl_c():
-            for halves, seeds in splits:
-                found.append(measure(halves, seeds))
+        for values in Parallel(n_jobs, return_as="generator")(tasks):
+            found.append(values)
+            if bar is not None:
+                bar.update(2)
     except KeyboardInterrupt:
-        if len(found) < least:
+        n_whole = len(found) // len(estimators)
+        if n_whole < least:
             raise
         warn_user(
-            f"Interrupted: the result is that of {len(found)} of {n_repeats} random "
+            f"Interrupted: the result is that of {n_whole} of {n_repeats} random "
             "splits.",
             ConvergenceWarning,
         )
-    return found
+        n_repeats = n_whole
+    whole = found[: n_repeats * len(estimators)]
+    return np.reshape(whole, (n_repeats, len(estimators), len(scores)))
 
 
-def _fit_halves(estimator, halves, seeds, after_each=lambda: None):
-    """Fit a clone to each half, with seeds of its own."""
+def _measure(estimator, halves, seeds, scores):
+    """Scores of two clones, each fitted to a half with a seed of its own."""
     models = []
-    for half, seed in zip(halves, seeds, strict=True):
-        model, rng = clone(estimator), np.random.RandomState(seed)
-        new = {name: rng.randint(2**31 - 1) for name in names_of_seeds(model)}
-        model.set_params(**new)
-        models.append(model.fit(half))
-        after_each()
-    return models
+    with ended_by_ctrl_c():
+        for half, seed in zip(halves, seeds, strict=True):
+            model, rng = clone(estimator), np.random.RandomState(seed)
+            new = {name: rng.randint(2**31 - 1) for name in names_of_seeds(model)}
+            models.append(model.set_params(**new).fit(half))
+        return [score(models, halves) for score in scores]
 
 
 def _agreement(models, halves):
@@ -416,6 +430,12 @@ def _agreement(models, halves):
         trivial = any(len(np.unique(labels)) < 2 for labels in partitions)
         values.append(0.0 if trivial else adjusted_rand_score(*partitions))
     return np.mean(values)
+
+
+def _silhouette(models, halves):
+    """Silhouette of each model's clusters of the half it has not seen, mean of both."""
+    unseen = zip(models, halves[::-1], strict=True)
+    return np.mean([silhouette_scorer(model, half) for model, half in unseen])
 
 
 def _name_of_n_clusters(estimator):
