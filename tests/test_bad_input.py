@@ -44,6 +44,7 @@ IMAGES = RNG.random((12, 8, 8))
 VECTORS = RNG.random((12, 6))
 HUGE = 10**400  # no float can hold it
 DATES = np.arange(72).reshape(12, 6).astype("M8[D]")
+TABLE = pd.DataFrame(VECTORS)
 MASKED = np.ma.masked_greater(VECTORS, 0.9)
 
 
@@ -453,6 +454,8 @@ BAD_X = [
     ([[1, 2], [3]], f"{ONE_SHAPE} (2,) in sample 0 and (1,) in sample 1."),
     ([np.zeros((8, 8)), np.zeros((9, 9))], f"{ONE_SHAPE} (8, 8) in sample 0"),
     ([["a", "b"]] * 9, "dtype='numeric' is not compatible"),
+    (TABLE.assign(id="u1"), "must hold numbers; got 'u1' in column 'id'. Leave"),
+    (TABLE.assign(kind=pd.Categorical(["a"] * 12)), "got 'a' in column 'kind'."),
     (VECTORS + 1j, "X must hold real numbers, such as magnitudes; got complex128."),
     (tensor("conjugate"), "Complex data not supported"),
     (MASKED, f"must have all its values; got a masked array, and {N_MASKED} of"),

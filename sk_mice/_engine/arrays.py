@@ -56,8 +56,9 @@ def plain_array(values, name: str):
         raise ValueError(
             f"{name} must be an array of numbers; {first_line(error)}"
         ) from error
-    columns = getattr(values, "dtypes", None)  # a data frame has these
-    for dtype in columns if np.iterable(columns) else [getattr(values, "dtype", None)]:
+    dtypes = getattr(values, "dtypes", None)  # a data frame has these
+    is_frame = np.iterable(dtypes)
+    for dtype in dtypes if is_frame else [getattr(values, "dtype", None)]:
         kind = getattr(dtype, "kind", None)
         if kind in ("m", "M"):
             raise TypeError(f"{name} must hold numbers, not dates; got {dtype}.")
@@ -66,7 +67,26 @@ def plain_array(values, name: str):
                 f"Complex data not supported: {name} must hold real numbers, such as "
                 f"magnitudes; got {dtype}."
             )
+    if is_frame:
+        _refuse_text(values, name)
     return values
+
+
+def _refuse_text(frame, name: str) -> None:
+    for column in frame.columns:
+        values = np.asarray(frame[column])
+        if values.dtype.kind not in "OUST":
+            continue
+        for value in values.flat:
+            try:
+                float(value)
+            except ValueError:
+                raise ValueError(
+                    f"{name} must hold numbers; got {value!r} in column {column!r}. "
+                    "Leave columns out that are no features."
+                ) from None
+            except TypeError:  # as of a missing value, which has its own error
+                continue
 
 
 def stored_once(X):
