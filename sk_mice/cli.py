@@ -21,6 +21,7 @@ OPTIONS = {
     "image_size": "--image-size",
     "max_epochs": "--epochs",
     "n_clusters": "--clusters",
+    "n_jobs": "--jobs",
     "n_repeats": "--repeats",
     "network": "--features",
     "path": "PHOTOS",

@@ -17,7 +17,9 @@ EPOCHS = 50
 WEAK = 0.5  # a stability below which a choice says little
 
 
-def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_json):
+def choose_k(
+    photos, candidates, n_repeats, n_jobs, asked, out, overwrite, quiet, as_json
+):
     """Compare numbers of clusters; print a table and a sentence, draw a plot."""
     results.check_new(out, overwrite)
     results.check_outside(out, photos, "--out")
@@ -47,6 +49,7 @@ def choose_k(photos, candidates, n_repeats, asked, out, overwrite, quiet, as_jso
         samples,
         candidates,
         n_repeats=n_repeats,
+        n_jobs=n_jobs,
         random_state=asked["seed"],
         verbose=progress.verbose,
     )

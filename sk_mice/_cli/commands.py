@@ -391,6 +391,12 @@ def choose_k(
     white: White = None,
     seed: Seed = None,
     device: Device = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Processes that fit; -1 stands for one on each core."
+        ),
+    ] = 1,
     out: Annotated[
         Path,
         typer.Option(
@@ -410,11 +416,16 @@ def choose_k(
         raise typer.BadParameter(
             f"it must be at least --from, {least}; got {most}", param_hint="--to"
         )
+    if jobs < 1 and jobs != -1:
+        raise typer.BadParameter(
+            f"it must be at least 1, or -1; got {jobs}", param_hint="--jobs"
+        )
     return partial(
         choosing.choose_k,
         photos,
         candidates=range(least, most + 1),
         n_repeats=repeats,
+        n_jobs=jobs,
         asked={
             "features": features,
             "unequal": unequal or None,

@@ -33,6 +33,9 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     assert stdout.splitlines()[0].split() == ["clusters", "stability", "silhouette"]
     assert run("choose-k", photos, *numbers, *options) == 2  # the plot exists
     assert "--to" in refused_last(capsys, "choose-k", photos, "--from", 5, "--to", 4)
+    assert "at least 1, or -1; got 0" in refused_last(
+        capsys, "choose-k", photos, "--jobs", 0
+    )
     among = photos / "plot.png"  # where the next command would take it for an image
     assert "lies in" in refused_last(capsys, "choose-k", photos, "--out", among)
     assert (
@@ -51,12 +54,12 @@ def test_options_reach_what_choose_k_compares(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(choosing, "choose_n_clusters", choose)
     command = ("choose-k", photos, "--out", tmp_path / "plot.png", "-q")
     numbers = ("--from", 3, "--to", 4, "--repeats", 2, "--seed", 7)
-    options = ("--epochs", 5, "--device", "cpu", "--image-size", 8)
+    options = ("--epochs", 5, "--device", "cpu", "--image-size", 8, "--jobs", -1)
     assert run(*command, *numbers, *options) == 1
     ((mice, X, candidates, others),) = asked
     assert (mice.max_epochs, mice.device, X.shape) == (5, "cpu", (20, 8, 8, 3))
     assert [*candidates] == [3, 4]
-    assert others == {"n_repeats": 2, "random_state": 7, "verbose": 0}
+    assert others == {"n_repeats": 2, "n_jobs": -1, "random_state": 7, "verbose": 0}
 
 
 def test_a_choice_that_is_not_found_again_asks_for_no_larger_numbers():
