@@ -1,6 +1,7 @@
 """``sk-mice choose-k``: how many clusters."""
 
 import io
+from contextlib import nullcontext
 
 from typer import BadParameter
 
@@ -10,7 +11,14 @@ from .._words import count
 from ..model_selection import choose_n_clusters
 from . import results
 from .fitting import check_asked, estimator, versions_now, with_defaults
-from .images import features_of, fitted_network, read_images
+from .images import (
+    digest,
+    facts_of_features,
+    features_in_file,
+    features_of,
+    fitted_network,
+    read_images,
+)
 from .terminal import Progress, end_after_ctrl_c, put, put_json
 
 EPOCHS = 50
@@ -21,7 +29,7 @@ def choose_k(
     photos, candidates, n_repeats, n_jobs, asked, out, overwrite, quiet, as_json
 ):
     """Compare numbers of clusters; print a table and a sentence, draw a plot."""
-    results.check_new(out, overwrite)
+    results.check_new(out, overwrite, makes_folder=True)
     results.check_outside(out, photos, "--out")
     check_asked(asked, asked)
     import matplotlib
@@ -29,6 +37,21 @@ def choose_k(
     matplotlib.use("agg")
     asked = with_defaults(asked, epochs=EPOCHS)
     progress = Progress(quiet)
+    result = results.ResultFolder(out.parent, "--out")
+    is_new = not out.parent.exists()
+    with result.held() if is_new else nullcontext():
+        samples = _samples(photos, candidates, asked, result, is_new, progress)
+        choice = _chosen(samples, candidates, n_repeats, n_jobs, asked, progress)
+        picture = io.BytesIO()
+        choice.plot().figure.savefig(picture, format="png", dpi=150)
+        write_atomically(out, [picture.getvalue()])
+    _show(choice, out, as_json)
+    if choice.n_repeats < n_repeats:
+        end_after_ctrl_c(f"Stopped after {choice.n_repeats} of {n_repeats} splits.")
+
+
+def _samples(photos, candidates, asked, result, is_new: bool, progress: Progress):
+    """The images, or their features, which a new folder keeps."""
     X, files, _ = read_images(photos, asked, progress)
     if max(candidates) > len(X) // 2:
         raise BadParameter(
@@ -37,14 +60,25 @@ def choose_k(
             param_hint="--to",
         )
     network = fitted_network(asked, photos, files, progress)
-    samples = X
-    if network is not None:
-        result = results.ResultFolder(out.parent, "--out")
-        run = {"parameters": asked, "versions": versions_now()}
-        samples = features_of(network, photos, X, files, result, run, progress)
+    if network is None:
+        return X
+    run = {"parameters": asked, "versions": versions_now()}
+    facts = facts_of_features(network, digest(X, files), run)
+    if not is_new:
+        return features_of(network, photos, files, result, facts, progress)
+    try:
+        samples = features_in_file(network, photos, files, result.features, progress)
+        result.describe_features(facts)
+    except BaseException:
+        result.features.unlink(missing_ok=True)
+        raise
+    return samples
+
+
+def _chosen(samples, candidates, n_repeats, n_jobs, asked, progress: Progress):
     n_fits = 2 * n_repeats * len(candidates)
     progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
-    choice = choose_n_clusters(
+    return choose_n_clusters(
         _clusterer(asked),
         samples,
         candidates,
@@ -53,12 +87,6 @@ def choose_k(
         random_state=asked["seed"],
         verbose=progress.verbose,
     )
-    picture = io.BytesIO()
-    choice.plot().figure.savefig(picture, format="png", dpi=150)
-    write_atomically(out, [picture.getvalue()])
-    _show(choice, out, as_json)
-    if choice.n_repeats < n_repeats:
-        end_after_ctrl_c(f"Stopped after {choice.n_repeats} of {n_repeats} splits.")
 
 
 def _clusterer(asked: dict):

@@ -401,8 +401,8 @@ def choose_k(
         Path,
         typer.Option(
             metavar="FILE",
-            help="File for the plot, a PNG. In the folder of a result, the features "
-            "there are read if the images are the same.",
+            help="File for the plot, a PNG. Features are read from its folder if the "
+            "images there are the same, and kept if the folder is new.",
         ),
     ] = Path("choose-k.png"),
     overwrite: Overwrite = False,

@@ -26,6 +26,7 @@ from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
 from .images import (
     digest,
+    facts_of_features,
     features_in_file,
     files_beside,
     fitted_network,
@@ -89,11 +90,10 @@ def _fit_into(result, run, request: Request, group) -> None:
             run["features"] = {"weights": network.weights_sha256_}
         result.begin(run)
     try:
-        samples = X
+        samples, facts = X, None
         if network is not None:
-            samples = kept_features(
-                result, run, network, run["images"]["digest"], progress
-            )
+            facts = facts_of_features(network, run["images"]["digest"], run)
+            samples = kept_features(result, facts, progress)
             if samples is None:
                 samples = features_in_file(
                     network, request.photos, files, result.started_features, progress
@@ -105,7 +105,10 @@ def _fit_into(result, run, request: Request, group) -> None:
             _end_early(request, run, clusterer, " The earlier result stays.")
         reading = judged(clusterer, samples, progress)
         run["results"] = _facts(reading, clusterer, run, left_out, request.start)
-        _write(request, result, run, network, clusterer, reading, X, files, progress)
+        model = clusterer
+        if network is not None:
+            model = Pipeline([("features", network), ("clusters", clusterer)])
+        _write(request, result, run, model, facts, reading, X, files, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {_advice(request)}")
     except Exception:
@@ -381,18 +384,14 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
 
 
 def _write(
-    request, result, run, network, clusterer, reading, X, files, progress: Progress
+    request, result, run, model, facts, reading, X, files, progress: Progress
 ) -> None:
-    """Write the files of a result."""
-    model = clusterer
-    if network is not None:
-        model = Pipeline([("features", network), ("clusters", clusterer)])
-        run["features"]["sha256"] = result.sha256_of_features
+    """Write the files of a result; `facts` are those of features."""
     result.page.unlink(missing_ok=True)  # an earlier page does not match the new table
     write_atomically(result.table, [tables.as_csv(tables.rows_of(files, reading))])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
-    result.keep_features(of_network=network is not None)
+    result.move_features(facts)
     write_page(result, reading, model, X, files, progress)
     run["results"]["seconds"] = _seconds_since(request.start)
     result.write_run(run)

@@ -6,7 +6,6 @@ import sys
 from contextlib import contextmanager, redirect_stdout
 
 import numpy as np
-from typer import BadParameter
 
 from .._engine.files import naming
 from .._engine.maps import header
@@ -70,9 +69,9 @@ def paths_of(folder, files) -> list[str]:
     return [os.path.join(folder, name) for name in files]
 
 
-def features_of(network, folder, X, files, result, run, progress: Progress):
+def features_of(network, folder, files, result, facts, progress: Progress):
     """Features (N, F) of the files, by a fitted network, or those kept in a result."""
-    kept = kept_features(result, run, network, digest(X, files), progress)
+    kept = kept_features(result, facts, progress)
     if kept is not None:
         return kept
     progress.say(f"Computing the features of {network.network}")
@@ -108,25 +107,19 @@ def features_in_file(network, folder, files, path, progress: Progress):
     return np.load(path)
 
 
-def kept_features(result, run, network, images: str, progress: Progress):
-    """The features in a result, if they are of these images; None otherwise.
+def facts_of_features(network, images: str, run: dict) -> dict:
+    """What decides features: images, by their digest, weights, options and versions."""
+    return {
+        "images": images,
+        "weights": network.weights_sha256_,
+        "versions": run["versions"],
+        **{name: run["parameters"][name] for name in OF_FEATURES},
+    }
 
-    `images` is their digest. `run` has the parameters and the versions that are to have
-    made them.
-    """
-    try:
-        kept = result.read_run() if result.features.exists() else None
-    except BadParameter:  # a plot may lie beside the files of other programs
-        return None
-    if kept is None or "features" not in kept:
-        return None
-    are_same = (
-        kept["images"]["digest"] == images
-        and kept["features"]["weights"] == network.weights_sha256_
-        and kept["versions"] == run["versions"]
-        and all(kept["parameters"][k] == run["parameters"][k] for k in OF_FEATURES)
-    )
-    features = result.read_features(kept["features"]["sha256"]) if are_same else None
+
+def kept_features(result, facts: dict, progress: Progress):
+    """The features in a result, if they were made of this; None otherwise."""
+    features = result.read_features(facts)
     if features is not None:
         progress.say(f"The features are those in {str(result.features)!r}")
     return features

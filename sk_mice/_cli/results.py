@@ -30,6 +30,7 @@ class ResultFolder:
         self.page = self.path / "report.html"
         self.run = self.path / "run.json"
         self.features = self.path / "features.npy"
+        self.of_features = self.path / "features.json"  # what they were made of
         self.checkpoint = self.path / "checkpoint"
         self.started = self.checkpoint / "run.json"
         self.started_features = self.checkpoint / "features.npy"
@@ -37,7 +38,8 @@ class ResultFolder:
     @property
     def files(self) -> tuple[Path, ...]:
         """All that a result may have."""
-        return self.table, self.model, self.page, self.run, self.features
+        features = self.features, self.of_features
+        return self.table, self.model, self.page, self.run, *features
 
     @property
     def names(self) -> dict[str, str]:
@@ -75,7 +77,8 @@ class ResultFolder:
     def check_free(self, resume: bool, overwrite: bool) -> None:
         """Refuse a folder with other files, and an earlier result unless it is meant.
 
-        BadParameter before anything is read or written.
+        A folder that `sk-mice choose-k` has made is free. BadParameter before anything
+        is read or written.
         """
         if resume and overwrite:
             raise BadParameter("it contradicts --resume", param_hint="--overwrite")
@@ -84,7 +87,7 @@ class ResultFolder:
         if not self.path.is_dir():
             self._refuse("is not a folder")
         if self.read_started() is None:
-            if holds_files(self.path):
+            if holds_files(self.path) and not self.of_features.exists():
                 self._refuse("holds other files; name a new folder")
         elif not resume and not overwrite:
             self._refuse(
@@ -142,21 +145,29 @@ class ResultFolder:
         features = self.started_features
         return any(kept) or (features.exists() and features.stat().st_size > 0)
 
-    @property
-    def sha256_of_features(self) -> str | None:
-        """The checksum of the features of the fit that ends."""
-        return _sha256(self.started_features) or _sha256(self.features)
-
-    def keep_features(self, *, of_network: bool) -> None:
-        """Move the features of the fit that ends here, or remove earlier ones."""
-        if not of_network:
+    def move_features(self, facts: dict | None) -> None:
+        """Keep the features of the fit that ends here, or remove earlier ones."""
+        if facts is None:
             self.features.unlink(missing_ok=True)
+            self.of_features.unlink(missing_ok=True)
         elif self.started_features.exists():
             replace(self.started_features, self.features)
+            self.describe_features(facts)
 
-    def read_features(self, sha256: str):
-        """The features in this folder; None if their file is missing or has changed."""
-        return np.load(self.features) if _sha256(self.features) == sha256 else None
+    def describe_features(self, facts: dict) -> None:
+        """Write what the features in this folder were made of."""
+        facts = facts | {"sha256": _sha256(self.features)}
+        write_atomically(self.of_features, [json.dumps(facts, indent=2).encode()])
+
+    def read_features(self, facts: dict):
+        """The features in this folder, if they were made of this; None otherwise."""
+        try:
+            kept = json.loads(self.of_features.read_bytes())
+        except (OSError, ValueError):
+            return None
+        sha256 = kept.pop("sha256", None) if isinstance(kept, dict) else None
+        is_same = sha256 and kept == facts and _sha256(self.features) == sha256
+        return np.load(self.features) if is_same else None
 
 
 def _is_run(run) -> bool:
@@ -209,9 +220,12 @@ def check_outside(path, photos, option: str) -> None:
         )
 
 
-def check_new(path, overwrite: bool) -> None:
+def check_new(path, overwrite: bool, *, makes_folder=False) -> None:
     """Refuse a file that cannot be written, or that exists unless it is replaced."""
     if path is None:
+        return
+    if makes_folder and not path.parent.exists():
+        check_folder(path.parent, "--out")
         return
     if not overwrite and os.path.lexists(path):
         raise BadParameter(

@@ -8,7 +8,7 @@ from .._words import count
 from ..inspection._report import check_libraries
 from . import results, tables
 from .fitting import judged, write_page
-from .images import features_of, read_images
+from .images import digest, facts_of_features, features_of, read_images
 from .terminal import Progress, put, put_bytes, put_json
 
 
@@ -53,5 +53,6 @@ def _ask(result, run, photos, progress: Progress):
     if on_features:
         network, clusterer = model.named_steps.values()
         network.set_params(verbose=progress.verbose)
-        samples = features_of(network, photos, X, files, result, run, progress)
+        facts = facts_of_features(network, digest(X, files), run)
+        samples = features_of(network, photos, files, result, facts, progress)
     return model, judged(clusterer, samples, progress), X, files, left_out

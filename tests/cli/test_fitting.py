@@ -178,14 +178,15 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
 ):
     (tmp_path / "file").touch()
     none = tmp_path / "none" / "out"
+    line = refused(capsys, 2, "predict", fitted, photos, "--out", none)
+    assert f"No such folder; got {str(none)!r}" in line
     for command in (("predict", fitted, photos), ("choose-k", photos)):
-        line = refused(capsys, 2, *command, "--out", none)
-        assert f"No such folder; got {str(none)!r}" in line
         line = refused(capsys, 2, *command, "--out", tmp_path, "--overwrite")
         assert f"Is a directory; got {str(tmp_path)!r}" in line
     fit = ["fit", photos, *FIT, "--out", none]
-    line = refused(capsys, 2, *fit[:-1], tmp_path / "file" / "out")
-    assert f"--out: {str(tmp_path / 'file')!r} is not a folder" in line
+    for command in (fit[:-1], ("choose-k", photos, "--out")):
+        line = refused(capsys, 2, *command, tmp_path / "file" / "out" / "new")
+        assert f"--out: {str(tmp_path / 'file')!r} is not a folder" in line
     # The system lets root write everywhere.
     shut = tmp_path / "shut"
     shut.mkdir()

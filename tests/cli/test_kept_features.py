@@ -51,7 +51,7 @@ def computed(monkeypatch):
 
 def test_the_file_has_a_row_for_each_row_of_the_table(photos, fitted):
     names = {path.name for path in fitted.iterdir()}
-    assert names == FILES | {"features.npy"}
+    assert names == FILES | {"features.npy", "features.json"}
     features = np.load(fitted / "features.npy")
     rows = table(fitted / "clusters.csv")
     network = load(fitted / "model.safetensors")[0]
@@ -95,8 +95,32 @@ def test_choose_k_reads_them_if_its_plot_lies_beside_them(
     assert (result / "choose-k.png").exists()
 
 
+def test_a_fit_reads_those_that_choose_k_keeps_in_a_new_folder(
+    photos, fitted, tmp_path, computed, monkeypatch
+):
+    out = tmp_path / "new" / "result"
+    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
+    command += ("--out", out / "choose-k.png")
+    with monkeypatch.context() as patch:
+        patch.setattr(choosing.results.ResultFolder, "describe_features", press_ctrl_c)
+        assert run(*command) == 130
+    assert not out.exists()
+    assert run(*command) == 0
+    assert computed == [20, 20]
+    assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 0
+    assert computed == [20, 20]
+    assert (out / "choose-k.png").exists()
+    assert_same_result(out, fitted)
+
+
+def test_choose_k_keeps_nothing_where_something_is(photos, tmp_path, computed):
+    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
+    assert run(*command, "--out", tmp_path / "choose-k.png") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["choose-k.png"]
+
+
 def test_choose_k_passes_over_files_of_other_programs(photos, tmp_path, computed):
-    for name in ("features.npy", "run.json"):
+    for name in ("features.npy", "features.json"):
         (tmp_path / name).write_text("[]")
     out = tmp_path / "choose-k.png"
     command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
@@ -147,19 +171,37 @@ def remove(result):
 
 
 def of_other_weights(result):
-    known = run_of(result)
-    known["features"]["weights"] = "0"
-    (result / "run.json").write_text(json.dumps(known))
+    change_facts(result, weights="0")
 
 
 def of_other_libraries(result):
-    known = run_of(result)
-    known["versions"]["torch"] = "0"
-    (result / "run.json").write_text(json.dumps(known))
+    change_facts(result, versions={"torch": "0"})
+
+
+def without_facts(result):
+    (result / "features.json").unlink()
+
+
+def of_unknown_facts(result):
+    (result / "features.json").write_text("[]")
+
+
+def change_facts(result, **changes):
+    path = result / "features.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | changes))
 
 
 @pytest.mark.parametrize(
-    "change", [damage, cut_off, remove, of_other_weights, of_other_libraries]
+    "change",
+    [
+        damage,
+        cut_off,
+        remove,
+        of_other_weights,
+        of_other_libraries,
+        without_facts,
+        of_unknown_facts,
+    ],
 )
 def test_features_that_may_be_others_are_computed(
     photos, fitted, result, computed, change
