@@ -112,8 +112,10 @@ class Decoder:
             at_the_end.callback(DECODING.give_back, needed)
             file.in_header = False
             with self._lock:
-                self.of_more += [path] if _has_other_channels(image) else []
-                self.stacks += [path] if _has_other_pages(image) else []
+                if 0 in _tag(image, EXTRA_SAMPLES, ()):  # whose meaning is not said
+                    self.of_more.append(path)
+                if image.format == "TIFF" and image.tag_v2.next:
+                    self.stacks.append(path)
             row[:] = self._decode(image)
 
     def _bytes(self, image, length):
@@ -166,8 +168,8 @@ class Decoder:
         if image.mode == self.mode and not image.has_transparency_data:
             return image
         white = self._white(image)
-        # Pillow inverts such values of 8 bits itself.
-        inverted = white is not None and _is_white_zero(image)
+        # Scanners of gels may write zeros for white. Pillow inverts those of 8 bits.
+        inverted = white is not None and _tag(image, PHOTOMETRIC) == 0
         whole = Image.new(self.mode, image.size)
         for box in _boxes(image.size):
             piece = image.crop(box)
@@ -189,7 +191,10 @@ class Decoder:
         if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
             return None
         floats = image.mode == "F"
-        white = 1 if floats else min(self.white, _white_of_header(image))
+        white = 1
+        if not floats:  # TIFF files may pack values of 12 bits
+            packed = max(_tag(image, BITS, (1,))) == 12
+            white = min(self.white, 2**12 - 1 if packed else WHITE)
         pieces = (np.asarray(image.crop(box)) for box in _boxes(image.size))
         lows, highs = zip(*((p.min(), p.max()) for p in pieces), strict=True)
         low, high = np.min(lows), np.max(highs)
@@ -268,25 +273,9 @@ def _in_eight_bits(image, white):
     return eight
 
 
-def _white_of_header(image) -> int:
-    """White of a TIFF file that packs values of 12 bits, as its header says."""
-    packed = image.format == "TIFF" and max(image.tag_v2.get(BITS, (1,))) == 12
-    return 2**12 - 1 if packed else WHITE
-
-
-def _is_white_zero(image):
-    """Whether a file says that its zeros are white, as some scanners of gels do."""
-    return image.format == "TIFF" and image.tag_v2.get(PHOTOMETRIC) == 0
-
-
-def _has_other_channels(image) -> bool:
-    """Whether a file has channels whose meaning it does not say."""
-    return image.format == "TIFF" and 0 in image.tag_v2.get(EXTRA_SAMPLES, ())
-
-
-def _has_other_pages(image) -> bool:
-    """Whether a file is a stack; animations are not meant as several images."""
-    return image.format == "TIFF" and bool(image.tag_v2.next)
+def _tag(image, number, default=None):
+    """A tag of a TIFF file, else the default."""
+    return image.tag_v2.get(number, default) if image.format == "TIFF" else default
 
 
 def size_of(path):
