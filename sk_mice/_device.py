@@ -5,9 +5,9 @@ import re
 
 import torch
 
-from . import _memory
 from ._engine.format import SampleFormat
 from ._engine.warn import warn_user
+from ._memory import available_memory
 
 
 def resolve_device(device, local_rank: int | None = None) -> torch.device:
@@ -125,7 +125,11 @@ def check_size(
             QUEUES * size * n_expert_heads * dim * queue_dtype.itemsize
         ),
     }
-    needed, there = sum(parts.values()), available_memory(device)
+    needed = sum(parts.values())
+    if device.type == "cuda":  # all of its memory, because torch keeps freed memory
+        there = torch.cuda.mem_get_info(device)[1]
+    else:
+        there = available_memory()
     if there is not None and needed > there:
         largest = max(parts, key=parts.get)
         raise ValueError(
@@ -133,14 +137,3 @@ def check_size(
             f"{there / 1e9:.1f} GB; it needs {needed / 1e9:.1f} GB, of which "
             f"{parts[largest] / 1e9:.1f} GB are for {largest}."
         )
-
-
-def available_memory(device) -> int | None:
-    """Bytes that are available for a model, or None if this is unknown.
-
-    Of a GPU that is all of its memory, because torch keeps freed memory; of a CPU what
-    is free.
-    """
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[1]
-    return _memory.available_memory()

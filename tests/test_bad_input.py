@@ -680,7 +680,7 @@ def test_numbers_of_numpy_do_not_overflow(kind):
 
 @pytest.mark.parametrize("estimator", [MiCEClustering, MoCo])
 def test_models_without_room(estimator, monkeypatch):
-    monkeypatch.setattr("sk_mice._device.available_memory", lambda device: 10**8)
+    monkeypatch.setattr("sk_mice._device.available_memory", lambda: 10**8)
     options = {"estimator": estimator}
     wide = np.zeros((8, 20_000), np.float32)
     message = "The model must fit into the memory of the cpu device, 0.1 GB; it needs "
@@ -691,7 +691,7 @@ def test_models_without_room(estimator, monkeypatch):
 
 
 def test_a_second_model_needs_room_only_in_two_stages(monkeypatch):
-    monkeypatch.setattr("sk_mice._device.available_memory", lambda device: 1)
+    monkeypatch.setattr("sk_mice._device.available_memory", lambda: 1)
     wide = np.zeros((8, 20_000), np.float32)
     for init, size in (("random", "0.2"), ("two-stage", "0.3")):
         with pytest.raises(ValueError, match=f"it needs {size} GB"):
