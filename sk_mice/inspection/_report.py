@@ -409,18 +409,11 @@ def _history(clusterer) -> list[dict]:
 
 def _parameters(model) -> list[tuple[str, list[tuple[str, str]]]]:
     """Each step as written with what differs from the defaults, and all parameters."""
-    steps = (
-        [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-    )
+    steps = model.steps if isinstance(model, Pipeline) else [("", model)]
+    written = []
     with config_context(print_changed_only=True):
-        return [
-            (
-                repr(step),
-                [(name, repr(value)) for name, value in sorted(_shallow(step).items())],
-            )
-            for step in steps
-        ]
-
-
-def _shallow(step) -> dict:
-    return step.get_params(deep=False) if hasattr(step, "get_params") else {}
+        for _, step in steps:  # one may be "passthrough"
+            known = step.get_params(deep=False) if hasattr(step, "get_params") else {}
+            rows = [(name, repr(value)) for name, value in sorted(known.items())]
+            written.append((repr(step), rows))
+    return written
