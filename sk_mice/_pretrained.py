@@ -171,8 +171,8 @@ class _Lite:
     def build(self, size, progress=False, filled=True) -> Network:
         # The padding of its convolutions depends on the size.
         net = self.code.EfficientNet.from_name(self.name, image_size=size)
-        state = read_weights(self.weights) if filled else None
-        _fill(net, state, partial(_take_off, net, ["_fc"]), self)
+        file = self.weights if filled else None
+        _fill(net, file, partial(_take_off, net, ["_fc"]), self.name)
         # (pixel - 127) / 128 for pixels of 8 bits.
         standardize = Standardize(3 * (127 / 255,), 3 * (128 / 255,))
         return Network(net, Square(size, size, standardize), size, size, _Turned)
@@ -194,10 +194,8 @@ class _Torchvision:
 
         options = ARGUMENTS.get(self.name, {})
         net = models.get_model(self.name, weights=None, **options)
-        state = None
-        if filled:
-            state = read_weights(self.weights or self._fetched(progress))
-        _fill(net, state, partial(_take_off, net, _heads(net)), self)
+        file = (self.weights or self._fetched(progress)) if filled else None
+        _fill(net, file, partial(_take_off, net, _heads(net)), self.name)
         resized = round(size * self.preset.resize_size[0] / self.own_size)
         transforms = self.theirs.transforms(crop_size=size, resize_size=resized)
         return Network(net, transforms, size, resized)
@@ -248,9 +246,8 @@ class _Timm:
                 f"({type(error).__name__}: {error}). Name a file with them by "
                 "`weights`."
             ) from error
-        given = filled and self.weights is not None
-        state = read_weights(self.weights) if given else None
-        _fill(net, state, partial(net.reset_classifier, 0), self)
+        file = self.weights if filled else None
+        _fill(net, file, partial(net.reset_classifier, 0), self.name)
         config = resolve_model_data_config(net)
         resized = math.floor(size / config["crop_pct"])
         standardize = Standardize(tuple(config["mean"]), tuple(config["std"]))
@@ -384,23 +381,23 @@ def _take_off(net, heads) -> None:
         net.set_submodule(name, left)
 
 
-def _fill(net, state, take_off, source) -> None:
-    """Take off the head of a network, and load its other weights, if any."""
+def _fill(net, file, take_off, name) -> None:
+    """Take off a network's head, and load its other weights, if there is a file."""
     before = net.state_dict().keys()
     take_off()
     net.eval()
-    if state is None:
+    if file is None:
         return
     of_head = before - net.state_dict().keys()
-    state = {name: value for name, value in state.items() if name not in of_head}
+    state = {key: v for key, v in read_weights(file).items() if key not in of_head}
     try:
         net.load_state_dict(state)
     except RuntimeError as error:
         _, *lines = str(error).splitlines()
         reason = " ".join(lines[:2]).strip()[:300]
         raise ValueError(
-            f"`weights` must be those of `network`={source.name!r}; those in "
-            f"{source.weights!r} are not: {reason}"
+            f"`weights` must be those of `network`={name!r}; those in {file!r} are "
+            f"not: {reason}"
         ) from error
 
 
