@@ -10,18 +10,8 @@ from ._engine.inference import Inference, gathered
 def fill_empty_clusters(model, task) -> tuple[np.ndarray, int]:
     """Infer all samples, and move prototypes while fewer clusters become empty.
 
-    Parameters
-    ----------
-    model : ContrastiveMixture
-        Its expert prototypes change in place.
-    task : Task
-
-    Returns
-    -------
-    joint : float32 ndarray of shape (N, K)
-        The log-joint at the end.
-    n_empty : int
-        Clusters that were empty at first.
+    The model's expert prototypes change in place. Returns the log-joint at the end,
+    (N, K), and the number of clusters that were empty at first.
     """
     inference, mu = Inference(model), model.expert_prototypes
     best = task.infer(inference, "joint")

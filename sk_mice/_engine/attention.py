@@ -16,17 +16,9 @@ LARGEST_LOGIT = 60.0
 
 
 def log_sum_exp_over(queue: Tensor, x: Tensor) -> Tensor:
-    """Log of the sum over i of exp(q_i . x), differentiable in x.
+    """Log of the sum over i of exp(q_i . x), (B, K), differentiable in x (B, K, D).
 
-    Parameters
-    ----------
-    queue : Tensor of shape (V, K, D)
-        Its type is that of the products.
-    x : Tensor of shape (B, K, D)
-
-    Returns
-    -------
-    Tensor of shape (B, K)
+    The type of the queue (V, K, D) is that of the products.
     """
     return _LogSumExp.apply(x, queue)
 
@@ -211,19 +203,10 @@ def _online_softmax(query, pieces):
 
 
 def log_sum_exp_of_sums(queue: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Log of the sum over i of exp(q_i . (x_b + y_k)), differentiable in x and y.
+    """Log of the sum over i of exp(q_i . (x_b + y_k)), (B, K), differentiable in x, y.
 
-    Parameters
-    ----------
-    queue : Tensor of shape (V, D)
-        Its type is that of the products.
-    x : Tensor of shape (B, D)
-    y : Tensor of shape (K, D)
-        The sums x_b + y_k have norms of at most `LARGEST_LOGIT`.
-
-    Returns
-    -------
-    Tensor of shape (B, K)
+    The type of the queue (V, D) is that of the products. The sums of x (B, D) and y
+    (K, D) have norms of at most `LARGEST_LOGIT`.
     """
     return _LogSumExpOfSums.apply(x, y, queue)
 

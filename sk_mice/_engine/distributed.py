@@ -41,21 +41,11 @@ T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """The rows of a batch that are this process's.
+    """The rows of a batch that are this process's."""
 
-    Parameters
-    ----------
-    rows : int64 Tensor of shape (M,)
-        Their numbers in the batch.
-    n : int
-        Rows of the whole batch.
-    n_samples : int
-        Its samples, of which each has one row or more.
-    """
-
-    rows: Tensor
-    n: int
-    n_samples: int
+    rows: Tensor  # (M,), int64: their numbers in the batch
+    n: int  # rows of the whole batch
+    n_samples: int  # its samples, of which each has one row or more
 
 
 class Group:
@@ -89,15 +79,8 @@ class Group:
     def agree(self, facts: dict[str, tuple[str, str]]) -> None:
         """Check that the facts are the same in all processes.
 
-        Parameters
-        ----------
-        facts : dict
-            For each name what is compared, and what is shown if it differs.
-
-        Raises
-        ------
-        ValueError
-            In every process: names what differs.
+        They are, by name, what is compared, and what is shown if it differs. Raises
+        ValueError in every process, which names what differs.
         """
 
     def refuse(self, error: Exception) -> None:
@@ -303,18 +286,10 @@ class Processes(Group):
 
 
 def open_group(wanted: bool) -> Group:
-    """The group of this fit.
+    """The group of this fit, which is to be shared with other processes if `wanted`.
 
-    Parameters
-    ----------
-    wanted : bool
-        Whether the fit is to be shared among the processes of torch's default group.
-        If there is none, one is made from what torchrun has set in the environment.
-
-    Returns
-    -------
-    Group
-        Of this process alone, if there are no others, and in workers and threads.
+    They are those of torch's default group. If there is none, one is made from what
+    torchrun has set in the environment. Workers and threads are alone.
     """
     main = threading.current_thread() is threading.main_thread()
     if not (wanted and main and dist.is_available()):

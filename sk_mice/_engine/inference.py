@@ -28,14 +28,9 @@ MARGIN = 0.01
 
 
 class Inference:
-    """The networks of a model, prepared for inference. The model is only read.
+    """The networks of a model in evaluation mode, prepared for inference.
 
-    If the model is trained further, make a new object.
-
-    Parameters
-    ----------
-    model : ContrastiveMixture
-        In evaluation mode.
+    The model is only read. If it is trained further, make a new object.
     """
 
     def __init__(self, model: ContrastiveMixture):
@@ -49,22 +44,10 @@ class Inference:
         )
 
     def over(self, samples, views, *wanted: str, group=ALONE) -> list[np.ndarray]:
-        """Infer quantities of all samples.
+        """Infer the quantities `wanted` (see :meth:`__call__`) of all samples.
 
-        Parameters
-        ----------
-        samples : Samples
-        views : ImageViews or VectorViews
-            Makes the plain views.
-        *wanted : str
-            See :meth:`__call__`.
-        group : Group, default=ALONE
-            The processes that share the samples.
-
-        Returns
-        -------
-        list of ndarray
-            The quantities for all samples, in order; float32, except labels.
+        They are arrays, of float32 except for labels. The processes of the group share
+        the samples.
         """
         own, n = group.rows(len(samples)), len(samples)
         parts = self.batches(samples, views, *wanted, rows=own)

@@ -87,10 +87,6 @@ class ContrastiveMixture(nn.Module):
 
     Attributes
     ----------
-    n_experts : int
-        K.
-    embedding_dim : int
-        D.
     queue : Tensor of shape (V, H, D)
         Earlier teacher embeddings, at first random unit vectors.
     expert_prototypes : Parameter of shape (K, D) or None
@@ -275,11 +271,8 @@ class ContrastiveMixture(nn.Module):
     def start_from(self, single: "ContrastiveMixture") -> None:
         """Begin as the special case of one shared expert (Assumption A4).
 
-        Parameters
-        ----------
-        single : ContrastiveMixture
-            A trained model with one expert: its backbones are taken over, its head and
-            its queue copied for every head.
+        The backbones of a trained model with one expert are taken over, its head and
+        its queue copied for every head.
         """
         for mine, other in (
             (self.student, single.student),
@@ -295,17 +288,10 @@ class ContrastiveMixture(nn.Module):
     def set_partition(self, labels: Tensor, features: Tensor, sums: Tensor) -> None:
         """Set prototypes and gate to what a partition of the samples asks for.
 
-        The expert prototypes become the mean directions of their clusters
-        (equation 13), the gating head the ridge regression of each sample's gating
-        prototype on its features.
-
-        Parameters
-        ----------
-        labels : Tensor of shape (N,)
-        features : Tensor of shape (N, F)
-            Of the student's backbone.
-        sums : Tensor of shape (K, D)
-            From :func:`objective.class_sums`.
+        The expert prototypes become the mean directions of their clusters (equation
+        13), from sums (K, D) by :func:`objective.class_sums`. The gating head becomes
+        the ridge regression of the gating prototypes of labels (N,) on features (N, F)
+        of the student's backbone.
         """
         mu = self.expert_prototypes
         if mu is not None:
@@ -406,22 +392,11 @@ def gating_prototypes(n_clusters: int, dim: int) -> Tensor:
 
 
 def repelled_directions(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
-    """Unit vectors spread over the sphere by mutual repulsion.
+    """Unit vectors (K, D) spread by mutual repulsion, the same ones on every call.
 
     The stand-in for :func:`objective.simplex_centres` where K > D + 1. A soft maximum
     of each vector's cosines to the others is pushed down by gradient descent while its
     sharpness grows, from a fixed random start.
-
-    Parameters
-    ----------
-    n_clusters, dim : int
-        K and D.
-    dtype : torch.dtype, default=torch.float32
-
-    Returns
-    -------
-    Tensor of shape (K, D)
-        Unit vectors, the same ones on every call.
     """
     return _repelled_directions(n_clusters, dim).to(dtype, copy=True)
 

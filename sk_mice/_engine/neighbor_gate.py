@@ -19,15 +19,7 @@ LEAST_SHARE = 1e-12  # least share of a cluster in a logarithm
 
 
 class NeighborGate(nn.Module):
-    """The gate: embeddings of one hidden layer, compared with a prototype a cluster.
-
-    Parameters
-    ----------
-    n_features, n_clusters : int
-        A and K.
-    kappa : float
-        Temperature.
-    """
+    """The gate: embeddings of one hidden layer, compared with a prototype a cluster."""
 
     def __init__(self, n_features: int, n_clusters: int, kappa: float):
         super().__init__()
@@ -38,7 +30,7 @@ class NeighborGate(nn.Module):
         self.kappa = kappa
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Log pi_k of each row, (B, K)."""
+        """Log pi_k of each row, (B, A) -> (B, K)."""
         embeddings = F.normalize(self.output(self.hidden(rows).relu()))
         cosines = embeddings @ F.normalize(self.prototypes).T
         return F.log_softmax(cosines / self.kappa, dim=1)
@@ -47,12 +39,7 @@ class NeighborGate(nn.Module):
 def evidence(x: Tensor, y: Tensor, log_shares: Tensor) -> Tensor:
     """Log p(y | x) - log p(y) of pairs: log sum_k pi_k(x) pi_k(y) / p_k, (B,).
 
-    Parameters
-    ----------
-    x, y : Tensor of shape (B, K)
-        Log pi of both.
-    log_shares : Tensor of shape (K,)
-        Log p_k, the mean of pi_k.
+    From log pi (B, K) of both, and log p_k (K,), where p_k is the mean of pi_k.
     """
     return torch.logsumexp(x + y - log_shares, dim=1)
 

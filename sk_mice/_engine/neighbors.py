@@ -27,18 +27,10 @@ N_COMPONENTS, N_OF_COMPONENTS = 64, 2000
 
 @dataclass(frozen=True)
 class Neighbors:
-    """For each sample the samples that can replace it.
+    """For each sample the samples that can replace it."""
 
-    Parameters
-    ----------
-    table : int64 Tensor of shape (N, M)
-        Indices of samples, where the samples are.
-    recall : float
-        Share of the nearest neighbours that the search found.
-    """
-
-    table: Tensor
-    recall: float = 1.0
+    table: Tensor  # (N, M), int64: indices of samples, where the samples are
+    recall: float = 1.0  # share of the nearest neighbours that the search found
 
     def draw(
         self,
@@ -76,21 +68,8 @@ def find_neighbors(
     """Find each sample's mutual neighbours, by cosine of centred values.
 
     Values are compared at the scale of X, images pixel by pixel. This needs a copy of
-    all samples in float32; see :func:`comparable_rows` for X larger than memory.
-
-    Parameters
-    ----------
-    samples : Samples
-    n_neighbors : int
-        See :func:`mutual_neighbors`; at most N - 1 are used.
-    seed : int, default=0
-        Of a search that is not exact.
-    group : Group, default=ALONE
-        The processes that need them; the first one searches.
-
-    Returns
-    -------
-    Neighbors
+    all samples in float32; see :func:`comparable_rows` for X larger than memory. The
+    first process of the group searches; see :func:`mutual_neighbors`.
     """
 
     def find():

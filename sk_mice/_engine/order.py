@@ -12,18 +12,7 @@ from torch import Tensor
 def windows(n: int, block: int, window: int, generator: torch.Generator):
     """The windows of one epoch, as the indices of their rows in the order of training.
 
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-    block, window : int
-        Rows of a block and of a window.
-    generator : torch.Generator
-
-    Returns
-    -------
-    tuple of int64 Tensor
-        Every row once.
+    Each of n rows comes once. A block has `block` rows, a window `window`.
     """
     # Blocks begin elsewhere in each epoch, so that none of their rows stay together.
     shift = int(torch.randint(block, (), generator=generator))

@@ -147,14 +147,9 @@ class Trainer(NeuralNet):
     # ---------------------------------------------------------------- the whole run
 
     def begin(self, samples, state: dict | None = None):
-        """Prepare the first epoch, or the one after an earlier run's state.
+        """Prepare the first epoch, or the one after an earlier run's :meth:`state`.
 
-        Parameters
-        ----------
-        samples : Samples
-        state : dict, default=None
-            From :meth:`state` after some epoch. What follows is, bit for bit, what
-            would have followed there.
+        What follows is then, bit for bit, what would have followed there.
         """
         self.samples_ = samples
         self.n_steps_ = batches_per_epoch(len(samples), self.batch_size)

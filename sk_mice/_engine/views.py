@@ -75,11 +75,7 @@ class _Views:
 class OneRandomView:
     """A random view of each sample in place of the plain one, for inference.
 
-    Parameters
-    ----------
-    views : ImageViews or VectorViews
-    generator : torch.Generator
-        On the device of the batches.
+    The generator is on the device of the batches.
     """
 
     def __init__(self, views, generator):
