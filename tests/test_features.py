@@ -12,7 +12,7 @@ import pandas
 import pytest
 import torch
 from PIL import Image
-from shared import default_dtype, same_generators
+from shared import default_dtype, quoted, same_generators
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.model_selection import GridSearchCV
@@ -353,6 +353,9 @@ def test_weights_that_cannot_be_downloaded(monkeypatch, tmp_path):
     file.parent.mkdir()
     torch.save(models.resnet18().state_dict(), file)
     assert PretrainedFeatures("resnet18").fit(X).n_features_out_ == 512
+    torch.save({"other": torch.zeros(1)}, file)
+    with pytest.raises(ValueError, match=rf"those in {quoted(file)} are not: Missing"):
+        PretrainedFeatures("resnet18").fit(X)
 
 
 # -------------------------------------------------------------------------- bad input
