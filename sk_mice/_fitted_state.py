@@ -187,8 +187,9 @@ ATTRIBUTES = {
 
 
 def names_of_attributes(cls) -> tuple[set, set]:
-    required, optional = ATTRIBUTES[cls]
-    return set(required.split()), set(optional.split())
+    """Names of the attributes that every fit leaves, and of all that one may leave."""
+    required, optional = (set(names.split()) for names in ATTRIBUTES[cls])
+    return required, required | optional
 
 
 # -------------------------------------------------------- what every fitted model is
@@ -206,7 +207,7 @@ def expect_only(found, known, name: str) -> None:
 
 def check_attributes(model) -> None:
     """Check the attributes of a fitted estimator, without its network."""
-    required, optional = names_of_attributes(type(model))
+    required, known = names_of_attributes(type(model))
     missing = ", ".join(sorted(required - vars(model).keys()))
     expect(not missing, "attributes", f"include {missing}")
     sizes = {"D": getattr(model, "n_features_in_", None)}  # none if X held paths
@@ -215,7 +216,7 @@ def check_attributes(model) -> None:
     if not has_axes:
         sizes["A"] = sizes["D"]
     for name, (shape, words, holds) in _RULES.items():
-        if name not in vars(model).keys() & (required | optional):
+        if name not in vars(model).keys() & known:
             continue
         value = getattr(model, name)
         if shape is not None:

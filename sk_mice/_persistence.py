@@ -246,10 +246,8 @@ def _joined(names, parts) -> tuple[dict, dict]:
 def _to_document(model, tensors, left_out) -> dict:
     """A model as JSON. Adds to `tensors`, and what is no data to `left_out`."""
     parts = _take_apart(model, tensors)
-    unknown = parts["attributes"].keys() - set().union(
-        *names_of_attributes(type(model))
-    )
-    for name in sorted(unknown):
+    _, known = names_of_attributes(type(model))
+    for name in sorted(parts["attributes"].keys() - known):
         left_out.append(f"attribute `{name}`")
         del parts["attributes"][name]
     document: dict = {"class": type(model).__name__}
@@ -380,7 +378,7 @@ def _restore_one(document, tensors, backbone, weights):
     expect(not tensors, "tensors", "all be in use")
     fitted_with = attributes.get("_fitted_with", {})
     expect_only(parameters, cls().get_params(deep=False), "parameters")
-    expect_only(attributes, set().union(*names_of_attributes(cls)), "attributes")
+    expect_only(attributes, names_of_attributes(cls)[1], "attributes")
     expect_only(fitted_with, getattr(cls, "_of_the_model", ()), "`_fitted_with`")
     fitted = fitted_with.get("backbone", parameters.get("backbone"))
     asks = _asks_for_backbone(document)
