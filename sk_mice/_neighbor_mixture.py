@@ -312,14 +312,9 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
 
     def _logits(self):
         """A function of rows: their logits (B, K), in float64."""
-        hidden_weights, embedding_weights, prototypes = (
-            weights.T.astype(np.float64)
-            for weights in (
-                self.hidden_weights_,
-                self.embedding_weights_,
-                self.gating_prototypes_,
-            )
-        )
+        hidden_weights = self.hidden_weights_.T.astype(np.float64)
+        embedding_weights = self.embedding_weights_.T.astype(np.float64)
+        prototypes = self.gating_prototypes_.T.astype(np.float64)
 
         def logits(rows):
             hidden = rows @ hidden_weights + self.hidden_bias_

@@ -15,10 +15,8 @@ def rows_of(files, reading) -> list[list]:
     labels = reading.labels.tolist()
     if reading.is_alone:
         return [[*files, *labels, None, None, None]]
-    confidence, second_share = (
-        share.astype(float).round(3)
-        for share in (reading.confidence, reading.second_share)
-    )
+    confidence = reading.confidence.astype(float).round(3)
+    second_share = reading.second_share.astype(float).round(3)
     margin = (confidence - second_share).round(3)
     second = [None if k < 0 else k for k in reading.second.tolist()]
     columns = labels, confidence.tolist(), second, margin.tolist()
