@@ -55,10 +55,14 @@ class FitBar:
         self._bar.set_description_str(doing)
 
     def advance(self, stage: str, n_epochs: int) -> None:
-        """Count epochs, also those that are not trained now."""
+        """Count epochs, also those that are not trained now, and show the time left."""
         self._left[stage] -= n_epochs
         self._bar.update(n_epochs)
-        self._show()
+        known = self._seconds
+        usual = {"moco": 0.0, "em": USUAL_COST_OF_EM * known.get("moco", 0.0)}
+        left = sum(n * known.get(s, usual[s]) for s, n in self._left.items())
+        words = f"about {tqdm.format_interval(left)} of training left"
+        self._bar.set_postfix_str(words if left else "")  # no epoch has been timed yet
 
     def epoch(self, stage: str, seconds: float) -> None:
         """Count an epoch and note its duration."""
@@ -68,10 +72,3 @@ class FitBar:
     def close(self) -> None:
         """End the bar."""
         self._bar.close()
-
-    def _show(self):
-        known = self._seconds
-        usual = {"moco": 0.0, "em": USUAL_COST_OF_EM * known.get("moco", 0.0)}
-        left = sum(n * known.get(s, usual[s]) for s, n in self._left.items())
-        words = f"about {tqdm.format_interval(left)} of training left"
-        self._bar.set_postfix_str(words if left else "")  # no epoch has been timed yet
