@@ -23,7 +23,7 @@ def test_values_beyond_float32_have_neighbours(scale):
 @pytest.mark.parametrize("kind", [bool, np.int8, np.int64, np.float16, object])
 def test_any_type_of_vectors_has_directions(kind):
     X = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1], [-100, 5, 0]]).astype(kind)
-    rows = _reading._directions(X)
+    rows = _reading._unit_rows(X)
     assert rows.dtype == np.float32
     expected = X.astype(float)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)

@@ -142,8 +142,9 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
         n_clusters = posterior.shape[1]
     else:
         labels, n_clusters = _labels(last, features)
-        posterior, embeddings = None, _numbers(features)
-    embeddings = _directions(embeddings.reshape(len(labels), -1))
+        posterior = None
+        embeddings = features.toarray() if issparse(features) else np.asarray(features)
+    embeddings = _unit_rows(embeddings.reshape(len(labels), -1))
 
     meaning = _meaning(last, confidence)
     if shares is None:
@@ -180,11 +181,7 @@ def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None)
     )
 
 
-def _numbers(features):
-    return features.toarray() if issparse(features) else np.asarray(features)
-
-
-def _directions(rows):
+def _unit_rows(rows):
     """Unit rows (N, D), float32; values may lie beyond float32."""
     wide = np.float64 if rows.dtype.itemsize > 4 else np.float32
     return by_blocks(lambda some: directions(some.astype(wide)), rows, np.float32)
