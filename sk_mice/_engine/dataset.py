@@ -61,13 +61,10 @@ def rows_of(X):
 
 
 class DatasetRows:
-    """The samples of a dataset, as rows of an array that is not in memory.
+    """The samples of a dataset of torch, as rows of an array that is not in memory.
 
-    Parameters
-    ----------
-    dataset : torch.utils.data.Dataset
-        ``dataset[i]`` is an array, a tensor or an image, or a tuple that begins with
-        one. All have the shape and the type of the first.
+    ``dataset[i]`` is an array, a tensor or an image, or a tuple that begins with one.
+    All have the shape and the type of the first.
     """
 
     def __init__(self, dataset):

@@ -125,14 +125,8 @@ class ContrastiveMixture(nn.Module):
         self.n_experts, self.embedding_dim = n_experts, embedding_dim
         gated = omega is not None
         n_heads = 1 if shared_head else n_experts
-        self.student = _Encoder(
-            network,
-            n_features,
-            n_heads,
-            embedding_dim,
-            gated=gated,
-            own_format=own_format,
-        )
+        size = n_features, n_heads, embedding_dim
+        self.student = _Encoder(network, *size, gated=gated, own_format=own_format)
         self.teacher = copy.deepcopy(self.student)
         self.teacher.gate = None
         self.teacher.requires_grad_(False)
@@ -184,25 +178,19 @@ class ContrastiveMixture(nn.Module):
         return F.normalize(self.expert_prototypes, dim=-1)
 
     def forward(self, views: Tensor) -> tuple[Tensor, Tensor]:
-        """One training view for each network.
+        """Log p(y, z | x), (B, K), and the teacher's embeddings v of one step's views.
 
-        Parameters
-        ----------
-        views : Tensor of shape (n_views, B, *shape)
-            For the teacher, the student and, if there are three, the gate.
-
-        Returns
-        -------
-        joint : Tensor of shape (B, K)
-            log p(y, z | x).
-        v : Tensor of shape (B, H, D)
-            The teacher's embeddings, without gradient.
+        The views (n_views, B, *shape) are those of the teacher, the student and, if
+        there are three, the gate.
         """
         f, v, g = self.embed(views)
         return self.log_joint(f, v, g), v
 
     def embed(self, views: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Embeddings f (B, H, D), v (B, H, D) and g (B, D) of one step's views."""
+        """Embeddings f, v (B, H, D) and g (B, D) of one step's views.
+
+        That of the teacher, v, has no gradient.
+        """
         v = self.teach(views[0])
         # One pass over both of the student's views: one set of kernels, one backward.
         features = self.student.features(views[1:].flatten(0, 1))
@@ -274,10 +262,8 @@ class ContrastiveMixture(nn.Module):
         The backbones of a trained model with one expert are taken over, its head and
         its queue copied for every head.
         """
-        for mine, other in (
-            (self.student, single.student),
-            (self.teacher, single.teacher),
-        ):
+        pairs = (self.student, single.student), (self.teacher, single.teacher)
+        for mine, other in pairs:
             mine.backbone.load_state_dict(other.backbone.state_dict())
             mine.experts.weight.copy_(other.experts.weight.repeat(mine.n_heads, 1))
             mine.experts.bias.copy_(other.experts.bias.repeat(mine.n_heads))

@@ -39,22 +39,11 @@ class Neighbors:
         generator: torch.Generator,
         rows: slice = slice(None),
     ) -> Tensor:
-        """Draw a replacement for each view, as the index of its sample.
+        """Draw a replacement for each view of samples (B,), as the index of a sample.
 
-        Parameters
-        ----------
-        indices : int64 Tensor of shape (B,)
-            Where the samples are.
-        n_views : int
-        generator : torch.Generator
-            On the CPU.
-        rows : slice, default=slice(None)
-            The samples of the batch for which it is done, with the same draws.
-
-        Returns
-        -------
-        int64 Tensor of shape (n_views * B,)
-            View by view, where the samples are.
+        They come view by view, (n_views * B,). Indices are where the samples are, and
+        the generator on the CPU. If it is done for some `rows` of the batch alone, they
+        have the same draws.
         """
         size = (n_views, len(indices))
         columns = torch.randint(self.table.shape[1], size, generator=generator)
