@@ -14,12 +14,10 @@ from ._engine.warn import warn_user
 
 # Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12
-# Samples are at another scale if all their values lie within this share of the range of
-# the fit (for vectors, within this distance of zero),
-NARROW = 1 / 20
-# if there are at least so many values of vectors,
-LEAST_VALUES = 100
-# or if this share of the values lies this far outside of the range.
+# Samples are at another scale if their values span less than this share of the range of
+# the fit. Vectors must have so many values, and are measured from zero.
+NARROW, LEAST_VALUES = 1 / 20, 100
+# They are so, too, if this share of the values lies this share of the range outside.
 OUTSIDE_SHARE, OUTSIDE_BY = 1 / 10, 1 / 2
 ONE_SAMPLE = "X[None] is an array of one sample."
 SHAPES = (

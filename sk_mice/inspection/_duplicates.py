@@ -6,8 +6,9 @@ from ._thumbnails import shrunk
 
 SIDE = 16  # pixels of the images that are compared
 SAME = 5.0  # largest root mean square of the differences, of 255
-# Of images with little contrast, as on a dim plate, as large a difference is another
-# image: a share of the standard deviation, where that is smaller, but a level of grey.
+# Where images have little contrast, as on a dim plate, so large a difference makes
+# another image. The largest is then this share of the standard deviation of the values,
+# and at least one level of grey.
 SHARE, LEVEL = 0.25, 1.0
 RANGES = (0, 1), (0, 255)  # black and white of 8 bits; others have no such level
 AT_ONCE = 1024  # pairs that are compared

@@ -51,7 +51,7 @@ class Reading:
     embeddings: np.ndarray  # (N, D) unit rows
     n_clusters: int
     meaning: str  # what the confidence is, in words
-    others: coo_array | None = None  # (N, K) shares of clusters that are not its own
+    others: coo_array  # (N, K) shares of clusters that are not its own
 
     @property
     def sizes(self) -> np.ndarray:
@@ -191,7 +191,7 @@ def _meaning(clusterer, confidence) -> str:
     """A description of the confidence."""
     if confidence is not None and confidence.ndim == 1:
         return GIVEN
-    # A file lacks an augmentation of the user's own, but no other.
+    # Missing only if it was a function of the user's, which a file does not hold.
     has_views = getattr(clusterer, "augmentation_", OF_VIEWS) is not None
     if is_mixture(clusterer) and clusterer._format.is_image and has_views:
         return OF_VIEWS

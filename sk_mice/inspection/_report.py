@@ -339,11 +339,10 @@ def _places(sheets) -> dict:
 def _others(shares) -> dict[int, list]:
     """Shares of other clusters, of the samples that have some."""
     found: dict[int, list] = {}
-    if shares is not None:
-        kept = shares.data >= LEAST_SHARE
-        places = shares.row[kept].tolist(), shares.col[kept].tolist()
-        for i, k, share in zip(*places, _rounded(shares.data[kept], 4), strict=True):
-            found.setdefault(i, []).append([k, share])
+    kept = shares.data >= LEAST_SHARE
+    places = shares.row[kept].tolist(), shares.col[kept].tolist()
+    for i, k, share in zip(*places, _rounded(shares.data[kept], 4), strict=True):
+        found.setdefault(i, []).append([k, share])
     return found
 
 
