@@ -111,23 +111,11 @@ def _principal_components(samples: Samples) -> np.ndarray:
 def mutual_neighbors(
     rows: np.ndarray, n_neighbors: int, seed: int = 0
 ) -> tuple[np.ndarray, float]:
-    """Those of each row's nearest rows that have it among theirs.
+    """Those of each row's nearest rows, at most N - 1, that have it among theirs.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (N, F)
-    n_neighbors : int
-        M, how many of the nearest are looked at; at most N - 1.
-    seed : int, default=0
-        Of a search that is not exact.
-
-    Returns
-    -------
-    table : int64 ndarray of shape (N, M)
-        The mutual neighbours of each row, nearest first, and over again until there are
-        M; the row itself where there are none.
-    recall : float
-        See :func:`nearest_neighbors`.
+    Returns an int64 table (N, M), and the recall of :func:`nearest_neighbors`. The
+    mutual neighbours come nearest first, and over again until there are M; where there
+    are none, the row itself.
     """
     nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
     n, own = len(rows), np.arange(len(rows))[:, None]

@@ -24,18 +24,12 @@ BATCHES_AHEAD = 2  # a thread gathers so many for a GPU
 
 
 class Samples(Dataset):
-    """The samples of X, delivered in batches of indices.
+    """The samples of X, an array or `DatasetRows`, delivered in batches of indices.
 
     On a CPU, and if X is larger than half of the free memory of a GPU, X stays where it
     is (also on disk, as a memory map), and each batch is gathered from it. Otherwise X
     moves to the device once, images of 8 bits as they are, and all else as batches need
     it. An X in a file of more than 1 GiB is shuffled in windows of that size.
-
-    Parameters
-    ----------
-    X : ndarray or DatasetRows
-    fmt : SampleFormat
-    device : torch.device
 
     Attributes
     ----------
