@@ -289,7 +289,8 @@ def open_group(wanted: bool) -> Group:
     """The group of this fit, which is to be shared with other processes if `wanted`.
 
     They are those of torch's default group. If there is none, one is made from what
-    torchrun has set in the environment. Workers and threads are alone.
+    torchrun has set in the environment. Where it has set nothing, and in workers and
+    threads, this process is alone.
     """
     main = threading.current_thread() is threading.main_thread()
     if not (wanted and main and dist.is_available()):

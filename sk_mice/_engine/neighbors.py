@@ -111,11 +111,12 @@ def _principal_components(samples: Samples) -> np.ndarray:
 def mutual_neighbors(
     rows: np.ndarray, n_neighbors: int, seed: int = 0
 ) -> tuple[np.ndarray, float]:
-    """Those of each row's nearest rows, at most N - 1, that have it among theirs.
+    """Those of each row's nearest rows that have it among theirs.
 
-    Returns an int64 table (N, M), and the recall of :func:`nearest_neighbors`. The
-    mutual neighbours come nearest first, and over again until there are M; where there
-    are none, the row itself.
+    Looks at `n_neighbors` of the nearest, at most N - 1: M. Returns an int64 table
+    (N, M), and the recall of :func:`nearest_neighbors`. The mutual neighbours come
+    nearest first, and over again until there are M; where there are none, it is the row
+    itself.
     """
     nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
     n, own = len(rows), np.arange(len(rows))[:, None]

@@ -12,7 +12,8 @@ from torch import Tensor
 def windows(n: int, block: int, window: int, generator: torch.Generator):
     """The windows of one epoch, as the indices of their rows in the order of training.
 
-    Each of n rows comes once. A block has `block` rows, a window `window`.
+    They are tensors, in which each of n rows comes once. A block has `block` rows, a
+    window has `window`.
     """
     # Blocks begin elsewhere in each epoch, so that none of their rows stay together.
     shift = int(torch.randint(block, (), generator=generator))
