@@ -11,14 +11,7 @@ from .._words import count
 from ..model_selection import choose_n_clusters
 from . import results
 from .fitting import check_asked, estimator, versions_now, with_defaults
-from .images import (
-    digest,
-    facts_of_features,
-    features_in_file,
-    features_of,
-    fitted_network,
-    read_images,
-)
+from .images import facts_of_features, features_of, fitted_network, read_images
 from .terminal import Progress, end_after_ctrl_c, put, put_json
 
 EPOCHS = 50
@@ -41,7 +34,17 @@ def choose_k(
     is_new = not out.parent.exists()
     with result.held() if is_new else nullcontext():
         samples = _samples(photos, candidates, asked, result, is_new, progress)
-        choice = _chosen(samples, candidates, n_repeats, n_jobs, asked, progress)
+        n_fits = 2 * n_repeats * len(candidates)
+        progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
+        choice = choose_n_clusters(
+            _clusterer(asked),
+            samples,
+            candidates,
+            n_repeats=n_repeats,
+            n_jobs=n_jobs,
+            random_state=asked["seed"],
+            verbose=progress.verbose,
+        )
         picture = io.BytesIO()
         choice.plot().figure.savefig(picture, format="png", dpi=150)
         write_atomically(out, [picture.getvalue()])
@@ -52,41 +55,29 @@ def choose_k(
 
 def _samples(photos, candidates, asked, result, is_new: bool, progress: Progress):
     """The images, or their features, which a new folder keeps."""
-    X, files, _ = read_images(photos, asked, progress)
-    if max(candidates) > len(X) // 2:
+    images = read_images(photos, asked, progress)
+    most = len(images.files) // 2
+    if max(candidates) > most:
         raise BadParameter(
-            f"it must be at most half the number of images, {len(X) // 2}; got "
+            f"it must be at most half the number of images, {most}; got "
             f"{max(candidates)}",
             param_hint="--to",
         )
-    network = fitted_network(asked, photos, files, progress)
+    network = fitted_network(asked, images, progress)
     if network is None:
-        return X
+        return images.X
     run = {"parameters": asked, "versions": versions_now()}
-    facts = facts_of_features(network, digest(X, files), run)
+    facts = facts_of_features(network, images, run)
     if not is_new:
-        return features_of(network, photos, files, result, facts, progress)
+        return features_of(network, images, result, facts, progress)
     try:
-        samples = features_in_file(network, photos, files, result.features, progress)
+        into = result.features
+        samples = features_of(network, images, result, facts, progress, into=into)
         result.describe_features(facts)
     except BaseException:
         result.features.unlink(missing_ok=True)
         raise
     return samples
-
-
-def _chosen(samples, candidates, n_repeats, n_jobs, asked, progress: Progress):
-    n_fits = 2 * n_repeats * len(candidates)
-    progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
-    return choose_n_clusters(
-        _clusterer(asked),
-        samples,
-        candidates,
-        n_repeats=n_repeats,
-        n_jobs=n_jobs,
-        random_state=asked["seed"],
-        verbose=progress.verbose,
-    )
 
 
 def _clusterer(asked: dict):

@@ -25,12 +25,11 @@ from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
 from .images import (
-    digest,
+    Images,
     facts_of_features,
-    features_in_file,
+    features_of,
     files_beside,
     fitted_network,
-    kept_features,
     read_images,
 )
 from .terminal import Progress, end_after_ctrl_c, not_in, put, put_json
@@ -80,35 +79,34 @@ def _fit_into(result, run, request: Request, group) -> None:
         _sort_again(result, run, request, progress)
         return
     parameters = run["parameters"] if run else with_defaults(request.asked)
-    X, files, left_out = read_images(request.photos, parameters, progress)
-    _check_images(parameters, X, files, run)
-    network = fitted_network(parameters, request.photos, files, progress)
+    images = read_images(request.photos, parameters, progress)
+    _check_images(parameters, images, run)
+    network = fitted_network(parameters, images, progress)
     _check_weights(network, run)
     if run is None:
-        run = _new_run(parameters, request.photos, X, files)
+        run = _new_run(parameters, images)
         if network is not None:
             run["features"] = {"weights": network.weights_sha256_}
         result.begin(run)
     try:
-        samples, facts = X, None
+        samples, facts = images.X, None
         if network is not None:
-            facts = facts_of_features(network, run["images"]["digest"], run)
-            samples = kept_features(result, facts, progress)
-            if samples is None:
-                samples = features_in_file(
-                    network, request.photos, files, result.started_features, progress
-                )
+            facts, path = (
+                facts_of_features(network, images, run),
+                result.started_features,
+            )
+            samples = features_of(network, images, result, facts, progress, into=path)
         clusterer = _train(run, samples, result, request.start, progress, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
         run = run | {"finished": whole}
         if not whole and result.is_whole:
             _end_early(request, run, clusterer, " The earlier result stays.")
         reading = judged(clusterer, samples, progress)
-        run["results"] = _facts(reading, clusterer, run, left_out, request.start)
+        run["results"] = _facts(reading, clusterer, run, images, request.start)
         model = clusterer
         if network is not None:
             model = Pipeline([("features", network), ("clusters", clusterer)])
-        _write(request, result, run, model, facts, reading, X, files, progress)
+        _write(request, result, run, model, facts, reading, images, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {_advice(request)}")
     except Exception:
@@ -118,7 +116,7 @@ def _fit_into(result, run, request: Request, group) -> None:
     if not whole:
         _show(request, result, run)
         _end_early(request, run, clusterer)
-    _end(request, result, run, files, clusterer.labels_.tolist(), progress)
+    _end(request, result, run, images.files, clusterer.labels_.tolist(), progress)
 
 
 def _sort_again(result, run, request: Request, progress: Progress) -> None:
@@ -127,8 +125,8 @@ def _sort_again(result, run, request: Request, progress: Progress) -> None:
     # Images may be gone since: the others can still be sorted. Those of another folder
     # must be the same.
     if run["images"]["folder"] != str(request.photos.resolve()):
-        X, files, _ = read_images(request.photos, parameters, progress)
-        _check_images(parameters, X, files, run)
+        images = read_images(request.photos, parameters, progress)
+        _check_images(parameters, images, run)
     progress.say(f"The fit in {str(request.out)!r} is complete")
     files, labels = sorting.read_clusters(result.table, parameters["clusters"])
     _name_gone(result)
@@ -264,18 +262,18 @@ def with_defaults(asked: dict, **others) -> dict:
     return dict.fromkeys(asked) | defaults | given
 
 
-def _check_images(parameters: dict, X, files, run) -> None:
-    if parameters["clusters"] > len(X):
+def _check_images(parameters: dict, images: Images, run) -> None:
+    n = len(images.files)
+    if parameters["clusters"] > n:
         raise BadParameter(
-            f"it must be at most the number of images, {len(X)}; got "
+            f"it must be at most the number of images, {n}; got "
             f"{parameters['clusters']}",
             param_hint="--clusters",
         )
-    if run is not None and run["images"]["digest"] != digest(X, files):
+    if run is not None and run["images"]["digest"] != images.digest:
         raise BadParameter(
-            f"these images ({len(files):,}) are not those of the run that --resume "
-            f"goes on with ({run['images']['count']:,}), or have changed; --overwrite "
-            "begins anew",
+            f"these images ({n:,}) are not those of the run that --resume goes on with "
+            f"({run['images']['count']:,}), or have changed; --overwrite begins anew",
             param_hint="PHOTOS",
         )
 
@@ -295,14 +293,14 @@ def _check_weights(network, run) -> None:
 # --------------------------------------------------------------------------- the model
 
 
-def _new_run(parameters: dict, photos: Path, X, files) -> dict:
+def _new_run(parameters: dict, images: Images) -> dict:
     return {
         "parameters": parameters,
         "max_epochs": parameters["epochs"],
         "images": {
-            "folder": str(photos.resolve()),
-            "count": len(files),
-            "digest": digest(X, files),
+            "folder": str(images.folder.resolve()),
+            "count": len(images.files),
+            "digest": images.digest,
         },
         "versions": versions_now(),
         "finished": False,
@@ -384,15 +382,16 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
 
 
 def _write(
-    request, result, run, model, facts, reading, X, files, progress: Progress
+    request, result, run, model, facts, reading, images, progress: Progress
 ) -> None:
     """Write the files of a result; `facts` are those of features."""
     result.page.unlink(missing_ok=True)  # an earlier page does not match the new table
-    write_atomically(result.table, [tables.as_csv(tables.rows_of(files, reading))])
+    rows = tables.rows_of(images.files, reading)
+    write_atomically(result.table, [tables.as_csv(rows)])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
     result.move_features(facts)
-    write_page(result, reading, model, X, files, progress)
+    write_page(result, reading, model, images, progress)
     run["results"]["seconds"] = _seconds_since(request.start)
     result.write_run(run)
 
@@ -403,18 +402,19 @@ def judged(clusterer, samples, progress: Progress):
     return read(clusterer, samples)
 
 
-def write_page(result, reading, model, X, files, progress: Progress) -> None:
+def write_page(result, reading, model, images: Images, progress: Progress) -> None:
     """The page of what a model has said of these images."""
     progress.say("Writing the page")
-    rng, fmt = np.random.RandomState(0), image_format(None, X)
-    draw_page(reading, model, X, fmt, result.page, names=list(files), rng=rng)
+    rng, X, names = np.random.RandomState(0), images.X, list(images.files)
+    fmt = image_format(None, X)
+    draw_page(reading, model, X, fmt, result.page, names=names, rng=rng)
 
 
-def _facts(reading, clusterer, run, left_out, start: float) -> dict:
+def _facts(reading, clusterer, run, images: Images, start: float) -> dict:
     pairs = zip(reading.sizes.tolist(), reading.means.tolist(), strict=True)
     return {
         "images": len(reading.labels),
-        "left_out": left_out,
+        "left_out": images.left_out,
         "clusters": [
             {
                 "cluster": k,

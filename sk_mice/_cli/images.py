@@ -4,6 +4,9 @@ import hashlib
 import os
 import sys
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -22,13 +25,32 @@ GO_ON = "Once they are there again, --resume goes on; --overwrite begins anew."
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
 
 
-def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
-    """Images, their names, and the names of what is left out.
+@dataclass(frozen=True)
+class Images:
+    """The images of a folder."""
 
-    The images have the shape (N, H, W, 3), or (N, H, W) if they are grey; by default
-    if none has a colour, as networks learn less from three equal channels. A warning
-    says why something is left out. With a pretrained network, the images are thumbnails
-    for the page.
+    folder: Path
+    X: np.ndarray  # (N, H, W, 3), or (N, H, W) if they are grey
+    files: np.ndarray  # (N,), their names
+    left_out: list[str]  # names of what could not be read
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the images and their names."""
+        sha = hashlib.sha256(repr((self.X.shape, list(self.files))).encode())
+        sha.update(np.ascontiguousarray(self.X).data)
+        return sha.hexdigest()
+
+    def paths(self, first: int = 0) -> list[str]:
+        """The files that a pretrained network reads itself, at its own size."""
+        return [os.path.join(self.folder, name) for name in self.files[first:]]
+
+
+def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> Images:
+    """Read the images of a folder; a warning says why something is left out.
+
+    By default, they are grey if none has a colour, as networks learn less from three
+    equal channels. With a pretrained network, they are thumbnails for the page.
     """
     size = None if parameters["features"] else parameters["image_size"]
     progress.say(f"Reading the images in {str(folder)!r}")
@@ -50,7 +72,7 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None):
     at = f" of {size} x {size} pixels" if size else ""
     kind = "grey image" if grey else "image"
     progress.say(f"{count(len(files), kind)}{at}{left}")
-    return X, files, left_out
+    return Images(folder, X, files, left_out)
 
 
 def files_beside(folder, known) -> list[str]:
@@ -64,40 +86,55 @@ def _has_colours(image) -> bool:
     return bool((image != red).any())
 
 
-def paths_of(folder, files) -> list[str]:
-    """The files that a pretrained network reads itself, at its own size."""
-    return [os.path.join(folder, name) for name in files]
+def facts_of_features(network, images: Images, run: dict) -> dict:
+    """What decides features: images, weights, versions of libraries, and options."""
+    return {
+        "images": images.digest,
+        "weights": network.weights_sha256_,
+        "versions": run["versions"],
+        **{name: run["parameters"][name] for name in OF_FEATURES},
+    }
 
 
-def features_of(network, folder, files, result, facts, progress: Progress):
-    """Features (N, F) of the files, by a fitted network, or those kept in a result."""
-    kept = kept_features(result, facts, progress)
+def features_of(
+    network, images: Images, result, facts: dict, progress: Progress, *, into=None
+):
+    """Features (N, F) of the files, by a fitted network, or those kept in a result.
+
+    `facts` are what decides them. `into` is a .npy file that they are written to while
+    they are computed.
+    """
+    kept = result.read_features(facts)
     if kept is not None:
+        progress.say(f"The features are those in {str(result.features)!r}")
         return kept
+    if into is not None:
+        return _features_in_file(network, images, into, progress)
     progress.say(f"Computing the features of {network.network}")
-    with _printed_on_stderr(), _as_they_were(folder, AGAIN):
-        return network.transform(paths_of(folder, files))
+    with _printed_on_stderr(), _as_they_were(images, AGAIN):
+        return network.transform(images.paths())
 
 
-def features_in_file(network, folder, files, path, progress: Progress):
+def _features_in_file(network, images: Images, path, progress: Progress):
     """Features, written to a .npy file batch by batch; rows it has are not computed."""
-    start = header((len(files), network.n_features_out_), np.float32)
+    n = len(images.files)
+    start = header((n, network.n_features_out_), np.float32)
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of one image
     with naming(path), open(path, "ab") as file:
         n_done, rest = divmod(file.tell() - len(start), n_bytes)
-        if n_done == len(files) and not rest:
+        if n_done == n and not rest:
             return np.load(path)
         # The last bits depend on the size of a batch.
         whole = n_done - n_done % network.batch_size_
-        n_done = whole if 0 < n_done < len(files) else 0
+        n_done = whole if 0 < n_done < n else 0
         file.truncate(len(start) + n_done * n_bytes if n_done else 0)
         progress.say(f"Computing the features of {network.network}")
         if n_done:
             progress.say(f"Those of {count(n_done, 'image')} are there")
         with (
             _printed_on_stderr(),
-            _as_they_were(folder, GO_ON),
-            network._computing(paths_of(folder, files[n_done:])) as (_, batches),
+            _as_they_were(images, GO_ON),
+            network._computing(images.paths(n_done)) as (_, batches),
         ):
             before = b"" if n_done else start
             for features in batches:
@@ -107,32 +144,7 @@ def features_in_file(network, folder, files, path, progress: Progress):
     return np.load(path)
 
 
-def facts_of_features(network, images: str, run: dict) -> dict:
-    """What decides features: images, by their digest, weights, options and versions."""
-    return {
-        "images": images,
-        "weights": network.weights_sha256_,
-        "versions": run["versions"],
-        **{name: run["parameters"][name] for name in OF_FEATURES},
-    }
-
-
-def kept_features(result, facts: dict, progress: Progress):
-    """The features in a result, if they were made of this; None otherwise."""
-    features = result.read_features(facts)
-    if features is not None:
-        progress.say(f"The features are those in {str(result.features)!r}")
-    return features
-
-
-def digest(X, files) -> str:
-    """A hash of the images and their names."""
-    sha = hashlib.sha256(repr((X.shape, list(files))).encode())
-    sha.update(np.ascontiguousarray(X).data)
-    return sha.hexdigest()
-
-
-def fitted_network(parameters: dict, folder, files, progress: Progress):
+def fitted_network(parameters: dict, images: Images, progress: Progress):
     """The pretrained network of `--features`, which knows the files; None without."""
     name = parameters["features"]
     if name is None:
@@ -146,18 +158,20 @@ def fitted_network(parameters: dict, folder, files, progress: Progress):
         device=parameters["device"],
         verbose=progress.verbose,
     )
-    with _printed_on_stderr(), _as_they_were(folder, AGAIN):
-        return network.fit(paths_of(folder, files))
+    with _printed_on_stderr(), _as_they_were(images, AGAIN):
+        return network.fit(images.paths())
 
 
 @contextmanager
-def _as_they_were(folder, what_to_do):
+def _as_they_were(images: Images, what_to_do):
     """Say of images that could be read at first, and not again, that they changed."""
     try:
         yield
     except NotImagesError as error:
-        what = f"The images in {str(folder)!r} have changed since they were read."
-        raise ValueError(f"{what} {what_to_do} {error}") from error
+        raise ValueError(
+            f"The images in {str(images.folder)!r} have changed since they were read. "
+            f"{what_to_do} {error}"
+        ) from error
 
 
 def _printed_on_stderr():

@@ -8,7 +8,7 @@ from .._words import count
 from ..inspection._report import check_libraries
 from . import results, tables
 from .fitting import judged, write_page
-from .images import digest, facts_of_features, features_of, read_images
+from .images import facts_of_features, features_of, read_images
 from .terminal import Progress, put, put_bytes, put_json
 
 
@@ -17,14 +17,14 @@ def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
     result, run = results.require_result(folder)
     results.check_new(out, overwrite)
     progress = Progress(quiet)
-    _, reading, _, files, left_out = _ask(result, run, photos, progress)
-    rows = tables.rows_of(files, reading)
+    _, reading, images = _ask(result, run, photos, progress)
+    rows = tables.rows_of(images.files, reading)
     table = tables.as_csv(rows)
     if out is not None:
         write_atomically(out, [table])
     if as_json:
         named = [dict(zip(tables.HEADER, row, strict=True)) for row in rows]
-        put_json({"images": named, "left_out": left_out})
+        put_json({"images": named, "left_out": images.left_out})
     elif out is None:
         put_bytes(table)
     else:
@@ -37,22 +37,22 @@ def report(folder, photos, quiet) -> None:
     check_writable(result.page, "the page")
     check_libraries()
     progress = Progress(quiet)
-    model, reading, X, files, _ = _ask(result, run, photos, progress)
-    write_page(result, reading, model, X, files, progress)
+    model, reading, images = _ask(result, run, photos, progress)
+    write_page(result, reading, model, images, progress)
     if not quiet:
         put(str(result.page))
 
 
 def _ask(result, run, photos, progress: Progress):
-    """The model of a result, what it says of images, and what was read of these."""
+    """The model of a result, what it says of images, and these."""
     model = load(result.model)
     on_features = isinstance(model, Pipeline)
     grey = not on_features and len(model._format.input_shape) == 2
-    X, files, left_out = read_images(photos, run["parameters"], progress, grey=grey)
-    clusterer, samples = model, X
+    images = read_images(photos, run["parameters"], progress, grey=grey)
+    clusterer, samples = model, images.X
     if on_features:
         network, clusterer = model.named_steps.values()
         network.set_params(verbose=progress.verbose)
-        facts = facts_of_features(network, digest(X, files), run)
-        samples = features_of(network, photos, files, result, facts, progress)
-    return model, judged(clusterer, samples, progress), X, files, left_out
+        facts = facts_of_features(network, images, run)
+        samples = features_of(network, images, result, facts, progress)
+    return model, judged(clusterer, samples, progress), images

@@ -150,8 +150,8 @@ def test_images_that_vanish_during_the_features_are_named(
     photos, tmp_path, monkeypatch, capsys, look, what_to_do, out
 ):
     moving = shutil.copytree(photos, tmp_path / "moving")
-    paths_of = images.paths_of
-    monkeypatch.setattr(images, "paths_of", lambda *args: gone(paths_of(*args)))
+    paths = images.Images.paths
+    monkeypatch.setattr(images.Images, "paths", lambda *args: gone(paths(*args)))
     n_asked = []
 
     def gone(paths):
@@ -168,17 +168,17 @@ def test_images_that_vanish_during_the_features_are_named(
 def test_features_go_on_once_a_drive_is_there_again(
     photos, tmp_path, monkeypatch, capsys
 ):
-    paths_of = images.paths_of
+    paths = images.Images.paths
 
     def unplugged(*args):
-        there = paths_of(*args)
+        there = paths(*args)
         return [*there[:4], *(f"{path} of the drive" for path in there[4:])]
 
     monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 4 * 32**2})
     out = tmp_path / "result"
     with monkeypatch.context() as patch:
         patch.setattr("sk_mice.features.sizes", lambda paths, n_jobs: [(8, 8)])
-        patch.setattr(images, "paths_of", unplugged)
+        patch.setattr(images.Images, "paths", unplugged)
         assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
     error = capsys.readouterr().err
     assert "--resume goes on" in error
