@@ -230,7 +230,7 @@ class Trainer(NeuralNet):
         """Loss, log-joint and teacher's embeddings; the weights get their gradients."""
         if self.replayed_ is not None:
             return self._replay(batch)
-        joint, v = self.embed(batch, self.networks_)
+        joint, v = self.outputs(batch, self.networks_)
         q = self.responsibilities(batch.indices)
         return self._set_gradients(joint, v, q, self._weight(batch))
 
@@ -259,8 +259,8 @@ class Trainer(NeuralNet):
         (weight * loss).backward()
         return loss.detach(), joint.detach(), v
 
-    def embed(self, batch: Batch, network) -> tuple:
-        """Outputs of the model, or of a part of it, for random views of a batch."""
+    def outputs(self, batch: Batch, network) -> tuple:
+        """What the model, or a method of it, returns for random views of a batch."""
         with self._own_draws():
             views = self._make_views(batch.x, batch.part)
             with self._autocast(views.device), self._draws_of_rank():
