@@ -17,9 +17,9 @@ class Interrupt:
     As a context manager it replaces Python's own handler in the main thread, which is
     the only one that gets signals. A handler that the user has set is still called.
 
-    `waits` says whether the first Ctrl-C only sets `came`: not before the first epoch
-    is whole, when it raises KeyboardInterrupt, as a second one always does. If
-    it waits, `is_announced` says whether the user is told.
+    Before the first epoch is whole, Ctrl-C raises KeyboardInterrupt. Then `waits` is
+    set: the first one only sets `came`, and the user is told so if `is_announced`. A
+    second one always raises.
     """
 
     def __init__(self, is_announced: bool):

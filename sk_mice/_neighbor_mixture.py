@@ -281,7 +281,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         if not nearest.shape[1]:  # a single row
             nearest = np.arange(len(rows))[:, np.newaxis]
         n_epochs = LABEL_EPOCHS + self.max_epochs
-        size = math.sqrt(rows.shape[1])  # at which the values of a row are about 1
+        size = math.sqrt(rows.shape[1])  # length of rows whose values are about 1
         with own_settings():
             with OwnDraws(spawn_seed(seed, "gate")):
                 gate = NeighborGate(rows.shape[1], self.n_clusters, self.kappa)

@@ -215,7 +215,7 @@ def _check_class(model, name: str) -> None:
 def _to_part(model, left_out) -> tuple[dict, dict]:
     """Document and tensors of a fitted estimator, once all of it has been checked."""
     check_is_fitted(model)
-    BaseEstimator._validate_params(model)  # its own may wait for processes
+    BaseEstimator._validate_params(model)  # the model's own may wait for processes
     for value in model.get_params(deep=False).values():
         if isinstance(value, backbones.Backbone):
             value._validate_params()
@@ -391,7 +391,7 @@ def _restore_one(document, tensors, backbone, weights):
     if cls is PretrainedFeatures and weights is not None:
         parameters["weights"] = weights
     model = cls(**parameters)
-    BaseEstimator._validate_params(model)  # its own may wait for processes
+    BaseEstimator._validate_params(model)  # the model's own may wait for processes
     _check_parts(network, parameters)
     vars(model).update(attributes)
     if fmt:

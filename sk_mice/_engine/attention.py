@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Logit whose exponential, with its inverse, float32 holds, thousands of them added up.
+# float32 holds its exponential, and the inverse, also thousands of them added up.
 LARGEST_LOGIT = 60.0
 
 
@@ -116,8 +116,8 @@ def split_attention(kernel, query, keys, n_parts: int = 8):
     return (weights * output).sum(dim=0), total
 
 
-# Logits that exist at a time, or those of one expert with the fewest keys, if these are
-# more: on a CPU what its cache holds, elsewhere some memory.
+# Most logits that exist at a time: as many as the cache of a CPU holds, and elsewhere
+# some memory. Those of one expert with the fewest keys may be more.
 _CPU_LOGITS, _LOGITS = 2**19, 2**26
 _FEWEST_KEYS, _MOST_KEYS = 128, 1024  # in a product
 _KEPT_FACTORS = 2**23  # numbers that a forward pass may leave for the backward one

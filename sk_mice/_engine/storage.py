@@ -139,9 +139,9 @@ def _read_tensors(file, path, kind, version) -> dict:
             entries = _from_json(header[8:])
             del entries["__metadata__"]
             for name in sorted(entries, key=lambda n: entries[n]["data_offsets"]):
-                # A copy of the mapped tensor would take its memory twice.
-                # Older versions of safetensors read onto the caller's default device.
-                # It has no name, as the frames of an error would keep the file mapped.
+                # Read, as a copy of the mapped tensor would take its memory twice. That
+                # has no name here: the frames of an error would keep the file mapped.
+                # Older versions of safetensors map onto the caller's default device.
                 tensor = torch.empty_like(content.get_tensor(name), device="cpu")
                 raw = tensor.flatten().view(torch.uint8)
                 file.readinto(raw.numpy())  # the tensors fill the rest of the file

@@ -392,7 +392,7 @@ def _map(reading, shown, rng) -> dict:
 
 def _principal(rows, n):
     n_found = min(n, *rows.shape)
-    with np.errstate(invalid="ignore"):  # shares of the variance, should there be none
+    with np.errstate(invalid="ignore"):  # without variance, its shares are 0 / 0
         found = PCA(n_found, random_state=0).fit_transform(rows)
     return np.pad(found, ((0, 0), (0, n - n_found)))
 
