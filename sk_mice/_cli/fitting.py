@@ -91,11 +91,9 @@ def _fit_into(result, run, request: Request, group) -> None:
     try:
         samples, facts = images.X, None
         if network is not None:
-            facts, path = (
-                facts_of_features(network, images, run),
-                result.started_features,
-            )
-            samples = features_of(network, images, result, facts, progress, into=path)
+            facts = facts_of_features(network, images, run)
+            into = result.started_features
+            samples = features_of(network, images, result, facts, progress, into=into)
         clusterer = _train(run, samples, result, request.start, progress, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
         run = run | {"finished": whole}
