@@ -1,11 +1,16 @@
 """What all tests share."""
 
 import os
+import signal
 
 from hypothesis import settings
 
 # No test opens a window, whatever the display.
 os.environ["MPLBACKEND"] = "Agg"
+
+# Scripts start what they put into the background with Ctrl-C ignored.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, which may take any time on a machine that is busy;
 # --hypothesis-profile=default looks for others.
