@@ -79,8 +79,15 @@ class Group:
     def agree(self, facts: dict[str, tuple[str, str]]) -> None:
         """Check that the facts are the same in all processes.
 
-        They are, by name, what is compared, and what is shown if it differs. Raises
-        ValueError in every process, which names what differs.
+        Parameters
+        ----------
+        facts : dict
+            For each name what is compared, and what is shown if it differs.
+
+        Raises
+        ------
+        ValueError
+            In every process: names what differs.
         """
 
     def refuse(self, error: Exception) -> None:
@@ -286,11 +293,18 @@ class Processes(Group):
 
 
 def open_group(wanted: bool) -> Group:
-    """The group of this fit, which is to be shared with other processes if `wanted`.
+    """The group of this fit.
 
-    They are those of torch's default group. If there is none, one is made from what
-    torchrun has set in the environment. Where it has set nothing, and in workers and
-    threads, this process is alone.
+    Parameters
+    ----------
+    wanted : bool
+        Whether the fit is to be shared among the processes of torch's default group.
+        If there is none, one is made from what torchrun has set in the environment.
+
+    Returns
+    -------
+    Group
+        Of this process alone, if there are no others, and in workers and threads.
     """
     main = threading.current_thread() is threading.main_thread()
     if not (wanted and main and dist.is_available()):

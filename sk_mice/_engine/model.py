@@ -178,10 +178,19 @@ class ContrastiveMixture(nn.Module):
         return F.normalize(self.expert_prototypes, dim=-1)
 
     def forward(self, views: Tensor) -> tuple[Tensor, Tensor]:
-        """Log p(y, z | x), (B, K), and the teacher's embeddings v of one step's views.
+        """One training view for each network.
 
-        The views (n_views, B, *shape) are those of the teacher, the student and, if
-        there are three, the gate.
+        Parameters
+        ----------
+        views : Tensor of shape (n_views, B, *shape)
+            For the teacher, the student and, if there are three, the gate.
+
+        Returns
+        -------
+        joint : Tensor of shape (B, K)
+            log p(y, z | x).
+        v : Tensor of shape (B, H, D)
+            The teacher's embeddings, without gradient.
         """
         f, v, g = self.embed(views)
         return self.log_joint(f, v, g), v
@@ -274,10 +283,17 @@ class ContrastiveMixture(nn.Module):
     def set_partition(self, labels: Tensor, features: Tensor, sums: Tensor) -> None:
         """Set prototypes and gate to what a partition of the samples asks for.
 
-        The expert prototypes become the mean directions of their clusters (equation
-        13), from sums (K, D) by :func:`objective.class_sums`. The gating head becomes
-        the ridge regression of the gating prototypes of labels (N,) on features (N, F)
-        of the student's backbone.
+        The expert prototypes become the mean directions of their clusters
+        (equation 13), the gating head the ridge regression of each sample's gating
+        prototype on its features.
+
+        Parameters
+        ----------
+        labels : Tensor of shape (N,)
+        features : Tensor of shape (N, F)
+            Of the student's backbone.
+        sums : Tensor of shape (K, D)
+            From :func:`objective.class_sums`.
         """
         mu = self.expert_prototypes
         if mu is not None:

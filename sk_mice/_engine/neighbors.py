@@ -39,11 +39,22 @@ class Neighbors:
         generator: torch.Generator,
         rows: slice = slice(None),
     ) -> Tensor:
-        """Draw a replacement for each view of samples (B,), as the index of a sample.
+        """Draw a replacement for each view, as the index of its sample.
 
-        They come view by view, (n_views * B,). Indices are where the samples are, and
-        the generator on the CPU. If it is done for some `rows` of the batch alone, they
-        have the same draws.
+        Parameters
+        ----------
+        indices : int64 Tensor of shape (B,)
+            Where the samples are.
+        n_views : int
+        generator : torch.Generator
+            On the CPU.
+        rows : slice, default=slice(None)
+            The samples of the batch for which it is done, with the same draws.
+
+        Returns
+        -------
+        int64 Tensor of shape (n_views * B,)
+            View by view, where the samples are.
         """
         size = (n_views, len(indices))
         columns = torch.randint(self.table.shape[1], size, generator=generator)
@@ -113,10 +124,21 @@ def mutual_neighbors(
 ) -> tuple[np.ndarray, float]:
     """Those of each row's nearest rows that have it among theirs.
 
-    Looks at `n_neighbors` of the nearest, at most N - 1: M. Returns an int64 table
-    (N, M), and the recall of :func:`nearest_neighbors`. The mutual neighbours come
-    nearest first, and over again until there are M; where there are none, it is the row
-    itself.
+    Parameters
+    ----------
+    rows : ndarray of shape (N, F)
+    n_neighbors : int
+        M, how many of the nearest are looked at; at most N - 1.
+    seed : int, default=0
+        Of a search that is not exact.
+
+    Returns
+    -------
+    table : int64 ndarray of shape (N, M)
+        The mutual neighbours of each row, nearest first, and over again until there are
+        M; the row itself where there are none.
+    recall : float
+        See :func:`nearest_neighbors`.
     """
     nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
     n, own = len(rows), np.arange(len(rows))[:, None]
