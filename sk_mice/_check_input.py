@@ -16,7 +16,7 @@ from ._engine.warn import warn_user
 FARTHEST = 1e12
 # Samples are at another scale if their values span less than this share of the range of
 # the fit. Vectors must have so many values, and are measured from zero.
-NARROW, LEAST_VALUES = 1 / 20, 100
+NARROW, LEAST_VALUES = 1 / 15, 100  # a fifteenth as of 8 of 12 bits
 # They are so, too, if this share of the values lies this share of the range outside.
 OUTSIDE_SHARE, OUTSIDE_BY = 1 / 10, 1 / 2
 ONE_SAMPLE = "X[None] is an array of one sample."
@@ -181,7 +181,7 @@ def _excess(X, low, high, seen, n_values):
 
 
 def _narrowness(low, high, seen, is_image):
-    """The ranges of the fit, if X lies within a twentieth of each; or None."""
+    """The ranges of the fit, if X lies within a fifteenth of each; or None."""
     spans = seen[1] - seen[0]
     # A single vector has no extent: use the distance from zero.
     extent = high - low if is_image else np.maximum(abs(low), abs(high))

@@ -96,7 +96,7 @@ def fitted_to_vectors():
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("scale", [1 / 255, 3])
+@pytest.mark.parametrize("scale", [1 / 255, 1 / 16, 3])
 def test_images_at_another_scale_are_warned_of(fitted_to_bytes, method, scale):
     message = rf"X has values from 0 to {255 * scale:g}, and `fit` saw .* 0 to 255:"
     with pytest.warns(UserWarning, match=message) as caught:
@@ -104,9 +104,9 @@ def test_images_at_another_scale_are_warned_of(fitted_to_bytes, method, scale):
     assert caught[0].filename == __file__
 
 
-def test_images_within_a_twentieth_of_the_range_are_warned_of(fitted_to_bytes):
-    with pytest.warns(UserWarning, match=r"X has values from 100 to 112"):
-        fitted_to_bytes.predict(100 + BYTES // 21)
+def test_images_within_a_fifteenth_of_the_range_are_warned_of(fitted_to_bytes):
+    with pytest.warns(UserWarning, match=r"X has values from 100 to 115"):
+        fitted_to_bytes.predict(100 + BYTES // 16)
 
 
 def test_a_pipeline_warns_where_the_user_calls_it(fitted_to_bytes):

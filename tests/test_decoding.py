@@ -260,6 +260,15 @@ def test_colours_of_16_bits_have_no_other_white(tmp_path):
         load_one(tmp_path, content, white=4095)
 
 
+def test_colours_of_few_of_16_bits_are_said_to_be_dark(tmp_path):
+    values = RNG.integers(0, 4096, (12, 16, 3)).astype(np.uint16)
+    (tmp_path / "dark.tif").write_bytes(in_planes(values))
+    with pytest.warns(UserWarning, match=r"1 of 1 image with colours .* above 15 once"):
+        load_image_folder(tmp_path, SIZE)
+    (tmp_path / "bright.tif").write_bytes(in_planes(16 * values))
+    load_image_folder(tmp_path, SIZE)  # half of them are as they should be
+
+
 def test_zeros_of_tiff_files_may_be_white(tmp_path):
     values = RNG.integers(0, 65536, (12, 16)).astype(np.uint16)
     kinds = [(np.uint8, 255, 1), (np.uint16, 65535, 1), (np.float32, 1, 3)]

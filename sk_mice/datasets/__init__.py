@@ -151,8 +151,9 @@ def load_image_folder(
     -----
     UserWarning
         With ``on_error="warn"``, if files are left out: how many, which, and why. If
-        most images with 16 bits are nearly black. If images have channels besides
-        colours and transparency, or TIFF files several pages, which are not read.
+        most images with 16 bits, grey or in colours, are nearly black. If images have
+        channels besides colours and transparency, or TIFF files several pages, which
+        are not read.
 
     Examples
     --------

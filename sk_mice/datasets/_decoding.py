@@ -64,6 +64,7 @@ class Decoder:
         self.white = white
         self.smooth = smooth
         self.tops: list[int] = []  # largest value of each file with values of 16 bits
+        self.colour_tops: list[int] = []  # in X, of each file with colours of 16 bits
         self.of_more: list[str] = []  # files with channels that are not read
         self.stacks: list[str] = []  # files with pages that are not read
         self._lock = Lock()
@@ -105,8 +106,12 @@ class Decoder:
         _check_file(path)
         with File(path) as file, opened(file) as image:
             _check_pixels(image.size)
-            if self.white != WHITE:
-                _check_bits(image)
+            has_deep_colours = _has_deep_colours(image)
+            if has_deep_colours and self.white != WHITE:
+                raise ImageError(
+                    "has colours of 16 bits, and `white` is for grey values; save it "
+                    "with 8"
+                )
             needed = self._bytes(image, file.length)
             DECODING.take(needed)
             at_the_end.callback(DECODING.give_back, needed)
@@ -117,6 +122,9 @@ class Decoder:
                 if image.format == "TIFF" and image.tag_v2.next:
                     self.stacks.append(path)
             row[:] = self._decode(image)
+            if has_deep_colours:
+                with self._lock:
+                    self.colour_tops.append(int(row.max()))
 
     def _bytes(self, image, length):
         """Bytes that decoding may take; a JPEG file is set to a part of its size."""
@@ -226,6 +234,7 @@ class Decoder:
     def warn(self) -> None:
         """Warn of images that may be meant otherwise than they are read."""
         self._warn_if_dark()
+        self._warn_if_colours_are_dark()
         if self.of_more:
             n, one = len(self.of_more), os.fspath(min(self.of_more))
             warn_user(
@@ -256,6 +265,19 @@ class Decoder:
             "black. If fewer bits are in use, set `white`, or --white of `sk-mice "
             f"fit`, to {white}.{rest}"
         )
+
+
+    def _warn_if_colours_are_dark(self) -> None:
+        """Warn if most files with colours of 16 bits seem to use fewer bits."""
+        dark = [top for top in self.colour_tops if top < DARK * 255]
+        if 2 * len(dark) > len(self.colour_tops):
+            warn_user(
+                f"{len(dark):,} of {count(len(self.colour_tops), 'image')} with "
+                f"colours of 16 bits have no value above {max(dark)} once these are 8 "
+                "bits, where white is 255: they are nearly black. If fewer bits are "
+                "in use, scale the values and save the images with 8 bits, or read "
+                "them into an array in Python."
+            )
 
 
 def _white_above(value: int) -> int:
@@ -353,14 +375,12 @@ def _boxes(size):
     return [(x, y, min(x + PIECE, size[0]), min(y + PIECE, size[1])) for x, y in starts]
 
 
-def _check_bits(image):
-    """Refuse values of 16 bits of which Pillow reads the upper 8, whatever is white."""
+def _has_deep_colours(image) -> bool:
+    """Whether Pillow reads the upper 8 of 16 bits, whatever is white."""
     raw_mode = image.tile[0][3] if image.tile else ""
     raw_mode = raw_mode[0] if isinstance(raw_mode, tuple) else raw_mode
-    if re.search(";16[BLN]", str(raw_mode)) and not image.mode.startswith("I"):
-        raise ImageError(
-            "has colours of 16 bits, and `white` is for grey values; save it with 8"
-        )
+    is_deep = re.search(";16[BLN]", str(raw_mode)) is not None
+    return is_deep and not image.mode.startswith("I")
 
 
 # ------------------------------------------------------------------------------ memory
