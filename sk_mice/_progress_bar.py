@@ -1,9 +1,14 @@
 """Progress bars, which leave no thread behind and end no work."""
 
+import warnings
 from contextlib import suppress
 
-from tqdm import auto
+from tqdm import TqdmWarning
 from tqdm.std import TqdmDefaultWriteLock
+
+with warnings.catch_warnings():  # in a notebook without ipywidgets, bars are text
+    warnings.filterwarnings("ignore", "IProgress not found", TqdmWarning)
+    from tqdm import auto
 
 # Time of an epoch of EM in epochs of MoCo, before one has been timed.
 USUAL_COST_OF_EM = 2.2

@@ -233,6 +233,21 @@ def test_what_works_without_torch_does_not_import_it():
     assert float(done.stdout) < 0.3  # seconds, beside scikit-learn's
 
 
+IN_A_NOTEBOOK = """
+import sys
+from types import SimpleNamespace
+sys.modules["ipykernel.zmqshell"] = sys.modules["ipywidgets"] = None
+sys.modules["IPython"] = SimpleNamespace(get_ipython=object)
+import sk_mice._progress_bar
+"""
+
+
+def test_a_notebook_without_widgets_gets_no_warning():
+    command = [sys.executable, "-W", "always::UserWarning", "-c", IN_A_NOTEBOOK]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_public_names_resolve():
     names = {}
     exec("from sk_mice import *", names)
