@@ -266,7 +266,6 @@ class Decoder:
             f"fit`, to {white}.{rest}"
         )
 
-
     def _warn_if_colours_are_dark(self) -> None:
         """Warn if most files with colours of 16 bits seem to use fewer bits."""
         dark = [top for top in self.colour_tops if top < DARK * 255]
