@@ -1,8 +1,9 @@
 """Training time: seconds of an epoch, and hours of all epochs.
 
 Of MoCo, of MiCE, and of MiCE with the appendix's passes over the expert prototypes,
-which take several times as long. Times of an epoch are medians; what a fit does besides
-its epochs is not counted.
+which take several times as long. Times of an epoch are medians; ratios are of hours, as
+the number of passes changes from epoch to epoch. What a fit does besides its epochs is
+not counted.
 
     python benchmarks/paper/training_time.py --scale paper --path data --seeds 0
     python benchmarks/paper/training_time.py --scale cpu-minutes --seeds 0
@@ -31,10 +32,10 @@ FITS = {
 }
 
 
-def print_ratios(whose, seconds):
-    parts = ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items())
-    once, more = seconds["MiCE"] / seconds["MoCo"], seconds["passes"] / seconds["MiCE"]
-    print(f"{whose}: an epoch of {parts}")
+def print_ratios(whose, hours):
+    parts = ", ".join(f"{name} {value:.3g}" for name, value in hours.items())
+    once, more = hours["MiCE"] / hours["MoCo"], hours["passes"] / hours["MiCE"]
+    print(f"{whose}: hours of {parts}")
     print(f"  MiCE costs {once:.2f} of MoCo, with passes {more:.1f} of MiCE")
 
 
@@ -44,13 +45,12 @@ def main(argv=None):
         for seed in this.options.seeds:
             for name, model in FITS.items():
                 this.keep(task, name, figures(seed, model(task, seed).fit(task.X)))
-        means = {
-            name: statistics.mean(row["epoch_seconds"] for row in rows)
+        hours = {
+            name: statistics.mean(row["hours"] for row in rows)
             for name, rows in this.results[task.name].items()
         }
-        print_ratios(task.name, means)
-    paper = {name: 3600 * hours / 1000 for name, hours in literature.HOURS.items()}
-    print_ratios("the paper, CIFAR-10", paper)
+        print_ratios(task.name, hours)
+    print_ratios("the paper, CIFAR-10", literature.HOURS)
 
 
 if __name__ == "__main__":
