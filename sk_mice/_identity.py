@@ -35,6 +35,9 @@ _NO_STATE = (
     *("__annotate_func__", "__annotations_cache__"),  # those of Python 3.14
     "__slotnames__",  # which pickling a first object adds
 )
+# Folders of installed packages: of the environment, of the user, of Debian, or on
+# PYTHONPATH, as the modules of a cluster set it.
+_OF_INSTALLED = {"site-packages", "dist-packages"}
 _OF_CODE = (
     *("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars"),
     *("co_flags", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount"),
@@ -233,10 +236,13 @@ def _is_of_library(value) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         return value.__module__ != "__main__"
-    return any(Path(file).is_relative_to(folder) for folder in _library_folders())
+    path = Path(file)
+    if not _OF_INSTALLED.isdisjoint(path.parts):
+        return True
+    return any(path.is_relative_to(folder) for folder in _standard_library())
 
 
 @cache
-def _library_folders():
+def _standard_library():
     paths = sysconfig.get_paths()
-    return {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return {paths[name] for name in ("stdlib", "platstdlib")}

@@ -1,6 +1,7 @@
 """Hashes that tell fits apart by their parameters, their data and their code."""
 
 import copy
+import importlib
 import math
 import os
 import subprocess
@@ -350,3 +351,21 @@ def test_another_process_finds_the_same_names(capsys):
     exec(script, {})
     assert found == capsys.readouterr().out
     assert len(set(found.splitlines())) == 6
+
+
+def test_packages_of_another_environment_are_compared_by_name(tmp_path, monkeypatch):
+    ways = {}
+    for version in "first", "second":
+        for name in "lib/python3/site-packages/installed_far", "written_here":
+            file = tmp_path / version / f"{name}.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"def view(stack, generator):\n    return '{version}'\n")
+            monkeypatch.syspath_prepend(file.parent)
+            module = importlib.import_module(file.stem)
+            parts = identity(mice(augmentation=module.view))
+            ways.setdefault(file.stem, set()).add(parts["augmentation"])
+            del sys.modules[file.stem]
+    assert {name: len(found) for name, found in ways.items()} == {
+        "installed_far": 1,
+        "written_here": 2,
+    }
