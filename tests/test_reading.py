@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_array
 from sklearn.cluster import AgglomerativeClustering, Birch, KMeans
 
 from sk_mice import ClassificationEM, NeighborMixture, SphericalKMeans
@@ -92,6 +93,7 @@ def reading(labels, confidence, n_clusters, second=-1, second_share=0.0):
         np.eye(n),
         n_clusters,
         _reading.OF_VIEWS,
+        coo_array((n, n_clusters)),
     )
 
 

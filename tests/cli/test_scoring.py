@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_array
 
 from sk_mice._cli import tables
 from sk_mice.inspection._reading import OF_NEIGHBORS, OF_VIEWS, Reading
@@ -24,6 +25,7 @@ def test_rows_of_the_table():
         embeddings=np.zeros((2, 1)),
         n_clusters=3,
         meaning="words",
+        others=coo_array((2, 3)),
     )
     rows = tables.rows_of(["a", "b"], reading)
     assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
@@ -47,6 +49,7 @@ def test_a_single_image_has_no_neighbours(meaning, sure):
         embeddings=np.zeros((1, 1)),
         n_clusters=3,
         meaning=meaning,
+        others=coo_array((1, 3)),
     )
     assert tables.rows_of(["a"], reading) == [["a", 2, sure, None, sure]]
 
