@@ -57,6 +57,7 @@ from ._output import check_output, filled
 from ._progress_bar import WORDS, FitBar, tqdm
 from ._short_names import with_objects
 from ._task import Task
+from ._words import count
 
 # Beyond this, results leave the range of float32.
 LARGEST_RATE = 1e6
@@ -513,7 +514,8 @@ class ContrastiveEstimator(
         if not task.group.first:  # the first process warns
             return
         warn_user(
-            f"`fit` was interrupted: the model is that of {self.n_iter_} whole epochs.",
+            "`fit` was interrupted: the model is that of "
+            f"{count(self.n_iter_, 'whole epoch')}.",
             ConvergenceWarning,
         )
 

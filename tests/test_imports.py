@@ -33,7 +33,7 @@ IMPORTS = {
     "_moco": "_base",
     "_base": "torch _fitting _check_input _checkpoint _constraints _device "
     "_engine _identity _interruption _callbacks _freeze _output _progress_bar "
-    "_short_names _task augmentation backbones",
+    "_short_names _task _words augmentation backbones",
     "_classification_em": "_check_rows _fitting _constraints _cosine_kmeans "
     "_directions _engine.warn",
     "_neighbor_mixture": "torch _check_rows _classification_em _constraints "

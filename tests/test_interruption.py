@@ -17,6 +17,7 @@ from skorch.callbacks import Callback, Checkpoint, EarlyStopping
 from sk_mice import ClassificationEM, MiCEClustering, MoCo
 from sk_mice._engine import trainer
 from sk_mice._interruption import ended_by_ctrl_c
+from sk_mice._words import count
 from sk_mice.backbones import SmallResNet
 
 # The fits here are too short to separate anything: a cluster may well be empty.
@@ -68,7 +69,9 @@ def test_an_error_before_training_is_not_covered_by_another(error):
 @pytest.mark.parametrize("epoch", [2, 4, 5, 6])  # of MoCo, of the first and second EM
 def test_ctrl_c_leaves_the_last_whole_epoch(epoch):
     estimator = mice(callbacks=[RaiseAt(epoch)])
-    with pytest.warns(ConvergenceWarning, match=f"{epoch - 1} whole epochs"):
+    with pytest.warns(
+        ConvergenceWarning, match=rf"of {count(epoch - 1, 'whole epoch')}\."
+    ):
         assert estimator.fit(IMAGES) is estimator
     assert_usable(estimator, epoch - 1)
 
@@ -159,7 +162,9 @@ def test_a_real_ctrl_c_ends_the_fit_and_not_the_stage(epoch, press):
         return
     n_whole = epoch if press is PressAfter else epoch - 1
     estimator = mice(callbacks=[press(epoch)])
-    with pytest.warns(ConvergenceWarning, match=f"{n_whole} whole epochs"):
+    with pytest.warns(
+        ConvergenceWarning, match=rf"of {count(n_whole, 'whole epoch')}\."
+    ):
         estimator.fit(IMAGES)
     assert_usable(estimator, n_whole)
     # As if it had been meant to end there.
