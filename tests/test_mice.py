@@ -520,8 +520,8 @@ class Poison(Callback):
     [
         ({}, np.full((9, 8, 8), np.nan)),
         ({}, RNG.random((20, 5, 5))),  # with another value range and mean
-        ({"callbacks": [Poison()]}, RNG.random((20, 8, 8))),
-        ({"callbacks": [1]}, RNG.random((20, 8, 8))),
+        ({"callbacks": [Poison()]}, 16 * RNG.random((20, 8, 8))),
+        ({"callbacks": [1]}, 16 * RNG.random((20, 8, 8))),
     ],
     ids=["NaN", "another shape", "diverges", "wrong"],
 )

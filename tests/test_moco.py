@@ -42,7 +42,7 @@ def test_embeddings_are_unit_vectors():
 def test_its_loss_is_info_nce(monkeypatch):
     # Theorem 3: MiCE under A3 to A5 has MoCo's objective, here in a real training.
     losses = []
-    embed = Trainer.embed
+    outputs = Trainer.outputs
 
     def remember(net, batch, network):
         model = net.module_
@@ -56,11 +56,11 @@ def test_its_loss_is_info_nce(monkeypatch):
             value = info_nce(f[:, 0], v[:, 0], model.queue[:, 0], model.tau)
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers[name])
-        joint, v = embed(net, batch, network)
+        joint, v = outputs(net, batch, network)
         losses.append((joint.mean().item(), value.mean().item()))
         return joint, v
 
-    monkeypatch.setattr(Trainer, "embed", remember)
+    monkeypatch.setattr(Trainer, "outputs", remember)
     tiny(precision="float32", tau=0.3).fit(IMAGES)
     ours, expected = map(np.array, zip(*losses, strict=True))
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
