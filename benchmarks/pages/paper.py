@@ -4,17 +4,7 @@ import sys
 from pathlib import Path
 
 from .files import command, commit, notes, read
-from .tables import (
-    DATA,
-    MICE,
-    OTHER_PAGE,
-    line,
-    mean,
-    over_seeds,
-    seconds,
-    table,
-    wins,
-)
+from .tables import DATA, MICE, OTHER_PAGE, line, mean, over_seeds, seconds, table, wins
 
 sys.path.append(str(Path(__file__).parents[1] / "paper"))
 
