@@ -119,7 +119,7 @@ class Decoder:
             with self._lock:
                 if 0 in _tag(image, EXTRA_SAMPLES, ()):  # whose meaning is not said
                     self.of_more.append(path)
-                if image.format == "TIFF" and image.tag_v2.next:
+                if image.format == "TIFF" and image.is_animated:
                     self.stacks.append(path)
             row[:] = self._decode(image)
             if has_deep_colours:
