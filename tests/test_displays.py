@@ -683,6 +683,9 @@ def test_wrong_input_is_refused(blobs):
     of_images = gallery.from_predictions
     refuses("`X` must hold images", of_images, X, y)
     refuses("images; got a sparse matrix of shape (96, 5)", of_images, csr_array(X), y)
+    refuses("images; got none", of_images, images[:0], y[:0])
+    kmeans = KMeans(3).fit(images.reshape(len(images), -1))
+    refuses("images; got none", gallery.from_estimator, kmeans, images[:0])
     each = "must have a value for each"
     refuses(
         f"`y_pred` {each} of the 96 samples; got shape (5,)", of_images, images, y[:5]

@@ -158,6 +158,7 @@ class ClusterGalleryDisplay:
         """
         check_matplotlib()
         estimator, X = estimator_and_samples(estimator, _dense(X))
+        _check_any(X)
         y = one_each(y, len(X), "y")
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
@@ -225,6 +226,7 @@ class ClusterGalleryDisplay:
         """
         check_matplotlib()
         X = paths_or_samples(_dense(X))
+        _check_any(X)
         n = len(X)
         clusters, codes = _encode(one_each(y_pred, n, "y_pred"))
         y_true = one_each(y_true, n, "y_true")
@@ -359,6 +361,11 @@ def _chosen(X, indices, image_shape):
             f"flattened ones, with `image_shape`; got shape {np.shape(X)}."
         )
     return chosen, fmt
+
+
+def _check_any(X):
+    if len(X) == 0:
+        raise ValueError("`X` must hold images; got none.")
 
 
 def _dense(X):
