@@ -200,7 +200,10 @@ def _check(request: Request, result) -> dict | None:
     if run is not None:
         _check_same(asked, run["parameters"], request.out)
     elif asked["clusters"] is None:
-        raise BadParameter("no number is given", param_hint="--clusters")
+        why = "no number is given"
+        if request.resume:
+            why += f", and {str(request.out)!r} holds no run that --resume could go on"
+        raise BadParameter(why, param_hint="--clusters")
     if run is None or not run["finished"]:  # a finished run may have sorted a part
         for option, folder in request.sort_into.items():
             sorting.check_empty(folder, option)
