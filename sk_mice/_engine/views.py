@@ -276,7 +276,7 @@ def _called(augmentation, stack, generator):
     expected, device = stack.shape, stack.device
     result = augmentation(stack, generator)
     if not isinstance(result, Tensor) or not result.is_floating_point():
-        came = getattr(result, "dtype", type(result).__name__)
+        came = result.dtype if isinstance(result, Tensor) else type(result).__name__
         raise TypeError(
             f"`augmentation` must return a floating-point tensor; got {came}."
         )
