@@ -4,11 +4,13 @@ import math
 import re
 import threading
 import warnings
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from PIL import Image
@@ -44,6 +46,7 @@ IMAGES = RNG.random((12, 8, 8))
 VECTORS = RNG.random((12, 6))
 HUGE = 10**400  # no float can hold it
 DATES = np.arange(72).reshape(12, 6).astype("M8[D]")
+DAYS = pl.Series("day", DATES[:, 0])
 TABLE = pd.DataFrame(VECTORS)
 MASKED = np.ma.masked_greater(VECTORS, 0.9)
 
@@ -456,6 +459,10 @@ BAD_X = [
     ([["a", "b"]] * 9, "dtype='numeric' is not compatible"),
     (TABLE.assign(id="u1"), "must hold numbers; got 'u1' in column 'id'. Leave"),
     (TABLE.assign(kind=pd.Categorical(["a"] * 12)), "got 'a' in column 'kind'."),
+    (TABLE.assign(vector=[*VECTORS]), "got vectors in column 'vector'. np.stack(fra"),
+    (TABLE.assign(day=[date(2026, 1, 1)] * 12), "got datetime.date(2026, 1, 1) in"),
+    (pl.DataFrame({"kind": ["a"] * 12}), "got 'a' in column 'kind'."),
+    (pl.DataFrame({"vector": [*VECTORS]}), "got vectors in column 'vector'."),
     (VECTORS + 1j, "X must hold real numbers, such as magnitudes; got complex128."),
     (tensor("conjugate"), "Complex data not supported"),
     (MASKED, f"must have all its values; got a masked array, and {N_MASKED} of"),
@@ -470,6 +477,9 @@ NO_X = [
     (iter(IMAGES), "must be an array, a list of"),
     (DATES, "must hold numbers, not dates; got datetime64[D]."),
     (DATES - DATES[0], "must hold numbers, not dates"),
+    (DAYS, "must hold numbers, not dates; got datetime64[D]."),
+    (DAYS.to_frame(), "must hold numbers, not dates; got datetime64[D]."),
+    (pl.LazyFrame({"a": [1.0] * 12}), "got a LazyFrame. X.collect() has them."),
     (sparse.csr_array(VECTORS), "Sparse data was passed for X"),
     *(
         (tensor(kind), f"must be dense and hold plain numbers; got a {kind} tensor.")
@@ -531,6 +541,9 @@ NO_ROWS = [
     (DATES, "must hold numbers, not dates; got datetime64[D]."),
     (pd.DataFrame(DATES.astype("M8[s]")), "must hold numbers, not dates"),
     (DATES - DATES[0], "must hold numbers, not dates"),
+    (DAYS, "must hold numbers, not dates; got datetime64[D]."),
+    (DAYS.to_frame(), "must hold numbers, not dates; got datetime64[D]."),
+    (pl.LazyFrame({"a": [1.0] * 12}), "got a LazyFrame. X.collect() has them."),
     (tensor("nested"), "must be dense and hold plain numbers; got a nested tensor."),
 ]
 WEIGHTS = [

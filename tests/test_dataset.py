@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from PIL import Image
@@ -141,9 +142,10 @@ def test_clusterers_of_vectors_take_datasets(estimator):
     tensors = torch.from_numpy(rows)
     expected = clone(estimator).fit(rows)
     silhouette = silhouette_scorer(expected, rows)
-    column = pd.Series([*rows], index=range(7, 47))  # of embeddings, in a data frame
+    # Embeddings in a column of a data frame.
+    columns = pd.Series([*rows], index=range(7, 47)), pl.Series([*rows])
     pairs = TensorDataset(tensors, torch.arange(40))
-    for dataset in TensorDataset(tensors), pairs, column:
+    for dataset in TensorDataset(tensors), pairs, *columns:
         labels = estimator.fit(dataset).predict(dataset)
         assert labels.tolist() == expected.labels_.tolist()
         assert silhouette_scorer(estimator, dataset) == silhouette

@@ -23,6 +23,8 @@ def as_array(X):
     data frame, is returned as it is. Paths, masked values, dates, images of several
     sizes and tensors without plain numbers raise TypeError or ValueError.
     """
+    if _is_of(X, "polars", "Series"):
+        X = np.asarray(X)
     kind = getattr(getattr(X, "dtype", None), "kind", None)
     if kind in ("O", "U", "S") and X.ndim == 1:
         X = list(X)
@@ -37,6 +39,8 @@ def as_array(X):
             f"X must hold samples; got one image. np.asarray(image)[None] is an array "
             f"of one sample, {STACK} of several."
         )
+    if _is_of(X, "polars", "LazyFrame"):
+        raise TypeError("X must hold values; got a LazyFrame. X.collect() has them.")
     if isinstance(X, Mapping | Iterator) and not hasattr(X, "dtype"):
         raise TypeError(
             "X must be an array, a list of arrays, or a dataset of torch; got "
@@ -59,34 +63,52 @@ def plain_array(values, name: str):
     dtypes = getattr(values, "dtypes", None)  # a data frame has these
     is_frame = np.iterable(dtypes)
     for dtype in dtypes if is_frame else [getattr(values, "dtype", None)]:
-        kind = getattr(dtype, "kind", None)
-        if kind in ("m", "M"):
-            raise TypeError(f"{name} must hold numbers, not dates; got {dtype}.")
-        if kind == "c":
-            raise ValueError(
-                f"Complex data not supported: {name} must hold real numbers, such as "
-                f"magnitudes; got {dtype}."
-            )
+        _check_kind(dtype, name)
     if is_frame:
-        _refuse_text(values, name)
+        _check_columns(values, name)
     return values
 
 
-def _refuse_text(frame, name: str) -> None:
+def _check_kind(dtype, name: str) -> None:
+    kind = getattr(dtype, "kind", None)
+    if kind in ("m", "M"):
+        raise TypeError(f"{name} must hold numbers, not dates; got {dtype}.")
+    if kind == "c":
+        raise ValueError(
+            f"Complex data not supported: {name} must hold real numbers, such as "
+            f"magnitudes; got {dtype}."
+        )
+
+
+def _check_columns(frame, name: str) -> None:
+    """Refuse dates, texts and vectors in a data frame, by the names of columns."""
     for column in frame.columns:
-        values = np.asarray(frame[column])
+        series = frame[column]
+        values = np.asarray(series)
+        _check_kind(values.dtype, name)  # data types of polars have no kind
+        if values.ndim > len(series.shape):
+            _refuse_vectors(name, column)
         if values.dtype.kind not in "OUST":
             continue
-        for value in values.flat:
+        for value in values.ravel().tolist():
             try:
                 float(value)
-            except ValueError:
+            except (TypeError, ValueError):
+                if value is None or type(value).__name__ == "NAType":
+                    continue  # a missing value has its own error
+                if np.ndim(value):
+                    _refuse_vectors(name, column)
                 raise ValueError(
                     f"{name} must hold numbers; got {value!r} in column {column!r}. "
                     "Leave columns out that are no features."
                 ) from None
-            except TypeError:  # as of a missing value, which has its own error
-                continue
+
+
+def _refuse_vectors(name: str, column):
+    raise ValueError(
+        f"{name} must hold numbers; got vectors in column {column!r}. "
+        f"np.stack(frame[{column!r}]) is an array of them."
+    )
 
 
 def stored_once(X):
