@@ -80,7 +80,8 @@ def refused(path):
 
 # A fixture of a file, which is written anew in every example.
 KEEP = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
