@@ -123,6 +123,24 @@ def test_figures_of_several_data_are_those_of_the_results(label, name):
     assert shown[label] == [acc_and_nmi(of) for of in runs]
 
 
+@pytest.mark.parametrize(
+    ("images", "name"),
+    [
+        ("1,797 digits, 8 x 8", "digits"),
+        ("10,000 of Fashion-MNIST, 28 x 28", "fashion_mnist_10000_24_epochs"),
+        ("all 70,000 of Fashion-MNIST", "fashion_mnist_70000"),
+        ("10,000 photographs of CIFAR-10 (JPEG), 32 x 32", "cifar10_jpeg_10000"),
+    ],
+)
+def test_times_of_training_are_those_of_the_results(images, name):
+    rows = table_rows("user_guide/training.md", "How long")
+    shown = {images: (time, acc) for time, images, _, acc in rows}
+    runs = measured(f"compare_{name}")["MiCE"]
+    seconds = statistics.mean(run["seconds"] for run in runs)
+    time = f"{seconds / 60:.0f} min" if seconds > 99 else f"{seconds / 10:.0f}0 s"
+    assert shown[images] == (time, mean(runs, "acc", 2))
+
+
 def test_what_em_gains_is_that_of_the_results():
     text = " ".join((DOCS / "user_guide/training.md").read_text("utf-8").split())
 
@@ -137,6 +155,7 @@ def test_what_em_gains_is_that_of_the_results():
     assert "the two are within 0.003." in text
     assert max(abs(lead(f"compare_{name}")) for name in level) < 0.003
     assert f"MiCE is ahead by {lead('compare_digits_1797_vectors'):.3f}." in text
+    assert f"MiCE is ahead by {lead('compare_fashion_mnist_70000'):.3f} (three" in text
     for words, name in {
         "behind by {:.3f} on 10,000": "compare_fashion_mnist_10000_24_epochs",
         "by {:.3f} on Fashion-MNIST with": "compare_fashion_mnist_3850_unbalanced",

@@ -13,8 +13,6 @@ HOURS = {
 }
 NOT_MEASURED = (
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
-    "All 70,000 images of Fashion-MNIST with MiCE's start alone, and with today's "
-    "learning rate of EM.",
     "More than one seed of fits of hours, and of TEMI and TURTLE on the 60,000 images "
     "of CIFAR-10 (JPEG).",
     "More than three seeds of the E-steps on Fashion-MNIST, of small maps, and of the "
@@ -103,7 +101,6 @@ def page():
     )
     parts += [
         "## All images of Fashion-MNIST",
-        "Not quite at equal time: MoCo was measured at another commit than MiCE.",
         *compared("compare_fashion_mnist_70000"),
     ]
     parts += [*hours(), *speed()]
