@@ -31,7 +31,8 @@ nobody reads the output any more.
 FIT = """\b
 Examples:
   sk-mice fit photos/ --clusters 10 --out result/ --features efficientnet-lite0
-  sk-mice fit scans/ --clusters 10 --out result/   (letters, cells, products)
+  sk-mice fit scans/ --clusters 10 --out result/   (letters, products)
+  sk-mice fit cells/ --clusters 10 --out result/ --rotate
   sk-mice fit scans/ --clusters 10 --out result/ --minutes 5
   sk-mice fit scans/ --clusters 10 --out result/ --copy-to sorted/
   sk-mice fit photos/ --out result/ --resume     (after Ctrl-C or a crash)
@@ -189,6 +190,14 @@ Unequal = Annotated[
         "others.",
     ),
 ]
+Rotate = Annotated[
+    bool,
+    typer.Option(
+        "--rotate",
+        help="The images have no upper side, such as cells: learn the same from them "
+        "at any angle and mirrored. Not with --features.",
+    ),
+]
 _EPOCHS = {"min": 1, "max": 1_000_000, "metavar": "N"}
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")
@@ -231,6 +240,7 @@ def fit(
     ] = None,
     features: Features = None,
     unequal: Unequal = False,
+    rotate: Rotate = False,
     image_size: Size = None,
     white: White = None,
     epochs: Annotated[
@@ -275,6 +285,7 @@ def fit(
         asked={
             "features": features,
             "unequal": unequal or None,
+            "rotate": rotate or None,
             "image_size": image_size,
             "white": white,
             "epochs": epochs,
@@ -387,6 +398,7 @@ def choose_k(
     ] = None,
     features: Features = None,
     unequal: Unequal = False,
+    rotate: Rotate = False,
     image_size: Size = None,
     white: White = None,
     seed: Seed = None,
@@ -429,6 +441,7 @@ def choose_k(
         asked={
             "features": features,
             "unequal": unequal or None,
+            "rotate": rotate or None,
             "image_size": image_size,
             "white": white,
             "epochs": epochs,

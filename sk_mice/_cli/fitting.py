@@ -20,6 +20,7 @@ from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
 from .._show_versions import LIBRARIES, versions
 from .._words import count, duration
+from ..augmentation import ImageAugmentation
 from ..inspection._reading import read
 from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
@@ -39,6 +40,8 @@ from .together import fit_together, run_together
 DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
 # The probe of --minutes: enough for two batches, and for one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
+# What --rotate stands for.
+ANY_ANGLE = ImageAugmentation(flip=True, affine=(180, 0))
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,7 @@ def check_asked(asked: dict, parameters: dict) -> None:
             find_network(asked["features"], None)
     if asked["unequal"] and parameters["features"] is None:
         raise BadParameter("it needs --features", param_hint="--unequal")
-    for name in ("epochs", "minutes"):
+    for name in ("epochs", "minutes", "rotate"):
         if asked["features"] is not None and asked[name] is not None:
             raise BadParameter(
                 "it contradicts --features, with which the network is not trained",
@@ -325,6 +328,7 @@ def estimator(parameters: dict, progress: Progress):
         )
     return MiCEClustering(
         n_clusters,
+        augmentation=ANY_ANGLE if parameters["rotate"] else "moco",
         device=parameters["device"],
         random_state=seed,
         verbose=progress.verbose,
@@ -386,13 +390,15 @@ def _write(
     request, result, run, model, facts, reading, images, progress: Progress
 ) -> None:
     """Write the files of a result; `facts` are those of features."""
+    # The page takes longest; an earlier result is whole until it is drawn.
+    write_page(result.started_page, reading, model, images, progress)
     result.page.unlink(missing_ok=True)  # an earlier page does not match the new table
     rows = tables.rows_of(images.files, reading)
     write_atomically(result.table, [tables.as_csv(rows)])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
     result.move_features(facts)
-    write_page(result, reading, model, images, progress)
+    result.move_page()
     run["results"]["seconds"] = _seconds_since(request.start)
     result.write_run(run)
 
@@ -403,12 +409,12 @@ def judged(clusterer, samples, progress: Progress):
     return read(clusterer, samples)
 
 
-def write_page(result, reading, model, images: Images, progress: Progress) -> None:
+def write_page(path, reading, model, images: Images, progress: Progress) -> None:
     """The page of what a model has said of these images."""
     progress.say("Writing the page")
     rng, X, names = np.random.RandomState(0), images.X, list(images.files)
     fmt = image_format(None, X)
-    draw_page(reading, model, X, fmt, result.page, names=names, rng=rng)
+    draw_page(reading, model, X, fmt, path, names=names, rng=rng)
 
 
 def _facts(reading, clusterer, run, images: Images, start: float) -> dict:

@@ -34,6 +34,7 @@ class ResultFolder:
         self.checkpoint = self.path / "checkpoint"
         self.started = self.checkpoint / "run.json"
         self.started_features = self.checkpoint / "features.npy"
+        self.started_page = self.checkpoint / "report.html"
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -153,6 +154,10 @@ class ResultFolder:
         elif self.started_features.exists():
             replace(self.started_features, self.features)
             self.describe_features(facts)
+
+    def move_page(self) -> None:
+        """Give the page of the fit that ends here its place."""
+        replace(self.started_page, self.page)
 
     def describe_features(self, facts: dict) -> None:
         """Write what the features in this folder were made of."""

@@ -38,7 +38,7 @@ def report(folder, photos, quiet) -> None:
     check_libraries()
     progress = Progress(quiet)
     model, reading, images = _ask(result, run, photos, progress)
-    write_page(result, reading, model, images, progress)
+    write_page(result.page, reading, model, images, progress)
     if not quiet:
         put(str(result.page))
 

@@ -55,6 +55,13 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     assert "%|" not in stderr  # bars are for terminals
 
 
+def test_images_without_an_upper_side_are_seen_at_any_angle(photos, out):
+    assert run("fit", photos, *FIT, "--out", out, "--rotate", "-q") == 0
+    augmentation = load(out / "model.safetensors").augmentation_
+    assert (augmentation.flip, augmentation.affine) == (True, (180, 0))
+    assert run_of(out)["parameters"]["rotate"]
+
+
 def test_images_without_colours_are_grey(fitted, tmp_path, pages, capsys, out):
     rng = np.random.default_rng(0)
     (tmp_path / "grey").mkdir()
@@ -132,6 +139,10 @@ def test_the_probe_grows_with_the_time(monkeypatch):
         (["--clusters", "2", "--device", "fax"], "--device: it must name"),
         (["--clusters", "2", "--features", "no"], "--features: it must be"),
         (["--clusters", "2", "--unequal"], "--unequal: it needs --features"),
+        (
+            ["--clusters", "2", "--rotate", "--features", "efficientnet-lite0"],
+            "--rotate: it contradicts --features",
+        ),
     ],
 )
 def test_wrong_options_are_named(photos, tmp_path, capsys, arguments, words):

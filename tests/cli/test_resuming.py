@@ -265,14 +265,15 @@ def test_a_result_stays_if_the_next_fit_fails(photos, fitted, result, monkeypatc
     assert not (result / "checkpoint").exists()
 
 
-def test_a_page_of_an_earlier_fit_is_not_left_beside_a_new_table(
-    photos, result, monkeypatch
+def test_a_result_stays_until_the_page_of_the_next_is_drawn(
+    photos, fitted, result, monkeypatch
 ):
     other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "draw_page", press_ctrl_c)
         assert run(*other, "--overwrite") == 130
-    assert (result / "clusters.csv").exists()
-    assert not (result / "report.html").exists()
+    for name in FILES:
+        assert (result / name).read_bytes() == (fitted / name).read_bytes()
     assert run(*other, "--resume") == 0
-    assert (result / "report.html").exists()
+    assert run_of(result)["parameters"]["seed"] == 1
+    assert {path.name for path in result.iterdir()} == FILES
