@@ -81,7 +81,7 @@ def test_the_report_names_them(tmp_path, images):
     path = tmp_path / "report.html"
     write_report(model, images, path, names=names)
     text = path.read_text(encoding="utf-8")
-    assert "2 images are nearly the same as another one." in text
+    assert "2 images are nearly the same as another one at 16 x 16 pixels." in text
     assert "3.png, 7.png" in text
     images[7] = 255 - images[3]
     write_report(model, images, path, names=names)

@@ -166,7 +166,8 @@ def test_clusters_of_several_classes_are_doubted():
 def test_pairs_that_are_left_out_are_counted():
     pairs = np.array([[0, k] for k in range(1, 121)])
     (few,) = _reading.doubt_of_duplicates("images", pairs[:100])
-    assert few.sentence == "101 images are nearly the same as another one."
+    same = "101 images are nearly the same as another one at 16 x 16 pixels"
+    assert few.sentence == f"{same}."
     (many,) = _reading.doubt_of_duplicates("images", pairs)
-    assert many.sentence.endswith("as another one; the first 100 of 120 pairs.")
+    assert many.sentence.endswith("at 16 x 16 pixels; the first 100 of 120 pairs.")
     assert few.pairs == many.pairs == pairs[:100].tolist()

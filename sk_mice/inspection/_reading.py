@@ -14,6 +14,7 @@ from .._directions import by_blocks, directions
 from .._engine.nearest import nearest_neighbors, shares_of_neighbors
 from .._pipelines import first_step, last_step, last_with_input
 from .._words import count
+from ._duplicates import SIDE
 
 N_NEIGHBORS = 10  # replace the random views of a model that has none
 MOST_PAIRS = 100  # pairs of nearly equal images that are named
@@ -335,7 +336,10 @@ def doubt_of_duplicates(noun, pairs) -> list[Doubt]:
     """A doubt about pairs (P, 2) of nearly equal samples; none without pairs."""
     if not len(pairs):
         return []
-    sentence = f"{len(np.unique(pairs)):,} {noun} are nearly the same as another one"
+    sentence = (
+        f"{len(np.unique(pairs)):,} {noun} are nearly the same as another one at "
+        f"{SIDE} x {SIDE} pixels"
+    )
     if len(pairs) > MOST_PAIRS:
         sentence += f"; the first {MOST_PAIRS} of {len(pairs):,} pairs"
         pairs = _one_of_each_group_first(pairs)
