@@ -328,7 +328,7 @@ def estimator(parameters: dict, progress: Progress):
         )
     return MiCEClustering(
         n_clusters,
-        augmentation=ANY_ANGLE if parameters["rotate"] else "moco",
+        augmentation=ANY_ANGLE if parameters.get("rotate") else "moco",
         device=parameters["device"],
         random_state=seed,
         verbose=progress.verbose,
