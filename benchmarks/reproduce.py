@@ -102,7 +102,7 @@ ROWS = (
     compare(
         "fashion_mnist_70000",
         f"{FASHION} --n 70000 --epochs 16 {THREE} --cases moco",
-        155,
+        120,
     ),
     compare(
         "fashion_mnist_3850_unbalanced", f"{FASHION_24} --unbalanced {WITH_UMAP}", 17

@@ -194,8 +194,8 @@ Rotate = Annotated[
     bool,
     typer.Option(
         "--rotate",
-        help="The images have no upper side, such as cells: learn the same from them "
-        "at any angle and mirrored. Not with --features.",
+        help="For images without an upper side, such as cells: their random views "
+        "are turned by any angle and mirrored. Not with --features.",
     ),
 ]
 _EPOCHS = {"min": 1, "max": 1_000_000, "metavar": "N"}

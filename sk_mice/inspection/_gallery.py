@@ -364,6 +364,7 @@ def _chosen(X, indices, image_shape):
 
 
 def _check_any(X):
+    """Refuse X without samples."""
     if len(X) == 0:
         raise ValueError("`X` must hold images; got none.")
 
