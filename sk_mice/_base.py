@@ -21,7 +21,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
-from ._callbacks import EpochProgress, check_callbacks
+from ._callbacks import BusyCores, EpochProgress, check_callbacks
 from ._check_input import (
     check_samples,
     check_samples_like,
@@ -460,6 +460,8 @@ class ContrastiveEstimator(
         views_seed, order_seed = spawn_seed(seed, "views"), spawn_seed(seed, "order")
         progress = EpochProgress(task.bar, task.interrupt, stage)
         callbacks = [progress, *(self.callbacks or ())]
+        if task.device.type == "cpu" and task.group.size == 1:
+            callbacks.append(BusyCores())
         if self.checkpoint is not None:
             callbacks.append(SaveProgress(task.restarts, run, task.group))
         return self._trainer_class(

@@ -24,7 +24,8 @@ from ._device import resolve_device, resolve_precision
 from ._engine.ambient import OwnDraws, kept_memory, own_settings
 from ._engine.format import SampleFormat, infer_format
 from ._engine.maps import check_out
-from ._engine.samples import Samples, begun_ahead
+from ._engine.samples import Samples
+from ._engine.threads import begun_ahead, in_threads
 from ._fitting import fitting
 from ._output import filled
 from ._pretrained import Network, at_a_size, check_channels, checksum, find_network
@@ -34,8 +35,9 @@ from .datasets._paths import as_paths, named, refuse, sizes
 
 __all__ = ["PretrainedFeatures"]
 
-# Pixels of a batch. On a CPU, small activations stay in the caches.
-PIXELS = {"cpu": 32 * 160**2, "cuda": 256 * 224**2}
+# Pixels of a batch. On a CPU, small activations stay in the caches, and in the memory
+# that a thread keeps (`kept_memory`).
+PIXELS = {"cpu": 16 * 160**2, "cuda": 256 * 224**2}
 AHEAD = 3  # batches of files that are decoded while the network runs
 
 
@@ -124,7 +126,8 @@ class PretrainedFeatures(
     Notes
     -----
     Features do not depend on the other images of a call. The last bits may depend on
-    the size of its batches.
+    the size of its batches. On a CPU, each thread of torch computes a batch of its own,
+    unless `network` is a module, which may not be made for several threads.
 
     Examples
     --------
@@ -300,9 +303,18 @@ class PretrainedFeatures(
                 images = self._decoded(paths, network)
             else:
                 images = Samples(X, self._format, device).in_order(self.batch_size_)
-            n = len(X)
-            with kept_memory(device), self._bar(n) as bar, torch.inference_mode():
-                yield n, self._rows(images, network, device, bar)
+            n, n_at_once = len(X), 0
+            if device.type == "cpu" and isinstance(self._source[0], str):
+                # A module of the user's may not be made for calls by several threads.
+                n_at_once = -(-n // self.batch_size_)
+
+            def features(batch):
+                with OwnDraws(0), torch.inference_mode():
+                    output = self._output(network, batch.to(device)).float()
+                    return (output.mean((2, 3)) if output.ndim == 4 else output).cpu()
+
+            with kept_memory(device), self._bar(n) as bar:
+                yield n, self._rows(in_threads(features, images, n_at_once), bar)
 
     @property
     def _n_features_out(self):
@@ -404,12 +416,10 @@ class PretrainedFeatures(
         with torch.autocast(images.device.type, self._dtype, enabled=enabled):
             return network.module(ready)
 
-    def _rows(self, batches, network, device, bar):
+    def _rows(self, batches, bar):
         """Features of one batch after the other; ValueError if any is not finite."""
         start = 0
-        for images in batches:
-            output = self._output(network, images.to(device)).float()
-            features = (output.mean((2, 3)) if output.ndim == 4 else output).cpu()
+        for features in batches:
             odd = (~features.isfinite()).any(dim=1).nonzero()
             if len(odd):
                 raise ValueError(

@@ -49,7 +49,7 @@ IMPORTS = {
     "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints _engine.ambient _fitting _pretrained",
     "_fitting": "",
-    "_callbacks": "skorch _interruption _progress_bar",
+    "_callbacks": "torch skorch _engine.warn _interruption _progress_bar",
     "_check_input": "_engine.arrays _engine.dataset _engine.format _engine.warn",
     "_checkpoint": "skorch _engine.distributed _engine.files _engine.model "
     "_engine.storage _engine.warn",
@@ -83,7 +83,7 @@ IMPORTS = {
     "datasets._paths": "_words datasets._decoding",
     "datasets._file": "_engine.files _engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
-    "_engine.ambient _engine.format _engine.maps _engine.samples "
+    "_engine.ambient _engine.format _engine.maps _engine.samples _engine.threads "
     "_output _pretrained _progress_bar datasets._decoding datasets._paths",
     # what people look at
     "inspection": "_lazy inspection._confusion inspection._embedding "
@@ -141,7 +141,7 @@ IMPORTS = {
     "_engine.geometry": "torch",
     "_engine.graphs": "torch",
     "_engine.inference": "torch _engine.ambient _engine.attention _engine.distributed "
-    "_engine.model",
+    "_engine.model _engine.threads",
     "_engine.invariances": "torch _engine.geometry _engine.samples",
     "_engine.files": "",
     "_engine.maps": "_engine.files",
@@ -154,8 +154,10 @@ IMPORTS = {
     "_engine.dataset": "_engine.arrays",
     "_engine.optimizers": "torch",
     "_engine.order": "torch",
-    "_engine.samples": "torch _engine.arrays _engine.format _engine.maps _engine.order",
+    "_engine.samples": "torch _engine.arrays _engine.format _engine.maps _engine.order "
+    "_engine.threads",
     "_engine.schedule": "",
+    "_engine.threads": "torch",
     "_engine.statistics": "torch _engine.distributed _engine.objective",
     "_engine.storage": "torch safetensors _engine.files _engine.warn",
     "_engine.trainer": "torch skorch _engine.ambient _engine.batches "

@@ -1,9 +1,7 @@
 """X on the device, or on its way to it, and its batches."""
 
 import math
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
 
 import numpy as np
 import torch
@@ -14,6 +12,7 @@ from .arrays import chunks, fill
 from .format import SampleFormat, as_tensor
 from .maps import mapped_file, will_need
 from .order import blocks_of, windows
+from .threads import begun_ahead
 
 LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time
 RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
@@ -138,15 +137,6 @@ class Samples(Dataset):
                 hinted += len(ahead.pop(0))
             yield batch
             done += len(batch)
-
-
-def begun_ahead(tasks, n: int):
-    """Yield each task of an iterator, which begins them, once n more have begun."""
-    begun = deque(islice(tasks, n))
-    for task in tasks:
-        begun.append(task)
-        yield begun.popleft()
-    yield from begun
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -1,0 +1,59 @@
+import pytest
+import torch
+from shared import tiny
+from sklearn.datasets import load_digits
+
+from sk_mice import MoCo
+from sk_mice._callbacks import BusyCores, _seconds_of_waiting
+
+X = load_digits().images[:32]
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    """Two threads of torch, and a machine on which a share of one waits for cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    monkeypatch.setattr(BusyCores, "every", 1.0)
+
+    def set_share(share):
+        clock = iter(range(100_000))
+        waited = {"seconds": 0.0}
+
+        def seconds():
+            return waited["seconds"]
+
+        def now():
+            waited["seconds"] += share
+            return float(next(clock))
+
+        monkeypatch.setattr("sk_mice._callbacks.time.perf_counter", now)
+        monkeypatch.setattr("sk_mice._callbacks._seconds_of_waiting", seconds)
+
+    yield set_share
+    torch.set_num_threads(before)
+
+
+def test_a_fit_on_busy_cores_says_once_that_its_threads_wait(waiting):
+    waiting(0.98)
+    with pytest.warns(UserWarning, match="2 threads.*OMP_NUM_THREADS=1,") as caught:
+        tiny(MoCo).fit(X)
+    assert len(caught) == 1
+
+
+def test_a_fit_on_idle_cores_says_nothing(waiting):
+    waiting(0.05)
+    tiny(MoCo).fit(X)
+
+
+def test_one_thread_waits_for_no_other(waiting):
+    waiting(0.98)
+    torch.set_num_threads(1)
+    tiny(MoCo).fit(X)
+
+
+def test_what_the_system_counts():
+    before = _seconds_of_waiting()
+    assert before >= 0
+    sum(range(10_000))
+    assert _seconds_of_waiting() >= before

@@ -1,0 +1,97 @@
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from shared import tiny
+
+from sk_mice import MoCo
+from sk_mice._engine.threads import begun_ahead, in_threads
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def where(item):
+    return item, threading.get_ident(), torch.get_num_threads()
+
+
+def test_each_item_is_computed_by_one_thread_with_one_core(two_threads):
+    found = list(in_threads(where, range(50), 50))
+    items, threads, cores = zip(*found, strict=True)
+    assert items == tuple(range(50))
+    assert threading.get_ident() not in threads and len(set(threads)) <= 2
+    assert set(cores) == {1}
+
+
+def test_other_threads_keep_all_cores(two_threads):
+    list(in_threads(where, range(2), 2))
+    seen = [torch.get_num_threads()]
+    other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    other.start()
+    other.join()
+    assert seen == [2, 2]
+
+
+@pytest.mark.parametrize("n_threads, n_items", [(1, 5), (2, 1), (2, 0)])
+def test_few_items_are_computed_by_this_thread(two_threads, n_threads, n_items):
+    torch.set_num_threads(n_threads)
+    found = list(in_threads(where, range(n_items), n_items))
+    this = threading.get_ident()
+    assert found == [(i, this, n_threads) for i in range(n_items)]
+
+
+def test_few_items_are_taken_ahead(two_threads):
+    taken = []
+    found = in_threads(int, map(lambda i: taken.append(i) or i, range(100)), 100)
+    assert next(found) == 0
+    assert len(taken) == 3
+
+
+def test_an_error_ends_it_and_the_next_call_works(two_threads):
+    found = in_threads(lambda i: 1 // i, [2, 1, 0, 1, 1, 1], 6)
+    with pytest.raises(ZeroDivisionError):
+        list(found)
+    assert list(in_threads(int, range(3), 3)) == [0, 1, 2]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_has_threads_of_its_own():
+    code = """
+import os, torch
+from sk_mice._engine.threads import in_threads
+torch.set_num_threads(2)
+assert list(in_threads(int, range(9), 9)) == list(range(9))
+child = os.fork()
+if not child:
+    torch.set_num_threads(2)
+    os._exit(list(in_threads(int, range(9), 9)) != list(range(9)))
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_begun_ahead():
+    begun = []
+    tasks = begun_ahead(map(lambda i: begun.append(i) or i, range(9)), 2)
+    assert next(tasks) == 0 and begun == [0, 1, 2]
+    assert list(tasks) == list(range(1, 9))
+
+
+# --------------------------------------------------------------------------- results
+
+
+def test_predictions_do_not_depend_on_the_number_of_threads(two_threads):
+    X = np.random.default_rng(0).random((300, 32, 32, 3), np.float32)
+    torch.set_num_threads(1)
+    moco = tiny(MoCo).fit(X[:64])
+    alone = moco.transform(X)
+    torch.set_num_threads(2)
+    np.testing.assert_allclose(moco.transform(X), alone, atol=1e-5)
