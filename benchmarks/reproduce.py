@@ -225,6 +225,7 @@ ROWS = (
     row("predict", "cpu", "", 10),
     row("predict", "cpu_maxpool", MAX_POOL, 5),
     Row("memory_map.json", "benchmarks/memory_map.py", 10),
+    Row("busy.json", "benchmarks/busy.py", 3),
     Row("distributed.json", "benchmarks/distributed.py", 2),
     Row("spherical_kmeans.json", "benchmarks/spherical_kmeans.py", 5),
     # These share fits: whichever comes first has the time of them.

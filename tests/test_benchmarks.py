@@ -683,6 +683,16 @@ def test_photographs(benchmark, tmp_path, monkeypatch, capsys):
     assert "time_to_network" in capsys.readouterr().out
 
 
+def test_busy(benchmark, tmp_path, capsys):
+    path = tmp_path / "busy.json"
+    options = ["--n", "16", "--threads", "1", "--repeats", "1"]
+    benchmark("busy").main([*options, "--json", str(path)])
+    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    assert list(kept["seconds"]) == list(kept["busy_to_idle"])
+    assert all(set(s) == {"idle", "busy"} for s in kept["seconds"].values())
+    assert "busy_to_idle" in capsys.readouterr().out
+
+
 def test_memory_map(benchmark, tmp_path, capsys):
     path = tmp_path / "memory_map.json"
     options = ["--n", "40", "--image-size", "16", "--repeats", "1"]

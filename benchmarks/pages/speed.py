@@ -31,6 +31,7 @@ def speed():
         *steps(STEPS, text),
         *predictions(),
         *in_a_file(),
+        *beside_others(),
         *several_processes(),
         *spherical_kmeans(),
     ]
@@ -91,6 +92,28 @@ def in_a_file():
         "time."
     )
     return table((*head, "commit"), *rows), line_on(kept, text)
+
+
+def beside_others():
+    """What a busy core costs."""
+    kept = read("busy")
+    result = kept["results"]
+    rows = [
+        (
+            name,
+            *(f"{seconds[state]:.2f} s" for state in ("idle", "busy")),
+            f"{result['busy_to_idle'][name]:.1f}",
+            commit(kept),
+        )
+        for name, seconds in result["seconds"].items()
+    ]
+    head = ("**One of 2 cores is busy**", "idle", "busy", "busy to idle", "commit")
+    text = (
+        "512 images of 32 x 32, on 2 threads if no other number is named. Another "
+        "process counts without end. In training, threads share every operation and "
+        "wait for each other; else, each computes a batch of its own."
+    )
+    return table(head, *rows), line_on(kept, text)
 
 
 def several_processes():
