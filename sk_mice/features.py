@@ -2,7 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from numbers import Integral
 
 import numpy as np
@@ -37,7 +37,7 @@ __all__ = ["PretrainedFeatures"]
 
 # Pixels of a batch. On a CPU, small activations stay in the caches, and in the memory
 # that a thread keeps (`kept_memory`).
-PIXELS = {"cpu": 16 * 160**2, "cuda": 256 * 224**2}
+PIXELS = {"cpu": 8 * 160**2, "cuda": 256 * 224**2}
 AHEAD = 3  # batches of files that are decoded while the network runs
 
 
@@ -292,29 +292,35 @@ class PretrainedFeatures(
             kinds = "paths", "arrays of numbers"
             was, got = kinds if self._from_files else kinds[::-1]
             raise TypeError(f"X must hold {was}, as in `fit`; got {got}.")
-        with own_settings(), OwnDraws(0):
+        with own_settings():
             if paths is not None:
                 sizes(paths, self.n_jobs)
             else:
                 X = check_samples_like(self, X, self._format)
             self._check_out()
-            network, device = self._ready()
+            with OwnDraws(0):
+                network, device = self._ready()
+            n, size = len(X), self.batch_size_
+            # A module of the user's may draw, and not be made for several threads.
+            known = isinstance(self._source[0], str)
+            at_once = known and device.type == "cpu"
             if paths is not None:
-                images = self._decoded(paths, network)
+                stored, load = self._decoded(paths, network), self._format.as_batch
             else:
-                images = Samples(X, self._format, device).in_order(self.batch_size_)
-            n, n_at_once = len(X), 0
-            if device.type == "cpu" and isinstance(self._source[0], str):
-                # A module of the user's may not be made for calls by several threads.
-                n_at_once = -(-n // self.batch_size_)
+                samples = Samples(X, self._format, device)
+                stored, load = torch.arange(n).split(size), samples.__getitem__
+                if not at_once:
+                    stored, load = samples.in_order(size), nn.Identity()
 
             def features(batch):
-                with OwnDraws(0), torch.inference_mode():
-                    output = self._output(network, batch.to(device)).float()
+                draws = nullcontext() if known else OwnDraws(0)
+                with draws, torch.inference_mode():
+                    output = self._output(network, load(batch).to(device)).float()
                     return (output.mean((2, 3)) if output.ndim == 4 else output).cpu()
 
             with kept_memory(device), self._bar(n) as bar:
-                yield n, self._rows(in_threads(features, images, n_at_once), bar)
+                n_at_once = -(-n // size) if at_once else 0
+                yield n, self._rows(in_threads(features, stored, n_at_once), bar)
 
     @property
     def _n_features_out(self):
@@ -388,11 +394,10 @@ class PretrainedFeatures(
     # ------------------------------------------------------------------ the features
 
     def _decoded(self, paths, network):
-        """Batches of files as images, decoded while the network runs."""
+        """Batches of files as RGB images of 8 bits, decoded while the network runs."""
         side = network.decoded_size
         # Small images are enlarged as `Network.input` enlarges arrays.
         decoder = Decoder(side, white=self.white, smooth=True)
-        fmt = _format_of_files(side)
         problems = []
         with ThreadPoolExecutor(effective_n_jobs(self.n_jobs)) as pool:
 
@@ -405,7 +410,7 @@ class PretrainedFeatures(
             for images, files, reasons in begun_ahead(tasks, AHEAD):
                 problems += named(files, reasons)
                 if not problems:  # otherwise the rest is read to name all bad files
-                    yield fmt.as_batch(torch.from_numpy(images))
+                    yield torch.from_numpy(images)
         refuse(problems)
         decoder.warn()
 

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import torch
 from shared import tiny
+from torch import nn
 
 from sk_mice import MoCo
 from sk_mice._engine.threads import begun_ahead, in_threads
+from sk_mice.features import PretrainedFeatures
+
 
 @pytest.fixture
 def two_threads():
@@ -27,7 +30,8 @@ def test_each_item_is_computed_by_one_thread_with_one_core(two_threads):
     found = list(in_threads(where, range(50), 50))
     items, threads, cores = zip(*found, strict=True)
     assert items == tuple(range(50))
-    assert threading.get_ident() not in threads and len(set(threads)) <= 2
+    assert threading.get_ident() not in threads
+    assert len(set(threads)) <= 2
     assert set(cores) == {1}
 
 
@@ -40,7 +44,7 @@ def test_other_threads_keep_all_cores(two_threads):
     assert seen == [2, 2]
 
 
-@pytest.mark.parametrize("n_threads, n_items", [(1, 5), (2, 1), (2, 0)])
+@pytest.mark.parametrize(("n_threads", "n_items"), [(1, 5), (2, 1), (2, 0)])
 def test_few_items_are_computed_by_this_thread(two_threads, n_threads, n_items):
     torch.set_num_threads(n_threads)
     found = list(in_threads(where, range(n_items), n_items))
@@ -81,7 +85,8 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_begun_ahead():
     begun = []
     tasks = begun_ahead(map(lambda i: begun.append(i) or i, range(9)), 2)
-    assert next(tasks) == 0 and begun == [0, 1, 2]
+    assert next(tasks) == 0
+    assert begun == [0, 1, 2]
     assert list(tasks) == list(range(1, 9))
 
 
@@ -95,3 +100,27 @@ def test_predictions_do_not_depend_on_the_number_of_threads(two_threads):
     alone = moco.transform(X)
     torch.set_num_threads(2)
     np.testing.assert_allclose(moco.transform(X), alone, atol=1e-5)
+
+
+def test_features_do_not_depend_on_the_number_of_threads(two_threads):
+    X = np.random.default_rng(0).integers(0, 256, (9, 32, 32, 3), np.uint8)
+    features = PretrainedFeatures(
+        "efficientnet-lite0", image_size=64, batch_size=2, precision="float32"
+    ).fit(X)
+    found = features.transform(X)
+    torch.set_num_threads(1)
+    np.testing.assert_allclose(features.transform(X), found, atol=1e-4)
+
+
+def test_a_module_of_the_users_is_called_by_one_thread(two_threads):
+    class Module(nn.Module):
+        transforms = nn.Identity()
+
+        def forward(self, images):
+            callers.add(threading.get_ident())
+            return images.mean((2, 3))
+
+    callers = set()
+    X = np.zeros((9, 8, 8, 3), np.uint8)
+    PretrainedFeatures(Module(), batch_size=2).fit(X).transform(X)
+    assert callers == {threading.get_ident()}
