@@ -38,8 +38,8 @@ class BusyCores(Callback):
     def __init__(self):
         self.warned = torch.get_num_threads() == 1
 
-    def on_epoch_begin(self, net, **kwargs):
-        """Begin to count, as what ran before may have waited for something else."""
+    def on_train_begin(self, net, **kwargs):
+        """Begin to count."""
         self.since = time.perf_counter(), _seconds_of_waiting()
 
     def on_batch_end(self, net, **kwargs):
@@ -49,7 +49,7 @@ class BusyCores(Callback):
         if self.warned or seconds < self.every:
             return
         share = (_seconds_of_waiting() - waited) / seconds
-        self.on_epoch_begin(net)
+        self.on_train_begin(net)
         if share > self.most:
             self.warned = True
             n = torch.get_num_threads()
