@@ -28,8 +28,10 @@ OPTIONS = {
     "random_state": "--seed",
     "weights": "`weights` in Python",
 }
-# What to try instead of parameters for which there are no options.
+# What to say instead of words that do not help, or of parameters without an option.
 ADVICE = {
+    "Got unexpected extra argument(s)": "Too many arguments (names with spaces need "
+    "quotation marks):",
     "Try fewer clusters, more epochs (`max_epochs`), another start (`init`, `n_init`, "
     "`random_state`) or a lower `lr`.": "Try fewer clusters, a longer training "
     "(--epochs; --minutes of `sk-mice fit`) or another start (--seed).",

@@ -118,8 +118,9 @@ IMPORTS = {
     "_cli.results _cli.sorting _cli.tables _cli.terminal _cli.together _device "
     "_engine.files _engine.warn augmentation "
     "inspection._reading inspection._report inspection._thumbnails",
-    "_cli.images": "_words _cli.terminal _engine.files _engine.maps datasets "
-    "datasets._paths features",
+    "_cli.cores": "torch _cli.terminal _words",
+    "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
+    "datasets datasets._paths features",
     "_cli.results": "_engine.files datasets",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.warn _words "

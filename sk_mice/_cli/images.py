@@ -16,6 +16,7 @@ from .._words import count
 from ..datasets import find_files, load_image_folder
 from ..datasets._decoding import WHITE
 from ..datasets._paths import NotImagesError
+from .cores import leave_busy_cores
 from .terminal import Progress
 
 # What decides the features of an image, beside the weights and the versions.
@@ -52,6 +53,7 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> I
     By default, they are grey if none has a colour, as networks learn less from three
     equal channels. With a pretrained network, they are thumbnails for the page.
     """
+    leave_busy_cores(progress)
     size = None if parameters["features"] else parameters["image_size"]
     progress.say(f"Reading the images in {str(folder)!r}")
     # First: a file that comes while the images are read has not been left out.

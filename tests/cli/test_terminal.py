@@ -14,7 +14,7 @@ from sk_mice import cli
 from sk_mice._cli import choosing, fitting, images
 from sk_mice._cli.terminal import put
 
-from .calls import run, write_table
+from .calls import FIT, refused, run, write_table
 
 
 def test_help_has_examples(capsys):
@@ -43,6 +43,11 @@ def test_the_command_alone_prints_its_help(capsys):
     assert out.startswith("Usage: sk-mice ")
     assert len(out.splitlines()) > 20
     assert not err
+
+
+def test_a_name_with_spaces_needs_quotation_marks(capsys, tmp_path):
+    line = refused(capsys, 2, "fit", tmp_path, "photos", *FIT, "--out", "result")
+    assert "(names with spaces need quotation marks): (photos)" in line
 
 
 def shell(*arguments, **variables):

@@ -1,0 +1,61 @@
+"""As many threads as there are free cores."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from .._words import count
+from .terminal import Progress
+
+SECONDS = 0.3  # for which other processes are watched
+
+
+def leave_busy_cores(progress: Progress) -> None:
+    """Compute with fewer threads, and say so, if other processes keep cores busy.
+
+    Threads that share an operation wait for each other: with one more than there are
+    free cores, training takes up to fifty times as long.
+    """
+    n = torch.get_num_threads()
+    if n == 1 or "OMP_NUM_THREADS" in os.environ:
+        return
+    n_free = max(1, round(free_cores()))
+    if n_free < n:
+        threads = count(n_free, "thread")
+        progress.say(
+            f"Other processes keep cores busy: computing with {threads} instead of {n} "
+            "(OMP_NUM_THREADS sets another number)"
+        )
+        torch.set_num_threads(n_free)
+        threadpool_limits(n_free)  # of scikit-learn, and of products of matrices
+
+
+def free_cores() -> float:
+    """Cores of this process that are idle; infinite where the system does not say."""
+    before = _jiffies()
+    if not before:
+        return float("inf")
+    time.sleep(SECONDS)
+    free = 0.0
+    for core, (idle, spent) in _jiffies().items():
+        idle_before, spent_before = before.get(core, (idle, spent))
+        free += (idle - idle_before) / max(1, spent - spent_before)
+    return free
+
+
+def _jiffies() -> dict[str, tuple[int, int]]:
+    """For each core of this process, the time without work, and all of its time."""
+    file = Path("/proc/stat")
+    if not file.exists():
+        return {}
+    ours = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    found = {}
+    for name, *numbers in map(str.split, file.read_text().splitlines()):
+        if name in ours:
+            user, nice, system, idle, waiting, *rest = map(int, numbers[:8])
+            spent = user + nice + system + idle + waiting + sum(rest)
+            found[name] = idle + waiting, spent
+    return found
