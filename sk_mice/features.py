@@ -38,7 +38,8 @@ __all__ = ["PretrainedFeatures"]
 # Pixels of a batch. On a CPU, small activations stay in the caches, and in the memory
 # that a thread keeps (`kept_memory`).
 PIXELS = {"cpu": 8 * 160**2, "cuda": 256 * 224**2}
-AHEAD = 3  # batches of files that are decoded while the network runs
+# Files that are decoded while the network runs, for all cores of a large machine.
+AHEAD = 96
 
 
 class PretrainedFeatures(
@@ -301,16 +302,17 @@ class PretrainedFeatures(
             with OwnDraws(0):
                 network, device = self._ready()
             n, size = len(X), self.batch_size_
-            # A module of the user's may draw, and not be made for several threads.
-            known = isinstance(self._source[0], str)
-            at_once = known and device.type == "cpu"
             if paths is not None:
                 stored, load = self._decoded(paths, network), self._format.as_batch
             else:
                 samples = Samples(X, self._format, device)
-                stored, load = torch.arange(n).split(size), samples.__getitem__
-                if not at_once:
-                    stored, load = samples.in_order(size), nn.Identity()
+                # Read by this thread alone, unless X is an array.
+                stored, load = samples.in_order(size), nn.Identity()
+                if isinstance(X, np.ndarray) and device.type == "cpu":
+                    stored, load = torch.arange(n).split(size), samples.__getitem__
+            # A module of the user's may draw, and not be made for several threads.
+            known = isinstance(self._source[0], str)
+            n_at_once = -(-n // size) if known and device.type == "cpu" else 0
 
             def features(batch):
                 draws = nullcontext() if known else OwnDraws(0)
@@ -319,7 +321,6 @@ class PretrainedFeatures(
                     return (output.mean((2, 3)) if output.ndim == 4 else output).cpu()
 
             with kept_memory(device), self._bar(n) as bar:
-                n_at_once = -(-n // size) if at_once else 0
                 yield n, self._rows(in_threads(features, stored, n_at_once), bar)
 
     @property
@@ -395,19 +396,19 @@ class PretrainedFeatures(
 
     def _decoded(self, paths, network):
         """Batches of files as RGB images of 8 bits, decoded while the network runs."""
-        side = network.decoded_size
+        side, size = network.decoded_size, self.batch_size_
         # Small images are enlarged as `Network.input` enlarges arrays.
         decoder = Decoder(side, white=self.white, smooth=True)
         problems = []
         with ThreadPoolExecutor(effective_n_jobs(self.n_jobs)) as pool:
 
             def begin(start):
-                files = paths[start : start + self.batch_size_]
+                files = paths[start : start + size]
                 images = np.empty((len(files), side, side, 3), np.uint8)
                 return images, files, pool.map(decoder.into, images, files)
 
-            tasks = map(begin, range(0, len(paths), self.batch_size_))
-            for images, files, reasons in begun_ahead(tasks, AHEAD):
+            tasks = map(begin, range(0, len(paths), size))
+            for images, files, reasons in begun_ahead(tasks, max(3, AHEAD // size)):
                 problems += named(files, reasons)
                 if not problems:  # otherwise the rest is read to name all bad files
                     yield torch.from_numpy(images)

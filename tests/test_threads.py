@@ -8,6 +8,7 @@ import pytest
 import torch
 from shared import tiny
 from torch import nn
+from torch.utils.data import Dataset
 
 from sk_mice import MoCo
 from sk_mice._engine.threads import begun_ahead, in_threads
@@ -124,3 +125,18 @@ def test_a_module_of_the_users_is_called_by_one_thread(two_threads):
     X = np.zeros((9, 8, 8, 3), np.uint8)
     PretrainedFeatures(Module(), batch_size=2).fit(X).transform(X)
     assert callers == {threading.get_ident()}
+
+
+def test_a_dataset_is_read_by_one_thread(two_threads):
+    class Images(Dataset):
+        def __len__(self):
+            return 9
+
+        def __getitem__(self, i):
+            readers.add(threading.get_ident())
+            return np.zeros((32, 32, 3), np.uint8)
+
+    readers = set()
+    features = PretrainedFeatures("efficientnet-lite0", image_size=32, batch_size=2)
+    features.fit(Images()).transform(Images())
+    assert readers == {threading.get_ident()}
