@@ -62,9 +62,12 @@ features = partial(row, "features")
 step = partial(row, "train_step")
 
 
-def hours(fit, epochs):
+def hours(fit, epochs, seed=0):
     command = f"benchmarks/hours.py {CIFAR} --fit {fit} --epochs {epochs}"
-    return Row(f"hours_cifar10_jpeg_{fit.replace('-', '_')}.json", command, 210)
+    name = f"hours_cifar10_jpeg_{fit.replace('-', '_')}"
+    if seed:
+        command, name = f"{command} --seeds {seed}", f"{name}_seed{seed}"
+    return Row(f"{name}.json", command, 210)
 
 
 def paper(script, data, minutes, options="", tag=""):
@@ -221,6 +224,8 @@ ROWS = (
     hours("moco", 72),
     hours("mice-random", 36),
     hours("mice", 66),
+    hours("mice-random", 36, seed=1),
+    hours("mice", 66, seed=1),
     Row("photographs.json", "benchmarks/photographs.py", 3),
     row("predict", "cpu", "", 10),
     row("predict", "cpu_maxpool", MAX_POOL, 5),
