@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 # No test opens a window, whatever the display.
@@ -21,3 +23,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def two_threads():
+    """Of torch, during a test."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)

@@ -10,10 +10,8 @@ X = load_digits().images[:32]
 
 
 @pytest.fixture
-def waiting(monkeypatch):
-    """Two threads of torch, and a machine on which a share of one waits for cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
+def waiting(two_threads, monkeypatch):
+    """A machine on which a share of one of two threads waits for cores."""
     monkeypatch.setattr(BusyCores, "every", 1.0)
 
     def set_share(share):
@@ -30,8 +28,7 @@ def waiting(monkeypatch):
         monkeypatch.setattr("sk_mice._callbacks.time.perf_counter", now)
         monkeypatch.setattr("sk_mice._callbacks._seconds_of_waiting", seconds)
 
-    yield set_share
-    torch.set_num_threads(before)
+    return set_share
 
 
 def test_a_fit_on_busy_cores_says_once_that_its_threads_wait(waiting):

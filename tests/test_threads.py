@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 import threading
@@ -7,20 +6,13 @@ import numpy as np
 import pytest
 import torch
 from shared import tiny
+from systems import forks
 from torch import nn
 from torch.utils.data import Dataset
 
 from sk_mice import MoCo
 from sk_mice._engine.threads import begun_ahead, in_threads
 from sk_mice.features import PretrainedFeatures
-
-
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def where(item):
@@ -67,7 +59,7 @@ def test_an_error_ends_it_and_the_next_call_works(two_threads):
     assert list(in_threads(int, range(3), 3)) == [0, 1, 2]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@forks
 def test_a_fork_has_threads_of_its_own():
     code = """
 import os, torch

@@ -12,38 +12,34 @@ from .calls import FIT, run
 
 
 @pytest.fixture
-def two_threads(monkeypatch):
-    """Of torch; the fixture of all tests of the command restores their number.
-
-    Has the limits that the other libraries get.
-    """
+def limits(two_threads, monkeypatch):
+    """Those that the other libraries get."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    torch.set_num_threads(2)
-    limits = []
-    monkeypatch.setattr(cores, "threadpool_limits", limits.append)
-    return limits
+    found = []
+    monkeypatch.setattr(cores, "threadpool_limits", found.append)
+    return found
 
 
 @pytest.mark.parametrize(("free", "threads"), [(0.0, 1), (1.2, 1), (1.9, 2), (4.0, 2)])
 def test_there_are_no_more_threads_than_free_cores(
-    two_threads, monkeypatch, capsys, free, threads
+    limits, monkeypatch, capsys, free, threads
 ):
     monkeypatch.setattr(cores, "free_cores", lambda: free)
     cores.leave_busy_cores(Progress(quiet=False))
     assert torch.get_num_threads() == threads
     said = "computing with 1 thread instead of 2" in capsys.readouterr().err
     assert said == (threads == 1)
-    assert two_threads == ([1] if said else [])
+    assert limits == ([1] if said else [])
 
 
-def test_a_number_that_is_set_stays(two_threads, monkeypatch):
+def test_a_number_that_is_set_stays(limits, monkeypatch):
     monkeypatch.setattr(cores, "free_cores", lambda: 0.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     cores.leave_busy_cores(Progress(quiet=False))
     assert torch.get_num_threads() == 2
 
 
-def test_fit_leaves_busy_cores(two_threads, monkeypatch, photos, tmp_path, capsys):
+def test_fit_leaves_busy_cores(limits, monkeypatch, photos, tmp_path, capsys):
     monkeypatch.setattr(cores, "free_cores", lambda: 1.0)
     assert run("fit", photos, *FIT, "--out", tmp_path / "result") == 0
     assert torch.get_num_threads() == 1
