@@ -55,10 +55,10 @@ class BusyCores(Callback):
             n = torch.get_num_threads()
             free = max(1, n - math.ceil(share))
             warn_user(
-                f"Other processes keep cores busy, and the {n} threads of the fit wait "
-                "for each other. Fewer threads may be many times as fast: set the "
-                f"environment variable OMP_NUM_THREADS={free}, or call "
-                f"torch.set_num_threads({free})."
+                f"The {n} threads of the fit wait for each other, as other processes "
+                "keep cores busy, or a container grants too few. Fewer threads may be "
+                "many times as fast: set the environment variable "
+                f"OMP_NUM_THREADS={free}, or call torch.set_num_threads({free})."
             )
 
 

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import torch
+from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 
 from .._words import count
@@ -14,19 +15,20 @@ SECONDS = 0.3  # for which other processes are watched
 
 
 def leave_busy_cores(progress: Progress) -> None:
-    """Compute with fewer threads, and say so, if other processes keep cores busy.
+    """Compute with fewer threads, and say so, if not all cores are free.
 
-    Threads that share an operation wait for each other: with one more than there are
-    free cores, training takes up to fifty times as long.
+    Other processes may keep some busy, or a container may grant only a few. Threads
+    that share an operation wait for each other: with one more than there are free
+    cores, training takes up to fifty times as long.
     """
     n = torch.get_num_threads()
     if n == 1 or "OMP_NUM_THREADS" in os.environ:
         return
-    n_free = max(1, round(free_cores()))
+    n_free = max(1, round(min(free_cores(), cpu_count())))
     if n_free < n:
         threads = count(n_free, "thread")
         progress.say(
-            f"Other processes keep cores busy: computing with {threads} instead of {n} "
+            f"Computing with {threads} instead of {n}, as no more cores are free "
             "(OMP_NUM_THREADS sets another number)"
         )
         torch.set_num_threads(n_free)

@@ -27,7 +27,7 @@ def test_there_are_no_more_threads_than_free_cores(
     monkeypatch.setattr(cores, "free_cores", lambda: free)
     cores.leave_busy_cores(Progress(quiet=False))
     assert torch.get_num_threads() == threads
-    said = "computing with 1 thread instead of 2" in capsys.readouterr().err
+    said = "Computing with 1 thread instead of 2" in capsys.readouterr().err
     assert said == (threads == 1)
     assert limits == ([1] if said else [])
 
@@ -43,7 +43,7 @@ def test_fit_leaves_busy_cores(limits, monkeypatch, photos, tmp_path, capsys):
     monkeypatch.setattr(cores, "free_cores", lambda: 1.0)
     assert run("fit", photos, *FIT, "--out", tmp_path / "result") == 0
     assert torch.get_num_threads() == 1
-    assert "Other processes keep cores busy" in capsys.readouterr().err
+    assert "as no more cores are free" in capsys.readouterr().err
 
 
 def test_free_cores():
@@ -52,6 +52,14 @@ def test_free_cores():
         assert cores.free_cores() <= len(os.sched_getaffinity(0))
 
 
-def test_free_cores_where_the_system_does_not_say(monkeypatch):
+def test_all_threads_compute_where_the_system_does_not_say(limits, monkeypatch):
     monkeypatch.setattr(cores, "_jiffies", dict)
-    assert cores.free_cores() == float("inf")
+    cores.leave_busy_cores(Progress(quiet=False))
+    assert torch.get_num_threads() == 2
+
+
+def test_there_are_no_more_threads_than_a_container_grants(limits, monkeypatch):
+    monkeypatch.setattr(cores, "free_cores", lambda: 2.0)
+    monkeypatch.setattr(cores, "cpu_count", lambda: 1)
+    cores.leave_busy_cores(Progress(quiet=False))
+    assert torch.get_num_threads() == 1
