@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from typer import BadParameter
@@ -433,6 +434,7 @@ def _facts(reading, clusterer, run, images: Images, start: float) -> dict:
         "epochs": run["max_epochs"] and clusterer.n_iter_,
         "max_epochs": run["max_epochs"],
         "complete": run["finished"],
+        "threads": torch.get_num_threads(),  # other numbers give other results
         "seconds": _seconds_since(start),
     }
 
