@@ -112,7 +112,7 @@ def _run(argv) -> int:
     except Exception as error:
         if os.environ.get("SK_MICE_TRACEBACK"):
             raise
-        _say(f"error: {_words(error)}")
+        _say(f"error: {_with_notes(_words(error), error)}")
         return FAILED
 
 
@@ -138,6 +138,12 @@ def _words(error: Exception) -> str:
         f"{type(error).__name__}: {words} (a bug? SK_MICE_TRACEBACK=1 shows where it "
         "arose)"
     )
+
+
+def _with_notes(words: str, error: Exception) -> str:
+    """The message of an error, and what the commands have added on how to go on."""
+    notes = getattr(error, "__notes__", [])
+    return " ".join([f"{words.rstrip('.')}.", *notes]) if notes else words
 
 
 def _is_of_memory(error: Exception) -> bool:

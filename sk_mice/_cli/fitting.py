@@ -111,8 +111,10 @@ def _fit_into(result, run, request: Request, group) -> None:
         _write(request, result, run, model, facts, reading, images, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {_advice(request)}")
-    except Exception:
-        if not result.has_progress:  # an empty checkpoint would refuse the next try
+    except Exception as error:
+        if result.has_progress:
+            error.add_note(_advice(request))
+        else:  # an empty checkpoint would refuse the next try
             result.end()
         raise
     if not whole:

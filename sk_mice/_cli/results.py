@@ -128,7 +128,10 @@ class ResultFolder:
         """Make room for a new fit; an earlier result stays as it is."""
         self.end()
         try:
-            self.checkpoint.mkdir()
+            # Windows removes neither a folder that is in use, nor a file.
+            self.checkpoint.mkdir(exist_ok=True)
+            for left in self.checkpoint.iterdir():
+                left.unlink()
             self.write_started(run)
         except BaseException:
             self.end()
@@ -213,7 +216,11 @@ def holds_files(folder) -> bool:
 def lies_in(inner, outer) -> bool:
     """Whether a path is a folder, or lies in it, links followed."""
     inner, outer = (Path(os.path.realpath(path)) for path in (inner, outer))
-    return inner.is_relative_to(outer)
+    if not os.path.exists(outer):
+        return inner.is_relative_to(outer)
+    # One folder may have two names: with a capital letter, or mounted at two places.
+    there = filter(os.path.exists, (inner, *inner.parents))
+    return any(os.path.samefile(path, outer) for path in there)
 
 
 def check_outside(path, photos, option: str) -> None:

@@ -25,7 +25,10 @@ from .results import (
 from .terminal import Progress, end_after_ctrl_c
 
 BLOCK = 2**20  # bytes
-NO_NAME = re.compile(r'^$|[<>:"/\\|?*\x00-\x1f]|[ .]$')  # of a folder, on Windows
+NO_NAME = re.compile(  # of a folder, on Windows
+    r'^$|[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|(com|lpt)[1-9])([.]|$)',
+    re.IGNORECASE,
+)
 
 
 def sort(table, photos, folders: dict, quiet: bool) -> None:
@@ -56,8 +59,16 @@ def _read_places(table) -> dict[str, str]:
             raise ValueError(
                 f"{str(table)!r} must have in each row a file below the folder of "
                 "images, and a cluster whose name can be that of a folder: without "
-                f'any of <>:"/\\|?* and no dot or space at its ends; got {name!r} and '
-                f"{cluster!r}."
+                f'any of <>:"/\\|?*, no dot or space at its ends, and none that '
+                f"Windows keeps for itself, such as aux; got {name!r} and {cluster!r}."
+            )
+    spelt: dict[str, str] = {}
+    for cluster in found.values():
+        if spelt.setdefault(cluster.casefold(), cluster) != cluster:
+            raise ValueError(
+                f"{str(table)!r} must write the name of a cluster in one way, as some "
+                "systems would make one folder of both; got "
+                f"{spelt[cluster.casefold()]!r} and {cluster!r}."
             )
     if column == "cluster" and all(map(str.isdecimal, found.values())):
         return places_of(found, map(int, found.values()))

@@ -3,6 +3,7 @@
 The bytes of a name are those of the file system, also where they are no UTF-8.
 """
 
+import codecs
 import csv
 import io
 import os
@@ -33,6 +34,8 @@ def as_csv(rows, header=HEADER) -> bytes:
 
 
 def _decoded(content: bytes) -> str:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16", errors="replace")  # by > in PowerShell
     try:
         return os.fsdecode(content)
     except UnicodeDecodeError:  # Windows takes no bytes for a name but UTF-8

@@ -14,7 +14,7 @@ except ImportError:  # Windows
     fcntl = None
 
 ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
-PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between tries to replace a file
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to replace a file
 
 
 def as_path(path, name: str = "`path`") -> str:
@@ -39,13 +39,25 @@ def check_writable(path, name: str = "`path`") -> str:
     """A path as a string, if a file can be written there; else OSError."""
     path = as_path(path, name)
     try:
-        folder = os.path.dirname(_target(path)[0])
-        if not os.access(folder, os.W_OK | os.X_OK):
+        target, earlier = _target(path)
+        if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "Folder is read-only")
+        if earlier is not None and fcntl is None:
+            _check_free(target)
     except OSError as error:
         rule = f"{name} must be a file that can be written: {error.strerror}"
         raise OSError(error.errno, rule, path) from error
     return path
+
+
+def _check_free(path: str) -> None:
+    """Refuse a file that Windows does not let replace: a spreadsheet may hold it."""
+    try:
+        with open(path, "r+b"):
+            pass
+    except PermissionError as error:
+        why = "Another program has it open, or it is read-only"
+        raise PermissionError(errno.EACCES, why) from error
 
 
 def write_atomically(path, parts) -> None:
@@ -100,8 +112,8 @@ def replacement(path):
 def replace(source, target) -> None:
     """Give a file the name of another.
 
-    Windows refuses that while either is open, and scanners for viruses open new files
-    for moments.
+    Windows refuses that while either is open, and scanners for viruses and programs
+    that copy files to other machines open new files for moments.
     """
     for pause in PAUSES if fcntl is None else ():
         with suppress(PermissionError):

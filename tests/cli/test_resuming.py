@@ -1,5 +1,6 @@
 """`--resume` and `--overwrite`, after Ctrl-C, a kill, or a whole fit."""
 
+import errno
 import json
 import shutil
 import signal
@@ -263,6 +264,33 @@ def test_a_result_stays_if_the_next_fit_fails(photos, fitted, result, monkeypatc
     for name in FILES:
         assert (result / name).read_bytes() == (fitted / name).read_bytes()
     assert not (result / "checkpoint").exists()
+
+
+def test_an_error_after_the_training_says_how_to_go_on(
+    photos, result, monkeypatch, capsys
+):
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device", "clusters.csv")
+
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "write_atomically", full)
+        assert run(*other, "--overwrite") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "sk-mice: error: 'clusters.csv': No space left on device. "
+        "The same command with --resume in place of --overwrite goes on."
+    )
+    assert run(*other, "--resume") == 0
+
+
+def test_a_folder_that_windows_does_not_remove_is_used_again(
+    photos, result, monkeypatch
+):
+    monkeypatch.setattr(shutil, "rmtree", lambda *args, **options: None)
+    (result / "checkpoint").mkdir()
+    (result / "checkpoint" / "features.npy").write_bytes(b"of another fit")
+    assert run("fit", photos, *FIT, "--out", result, "--overwrite", "-q") == 0
+    assert not (result / "checkpoint" / "features.npy").exists()
 
 
 def test_a_result_stays_until_the_page_of_the_next_is_drawn(

@@ -124,6 +124,12 @@ def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
     assert tables.read_column(path, ["class"])[0] == {"a": "x", "b;c": "y"}
 
 
+def test_score_takes_what_powershell_writes(tmp_path):
+    path = tmp_path / "truth.csv"
+    path.write_bytes("file,class\r\na,Käfer\r\n".encode("utf-16"))
+    assert tables.read_column(path, ["class"])[0] == {"a": "Käfer"}
+
+
 def test_score_takes_what_is_not_utf_8_on_windows_too(tmp_path, monkeypatch):
     path = tmp_path / "truth.csv"
     path.write_bytes("file;class\na;Käfer\n".encode("cp1252"))

@@ -62,13 +62,25 @@ def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path, capsys)
     assert capsys.readouterr().err.endswith("\n20 images in 2 folders\n")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t"])
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t", "Aux", "com1.a"]
+)
 def test_a_cluster_needs_the_name_of_a_folder(photos, tmp_path, capsys, name):
     clusters = write_names(tmp_path / "clusters.csv", [[NAMES[1], 0, name]])
     into = tmp_path / "sorted"
     line = refused(capsys, 1, "sort", clusters, photos, "--copy-to", into)
     assert "whose name can be that of a folder" in line
     assert repr(name) in line
+    assert not into.exists()
+
+
+def test_names_that_differ_by_capital_letters_are_refused(photos, tmp_path, capsys):
+    rows = [[NAMES[1], 0, "cats"], [NAMES[2], 1, "Cats"], [NAMES[3], 2, "console"]]
+    clusters = write_names(tmp_path / "clusters.csv", rows)
+    into = tmp_path / "sorted"
+    line = refused(capsys, 1, "sort", clusters, photos, "--copy-to", into)
+    assert "in one way" in line
+    assert line.endswith("got 'cats' and 'Cats'.")
     assert not into.exists()
 
 
@@ -291,6 +303,14 @@ def test_folders_of_windows_are_told_apart(monkeypatch):
         assert not results.lies_in(r"C:\photos-result", r"C:\photos")
         assert results.lies_in(r"C:\Photos\result", r"C:\photos")
         assert results.lies_in(r"C:\photos", r"C:\photos")
+
+
+def test_a_folder_with_two_names_is_one(tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "Photos").symlink_to(tmp_path / "photos")  # a Mac makes it without
+    monkeypatch.setattr(os.path, "realpath", os.path.abspath)
+    assert results.lies_in(tmp_path / "Photos" / "new" / "result", tmp_path / "photos")
+    assert not results.lies_in(tmp_path / "result", tmp_path / "photos")
 
 
 def test_a_drive_that_is_not_there_is_refused(monkeypatch):
