@@ -203,8 +203,8 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows to cluster; their norms do not matter. float32 is computed in float32,
-            anything else in float64.
+            Rows to cluster; their norms matter only with `center`. float32 is computed
+            in float32, anything else in float64.
         y : Ignored
             Present for API consistency by convention.
 

@@ -132,9 +132,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     checkpoint : str or path-like, default=None
         A folder for the progress of the fit. Its files are named after a hash of the
         parameters and the data. `fit` with the same parameters and data continues from
-        there, with the same result bit for bit, and returns at once if the fit was
-        complete. Files are written after epochs, as often as that takes less than 5% of
-        the time.
+        there, and returns at once if the fit was complete. The result is the same bit
+        for bit, on a CPU with the same number of threads. Files are written after
+        epochs, as often as that takes less than 5% of the time.
     distributed : bool, default=True
         Whether the processes of a job of torchrun share the fit, each with a part of
         every batch. They end with the same model. No effect in a single process, nor in
@@ -369,9 +369,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
         Notes
         -----
-        After a FloatingPointError, an OSError or Ctrl-C, the estimator has the model of
-        the last complete epoch. A fit that fails in another way, or before the end of
-        the first epoch, does not change the estimator.
+        After a FloatingPointError in training, an OSError or Ctrl-C, the estimator has
+        the model of the last complete epoch. A fit that fails in another way, or before
+        the end of the first epoch, does not change the estimator.
         """
         with self._whole_fit() as group:
             X = self._check(X)

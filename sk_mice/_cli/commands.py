@@ -268,7 +268,8 @@ def fit(
         typer.Option(
             "--resume",
             help="Go on with the run in the folder of the result, if there is one. "
-            "It keeps its options, which need not be given again.",
+            "It keeps its options, which need not be given again, but for "
+            "--copy-to and --link-to.",
         ),
     ] = False,
     overwrite: Overwrite = False,
