@@ -41,21 +41,23 @@ def free_cores() -> float:
     if not before:
         return float("inf")
     time.sleep(SECONDS)
-    free = 0.0
+    free, counted = 0.0, 0
     for core, (idle, spent) in _jiffies().items():
         idle_before, spent_before = before.get(core, (idle, spent))
         free += (idle - idle_before) / max(1, spent - spent_before)
-    return free
+        counted += spent - spent_before
+    return free if counted else float("inf")  # some containers show zeros
 
 
 def _jiffies() -> dict[str, tuple[int, int]]:
     """For each core of this process, the time without work, and all of its time."""
-    file = Path("/proc/stat")
-    if not file.exists():
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:  # no Linux, or not for this user
         return {}
     ours = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     found = {}
-    for name, *numbers in map(str.split, file.read_text().splitlines()):
+    for name, *numbers in map(str.split, lines):
         if name in ours:
             user, nice, system, idle, waiting, *rest = map(int, numbers[:8])
             spent = user + nice + system + idle + waiting + sum(rest)

@@ -48,14 +48,23 @@ def test_fit_leaves_busy_cores(limits, monkeypatch, photos, tmp_path, capsys):
     assert "as no more cores are free" in capsys.readouterr().err
 
 
+def test_what_the_system_counts_may_be_closed_to_the_user(monkeypatch):
+    def denied(*args):
+        raise PermissionError
+
+    monkeypatch.setattr(cores.Path, "read_text", denied)
+    assert cores.free_cores() == float("inf")
+
+
 def test_free_cores():
     assert cores.free_cores() >= 0
     if hasattr(os, "sched_getaffinity"):
         assert cores.free_cores() <= len(os.sched_getaffinity(0))
 
 
-def test_all_threads_compute_where_the_system_does_not_say(limits, monkeypatch):
-    monkeypatch.setattr(cores, "_jiffies", dict)
+@pytest.mark.parametrize("said", [{}, {"cpu0": (0, 0)}])
+def test_all_threads_compute_where_the_system_does_not_say(limits, monkeypatch, said):
+    monkeypatch.setattr(cores, "_jiffies", lambda: said)
     cores.leave_busy_cores(Progress(quiet=False))
     assert torch.get_num_threads() == 2
 
