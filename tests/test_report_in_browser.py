@@ -252,6 +252,7 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     assert browser.current_url.endswith("#cluster/0")
     find("#rename")[0].send_keys('\ue009a\ue000round, "or" not\ue007')  # all; Enter
     wait(lambda: find("#cluster-title")[0].text == 'round, "or" not')
+    assert "sort refuses it" in find("#edits-note")[0].text
     browser.refresh()  # changes survive
     assert find("#cluster-title")[0].text == 'round, "or" not'
     rows = downloaded(browser, find)
@@ -318,6 +319,7 @@ def test_doubts_and_agreement_follow_merges(open_page, between):
     merge(browser, find, 1, 0)
     find("#rename")[0].send_keys("five\ue007")
     wait(lambda: find("#cluster-title")[0].text == "five")
+    assert find("#edits-note")[0].text.endswith("to five")
     browser.execute_script("location.hash = '#clusters'")
     wait(lambda: find("#headline")[0].is_displayed())
     assert told(find) == [

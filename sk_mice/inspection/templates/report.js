@@ -179,12 +179,15 @@ addEventListener("storage", (event) => { // another tab with these clusters has 
   changed();
 });
 
+// As `sk-mice sort` has it, for all systems.
+const NO_FOLDER = /[<>:"/\\|?*]|^\.|\.$|^(con|prn|aux|nul|(com|lpt)[1-9])(\.|$)/i;
 function showEdits() {
   const edit = edits.at(-1);
   $("edits").hidden = !edit;
   $("edits-note").textContent = !edit ? "" : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
     : "merge" in edit ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
-    : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}`;
+    : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}`
+      + (NO_FOLDER.test(clusterName(edit.rename)) ? " (sk-mice sort refuses it: a folder cannot have this name)" : "");
   for (const node of document.querySelectorAll("[data-name]")) {
     node.textContent = clusterName(parent[Number(node.dataset.name)]);
   }
