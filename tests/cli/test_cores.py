@@ -18,6 +18,7 @@ def limits(two_threads, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = []
     monkeypatch.setattr(cores, "threadpool_limits", found.append)
+    monkeypatch.setattr(cores, "cpu_count", lambda: 2)
     return found
 
 
