@@ -23,6 +23,12 @@ def labelled(names):
     return {label: read(name) for name, label in names.items()}
 
 
+def of_seeds(name):
+    """The file of a fit, and those of the same fit with other seeds."""
+    others = sorted(RESULTS.glob(f"{name}_seed*.json"))
+    return [read(name), *(read(path.stem) for path in others)]
+
+
 def commit(kept, method=None):
     return kept.get("commits", {}).get(method, kept["commit"])
 
