@@ -41,12 +41,12 @@ def free_cores() -> float:
     if not before:
         return float("inf")
     time.sleep(SECONDS)
-    free, counted = 0.0, 0
-    for core, (idle, spent) in _jiffies().items():
-        idle_before, spent_before = before.get(core, (idle, spent))
-        free += (idle - idle_before) / max(1, spent - spent_before)
-        counted += spent - spent_before
-    return free if counted else float("inf")  # some containers show zeros
+    free = [
+        (idle - before[core][0]) / (spent - before[core][1])
+        for core, (idle, spent) in _jiffies().items()
+        if core in before and spent > before[core][1]
+    ]
+    return sum(free) if free else float("inf")  # some containers show zeros
 
 
 def _jiffies() -> dict[str, tuple[int, int]]:
