@@ -1,5 +1,8 @@
 """Progress bars, which leave no thread behind and end no work."""
 
+import math
+import sys
+import time
 import warnings
 from contextlib import suppress
 
@@ -15,21 +18,46 @@ USUAL_COST_OF_EM = 2.2
 WORDS = {"moco": "learning features", "em": "clustering"}
 
 
+def seconds_between_lines() -> float | None:
+    """Of progress, where stderr is a log whose bars are lines; else None."""
+    return getattr(sys.stderr, "seconds_between_lines", None)
+
+
 class tqdm(auto.tqdm):
     """tqdm without its monitor thread, which would outlive the bar.
 
     The work goes on if the bar cannot be shown, as when Ctrl-C has ended ``| tee``.
+    A log gets the bar as lines, at most one in `seconds_between_lines`, and none of
+    work that takes less.
     """
 
     monitor_interval = 0
 
+    def __init__(self, *args, **kwargs):
+        self._between = seconds_between_lines()
+        if self._between is not None:
+            kwargs |= {"mininterval": self._between, "miniters": 1}
+            self.last_print_t = time.time()  # which the first display needs
+        super().__init__(*args, **kwargs)
+
     def display(self, *args, **kwargs):
         """Show the bar, if that can be done."""
         with suppress(OSError):
-            return super().display(*args, **kwargs)
+            if self._between is None:
+                return super().display(*args, **kwargs)
+            if time.time() >= self.last_print_t + self._between:
+                self.last_print_t = time.time()
+                print(self, file=self.fp, flush=True)
+
+    def clear(self, *args, **kwargs):
+        """Make room for another text; lines of a log stay."""
+        if self._between is None:
+            super().clear(*args, **kwargs)
 
     def close(self):
-        """Leave the bar, or remove it."""
+        """Leave the bar, or remove it; a log gets no last line."""
+        if self._between is not None:
+            self.delay = math.inf
         with suppress(OSError):
             super().close()
 
@@ -62,12 +90,13 @@ class FitBar:
     def advance(self, stage: str, n_epochs: int) -> None:
         """Count epochs, also those that are not trained now, and show the time left."""
         self._left[stage] -= n_epochs
-        self._bar.update(n_epochs)
         known = self._seconds
         usual = {"moco": 0.0, "em": USUAL_COST_OF_EM * known.get("moco", 0.0)}
         left = sum(n * known.get(s, usual[s]) for s, n in self._left.items())
-        words = f"about {tqdm.format_interval(left)} of training left"
-        self._bar.set_postfix_str(words if left else "")  # no epoch has been timed yet
+        words = f"about {tqdm.format_interval(left)} of training left" if left else ""
+        self._bar.set_postfix_str(words, refresh=False)  # none before the first epoch
+        self._bar.update(n_epochs)
+        self._bar.refresh()
 
     def epoch(self, stage: str, seconds: float) -> None:
         """Count an epoch and note its duration."""

@@ -29,7 +29,7 @@ from ._engine.threads import begun_ahead, in_threads
 from ._fitting import fitting
 from ._output import filled
 from ._pretrained import Network, at_a_size, check_channels, checksum, find_network
-from ._progress_bar import tqdm
+from ._progress_bar import seconds_between_lines, tqdm
 from .datasets._decoding import LONGEST_SIDE, WHITE, Decoder
 from .datasets._paths import as_paths, named, refuse, sizes
 
@@ -240,7 +240,7 @@ class PretrainedFeatures(
         self._from_files = fmt is None
 
         def make(size):
-            network = source.build(size, progress=bool(self.verbose))
+            network = source.build(size, progress=self._shows_download())
             self._format = fmt or _format_of_files(network.decoded_size)
             self._settle(network)
             self.n_features_out_ = self._probe(self._format.shape[1:])
@@ -377,7 +377,7 @@ class PretrainedFeatures(
         """The network and its device; built anew if this object has been pickled."""
         if not hasattr(self, "_placed"):
             source = find_network(*self._source)
-            network = source.build(self.image_size_, progress=bool(self.verbose))
+            network = source.build(self.image_size_, progress=self._shows_download())
             found = checksum(network.module)
             if found != self.weights_sha256_:
                 raise ValueError(
@@ -441,6 +441,10 @@ class PretrainedFeatures(
         """The file can be written, before the network runs."""
         if self.out is not None:
             check_out(self.out)
+
+    def _shows_download(self) -> bool:
+        """Whether torchvision may show its bar, which is no lines of a log."""
+        return bool(self.verbose) and seconds_between_lines() is None
 
     def _bar(self, n):
         bar_format = (

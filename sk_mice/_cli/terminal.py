@@ -8,15 +8,20 @@ from contextlib import contextmanager, suppress
 
 from .._words import count, shortened
 
+SECONDS_BETWEEN_LINES = 60  # of progress, in a log
+
 
 class Messages:
     """Standard error, or None, which drops what it cannot write: no work ends for that.
 
-    It may be closed, or a log on a full disk. Ctrl-C also ends ``2>&1 | tee``.
+    It may be closed, or a log on a full disk. Ctrl-C also ends ``2>&1 | tee``. Where it
+    is no terminal, progress bars are lines, one a minute.
     """
 
     def __init__(self, stream):
         self._stream = stream or io.StringIO()
+        on_terminal = self._stream.isatty()
+        self.seconds_between_lines = None if on_terminal else SECONDS_BETWEEN_LINES
 
     def __getattr__(self, name):
         return getattr(self._stream, name)
@@ -45,8 +50,8 @@ class Progress:
 
     @property
     def verbose(self) -> int:
-        """1 where progress bars are shown: on a terminal only."""
-        return int(not self.quiet and sys.stderr.isatty())
+        """1 where progress bars are shown."""
+        return int(not self.quiet)
 
 
 @contextmanager

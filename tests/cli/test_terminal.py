@@ -11,7 +11,7 @@ import pytest
 from systems import needs_full_device
 
 from sk_mice import cli
-from sk_mice._cli import choosing, fitting, images
+from sk_mice._cli import choosing, fitting, images, terminal
 from sk_mice._cli.terminal import put
 
 from .calls import FIT, refused, run, write_table
@@ -66,6 +66,21 @@ def test_the_module_is_the_command_and_shells_complete_it():
 
 
 # ------------------------------------------------------------------------------- output
+
+
+def test_a_log_has_a_line_for_each_step_of_progress(
+    photos, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0)
+    assert run("fit", photos, *FIT, "--out", tmp_path / "result") == 0
+    err = capsys.readouterr().err
+    assert "\r" not in err
+    lines = err.splitlines()
+    assert "" not in lines
+    bars = [line for line in lines if "%|" in line]
+    for words in ("reading images: 100%|", "learning features: ", "2/2 epochs ["):
+        assert any(words in line for line in bars), words
+    assert len(lines) > len(bars)
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path):
