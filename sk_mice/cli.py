@@ -36,7 +36,8 @@ ADVICE = {
     "`random_state`) or a lower `lr`.": "Try fewer clusters, a longer training "
     "(--epochs; --minutes of `sk-mice fit`) or another start (--seed).",
     "Try a lower `lr` or higher temperatures.": "Try another start (--seed).",
-    "With `out`, the images are in a file.": "Try a smaller --image-size.",
+    "With `out`, the images are in a file.": "Try fewer images, or without --features "
+    "a smaller --image-size.",
 }
 
 

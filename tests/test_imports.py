@@ -77,8 +77,9 @@ IMPORTS = {
     "_lazy": "",
     # beside them
     "datasets": "torchvision _constraints _engine.warn _progress_bar _words "
-    "datasets._decoding datasets._file datasets._paths",
+    "datasets._decoding datasets._file datasets._names datasets._paths",
     "datasets._decoding": "_constraints _engine.warn _memory _words datasets._opening",
+    "datasets._names": "",
     "datasets._opening": "",
     "datasets._paths": "_words datasets._decoding",
     "datasets._file": "_engine.files _engine.maps",
@@ -105,7 +106,7 @@ IMPORTS = {
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
     "_engine.nearest _words metrics "
     "inspection._drawing inspection._duplicates inspection._reading "
-    "inspection._thumbnails _show_versions",
+    "inspection._thumbnails _show_versions datasets._names",
     "inspection._thumbnails": "torch _engine.dataset _engine.format datasets._paths",
     # the command line, which nothing imports
     "__main__": "cli",
@@ -121,10 +122,10 @@ IMPORTS = {
     "_cli.cores": "torch _cli.terminal _words",
     "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
     "datasets datasets._paths features",
-    "_cli.results": "_engine.files datasets",
+    "_cli.results": "_engine.files datasets._names",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.warn _words "
-    "datasets",
+    "datasets._names",
     "_cli.tables": "",
     "_cli.terminal": "_words",
     "_cli.together": "_engine.distributed",

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import json
 import math
 import re
 import shutil
@@ -252,7 +253,7 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     assert browser.current_url.endswith("#cluster/0")
     find("#rename")[0].send_keys('\ue009a\ue000round, "or" not\ue007')  # all; Enter
     wait(lambda: find("#cluster-title")[0].text == 'round, "or" not')
-    assert "sort refuses it" in find("#edits-note")[0].text
+    assert "sort refuses it: a folder" in find("#edits-note")[0].text
     browser.refresh()  # changes survive
     assert find("#cluster-title")[0].text == 'round, "or" not'
     rows = downloaded(browser, find)
@@ -337,6 +338,38 @@ def test_doubts_and_agreement_follow_merges(open_page, between):
     for _ in range(4):
         find("#undo")[0].click()
     assert len(told(find)) == 5
+
+
+def test_names_that_sort_refuses_are_told_at_once(open_page, between):
+    _, find = open_page("cluster/0", between)
+    for name in ("cats", "Thumbs.DB"):
+        find("#rename")[0].send_keys(f"\ue009a\ue000{name}\ue007")  # all; Enter
+        wait(lambda name=name: find("#cluster-title")[0].text == name)
+    assert "sort refuses it: a folder" in find("#edits-note")[0].text
+    find("#undo")[0].click()
+    assert find("#edits-note")[0].text == "Renamed: Cluster 0 to cats"
+    find("#rename")[0].send_keys("\ue009a\ue000cluster 1\ue007")
+    wait(lambda: find("#cluster-title")[0].text == "cluster 1")
+    assert "sort refuses it beside Cluster 1)" in find("#edits-note")[0].text
+
+
+def test_a_cluster_that_was_emptied_shares_no_members(open_page, between):
+    browser, find = open_page("clusters", between)
+    move = json.dumps([{"move": [*range(30, 60)], "into": 2}])
+    key = f"sk_mice:{data_of(between)['key']}"
+    browser.execute_script("localStorage.setItem(...arguments)", key, move)
+    browser.refresh()
+    wait(lambda: "Cluster 1" in told(find))  # it is empty
+    assert [chip for chip in told(find) if " and Cluster 1 " in chip] == []
+
+
+def test_many_clusters_fit_into_the_width(open_page, tmp_path):
+    rows = np.eye(1500)
+    write_report(SphericalKMeans(1500).fit(rows), rows, tmp_path / "report.html")
+    browser, _ = open_page("clusters", tmp_path / "report.html")
+    page = "document.documentElement"
+    width = browser.execute_script(f"return {page}.scrollWidth - {page}.clientWidth")
+    assert width == 0
 
 
 def test_one_and_two_clusters_in_words(open_page, tmp_path):

@@ -32,7 +32,7 @@ def choose_k(
     progress = Progress(quiet)
     result = results.ResultFolder(out.parent, "--out")
     is_new = not out.parent.exists()
-    with result.held() if is_new else nullcontext():
+    with result.held(*result.files) if is_new else nullcontext():
         samples = _samples(photos, candidates, asked, result, is_new, progress)
         n_fits = 2 * n_repeats * len(candidates)
         progress.say(f"{count(n_fits, 'fit')}, each to half of the images")

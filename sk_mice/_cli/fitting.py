@@ -73,7 +73,7 @@ def fit(request: Request) -> None:
 def _fit(request: Request, group) -> None:
     result = results.ResultFolder(request.out, "--out")
     run = _check(request, result)
-    with result.held():
+    with result.held(*result.files):
         _fit_into(result, run, request, group)
 
 
@@ -87,7 +87,8 @@ def _fit_into(result, run, request: Request, group) -> None:
     _check_images(parameters, images, run)
     network = fitted_network(parameters, images, progress)
     _check_weights(network, run)
-    if run is None:
+    goes_on = run is not None
+    if not goes_on:
         run = _new_run(parameters, images)
         if network is not None:
             run["features"] = {"weights": network.weights_sha256_}
@@ -105,8 +106,10 @@ def _fit_into(result, run, request: Request, group) -> None:
             _end_early(request, run, clusterer, " The earlier result stays.")
         reading = judged(clusterer, samples, progress)
         run["results"] = _facts(reading, clusterer, run, images, request.start)
+        run["results"]["resumed"] = goes_on
         model = clusterer
         if network is not None:
+            network.set_params(verbose=0)
             model = Pipeline([("features", network), ("clusters", clusterer)])
         _write(request, result, run, model, facts, reading, images, progress)
     except KeyboardInterrupt:
@@ -344,7 +347,7 @@ def _train(run: dict, samples, result, start: float, progress: Progress, group):
     clusterer = estimator(parameters, progress)
     if parameters["features"] is not None:
         progress.say("Clustering the features")
-        return clusterer.fit(samples)
+        return clusterer.fit(samples).set_params(verbose=0)
     mice = clusterer.set_params(checkpoint=result.checkpoint)
     if run["max_epochs"] is None:
         left = 60 * parameters["minutes"] - (time.monotonic() - start)
@@ -361,7 +364,7 @@ def _train(run: dict, samples, result, start: float, progress: Progress, group):
     mice.set_params(max_epochs=run["max_epochs"])
     fitted = fit_together(group, mice, samples)
     # The page shows all parameters, may be passed on, and outlives the checkpoint.
-    return fitted.set_params(checkpoint=None)
+    return fitted.set_params(checkpoint=None, verbose=0)
 
 
 def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
@@ -455,6 +458,8 @@ def _show(request: Request, result, run) -> None:
     took = duration(facts["seconds"])
     if facts["epochs"] is not None:
         took = f"{count(facts['epochs'], 'epoch')}, {took}"
+    if facts.get("resumed"):
+        took += " since --resume"
     put(
         f"\n{count(facts['images'], 'image')} in {len(facts['clusters'])} clusters "
         f"({took})\n\ncluster   images   confidence"

@@ -11,7 +11,7 @@ import numpy as np
 from typer import BadParameter
 
 from .._engine.files import check_writable, locked_folder, replace, write_atomically
-from ..datasets import is_hidden
+from ..datasets._names import is_hidden
 
 
 class ResultFolder:
@@ -99,8 +99,8 @@ class ResultFolder:
         raise BadParameter(f"{str(self.path)!r} {why}", param_hint=self.option)
 
     @contextmanager
-    def held(self):
-        """Make the folder, and keep other runs out of it.
+    def held(self, *files):
+        """Make the folder, and keep other runs out of it while `files` are written.
 
         If nothing is in it at the end, it is removed, unless it was there before.
         """
@@ -110,7 +110,7 @@ class ResultFolder:
             with locked_folder(self.path) as is_free:
                 if is_free is False:
                     self._refuse("is in use: another run is writing to it")
-                for path in self.files:
+                for path in files:
                     check_writable(path, "it")
                 yield
         finally:

@@ -12,7 +12,7 @@ from typer import BadParameter
 
 from .._engine.warn import warn_user
 from .._words import count, shortened
-from ..datasets import is_hidden
+from ..datasets._names import NO_FOLDER, is_hidden
 from . import tables
 from .results import (
     ResultFolder,
@@ -25,10 +25,6 @@ from .results import (
 from .terminal import Progress, end_after_ctrl_c
 
 BLOCK = 2**20  # bytes
-NO_NAME = re.compile(  # of a folder, on Windows
-    r'^$|[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|(com|lpt)[1-9])([.]|$)',
-    re.IGNORECASE,
-)
 
 
 def sort(table, photos, folders: dict, quiet: bool) -> None:
@@ -47,15 +43,16 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
     if len(missing) == len(places):
         raise ValueError(f"{str(photos)!r} has none of the files of {str(table)!r}.")
     warn_of_missing(missing, photos)
-    images = count(len(places) - len(missing), "image")
-    progress.say(f"{images} in {count(len(set(places.values())), 'folder')}")
+    sorted_into = [places[name] for name in places.keys() - {*missing}]
+    images = count(len(sorted_into), "image")
+    progress.say(f"{images} in {count(len(set(sorted_into)), 'folder')}")
 
 
 def _read_places(table) -> dict[str, str]:
     """The files of a table, and the folder of each: the name of its cluster."""
     found, column = tables.read_column(table, ["name", "cluster"])
     for name, cluster in found.items():
-        if not _is_inside(name) or NO_NAME.search(cluster) or is_hidden(cluster):
+        if not _is_inside(name) or re.search(NO_FOLDER, cluster, re.IGNORECASE):
             raise ValueError(
                 f"{str(table)!r} must have in each row a file below the folder of "
                 "images, and a cluster whose name can be that of a folder: without "

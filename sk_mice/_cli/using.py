@@ -3,7 +3,7 @@
 from sklearn.pipeline import Pipeline
 
 from .. import load
-from .._engine.files import check_writable, write_atomically
+from .._engine.files import write_atomically
 from .._words import count
 from ..inspection._report import check_libraries
 from . import results, tables
@@ -34,11 +34,11 @@ def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
 def report(folder, photos, quiet) -> None:
     """Write the page of a result again."""
     result, run = results.require_result(folder)
-    check_writable(result.page, "the page")
     check_libraries()
     progress = Progress(quiet)
-    model, reading, images = _ask(result, run, photos, progress)
-    write_page(result.page, reading, model, images, progress)
+    with result.held(result.page):
+        model, reading, images = _ask(result, run, photos, progress)
+        write_page(result.page, reading, model, images, progress)
     if not quiet:
         put(str(result.page))
 

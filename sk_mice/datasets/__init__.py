@@ -23,16 +23,12 @@ from .._progress_bar import tqdm
 from .._words import shortened
 from ._decoding import LONGEST_SIDE, WHITE, Decoder
 from ._file import decode_to_file, files_of
+from ._names import is_hidden
 from ._paths import named
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
 MOST_ENTRIES = 10_000_000  # files and folders below a folder
-# What Windows, macOS and network drives (Synology, QNAP) keep in folders of images.
-HIDDEN = {"thumbs.db", "desktop.ini", "icon\r"}
-HIDDEN |= {"$recycle.bin", "system volume information"}
-HIDDEN |= {"@eadir", "#recycle", "#snapshot"}
-HIDDEN |= {"@__thumb", "@recycle", "@recently-snapshot"}
 # Where Debian's package dataset-fashion-mnist puts its files.
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 FASHION_MNIST_FILES = (
@@ -267,11 +263,6 @@ def find_files(root):
     for _, parts, place in sorted(files):
         paths.setdefault(place, parts)
     return sorted(paths.values()), problems
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a file of this name is kept by a system, and is no image."""
-    return name.startswith(".") or name.lower() in HIDDEN
 
 
 def _place(entry, folder):

@@ -23,6 +23,7 @@ from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
 from .._show_versions import LIBRARIES, versions
 from .._words import count, duration
+from ..datasets._names import NO_FOLDER
 from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
@@ -188,6 +189,7 @@ def draw_page(
         "history": _history(check_model(model)[1]),
         "limits": LIMITS,
         "titled": title is not None,
+        "no_folder": NO_FOLDER,
     }
     if classes is not None:
         data |= {"classes": class_names, "y": codes.tolist()}

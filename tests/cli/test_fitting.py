@@ -13,6 +13,7 @@ from systems import needs_locks
 from sk_mice import MiCEClustering, load
 from sk_mice._cli import fitting, tables
 from sk_mice._engine.distributed import Group
+from sk_mice.datasets import _decoding
 
 from .calls import FILES, FIT, HARD, NAMES, refused, run, run_of, table, write_image
 
@@ -28,7 +29,7 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     ((reading, X, names),) = pages
     assert names == files
     model = load(out / "model.safetensors")
-    assert (model.random_state, model.device) == (3, "cpu")
+    assert (model.random_state, model.device, model.verbose) == (3, "cpu", 0)
     labels = [int(row["cluster"]) for row in rows]
     np.testing.assert_array_equal(model.predict(X), labels)
     shares = model.agreement(X)
@@ -309,6 +310,12 @@ def test_too_little_memory_is_no_bug(photos, tmp_path, monkeypatch, capsys, erro
     monkeypatch.setattr(fitting, "read_images", fail)
     said = refused(capsys, 1, "fit", photos, *FIT, "--out", tmp_path / "result")
     assert said == f"sk-mice: error: Not enough memory. {error}".rstrip()
+
+
+def test_images_that_are_too_many_are_refused(photos, out, monkeypatch, capsys):
+    monkeypatch.setattr(_decoding, "available_memory", lambda: 1000)
+    said = refused(capsys, 1, "fit", photos, *FIT, "--out", out, "-q")
+    assert "Try fewer images, or without --features a smaller --image-size" in said
 
 
 def test_a_bug_is_one_line_too_unless_it_is_traced(

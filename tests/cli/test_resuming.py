@@ -71,6 +71,7 @@ def test_ctrl_c_leaves_clusters_and_a_fit_that_goes_on(
     assert len(table(out / "clusters.csv")) == 20
     assert not copies.exists()
     assert run(*command, "--resume") == 0
+    assert " s since --resume)" in capsys.readouterr().out
     assert_same_result(out, fitted)
     assert len([*copies.rglob("*.png")]) == 20
 

@@ -60,10 +60,15 @@ def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path, capsys)
     assert run("sort", fitted / "clusters.csv", photos, "--copy-to", into) == 0
     assert_sorted(into, fitted, photos)
     assert capsys.readouterr().err.endswith("\n20 images in 2 folders\n")
+    named = [[NAMES[1], 0, "here"], ["gone.png", 1, "gone"]]
+    clusters = write_names(tmp_path / "clusters.csv", named)
+    assert run("sort", clusters, photos, "--copy-to", tmp_path / "again") == 0
+    assert capsys.readouterr().err.endswith("\n1 image in 1 folder\n")
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t", "Aux", "com1.a"]
+    "name",
+    ["", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t", "Aux", "com1.a", "#Recycle"],
 )
 def test_a_cluster_needs_the_name_of_a_folder(photos, tmp_path, capsys, name):
     clusters = write_names(tmp_path / "clusters.csv", [[NAMES[1], 0, name]])

@@ -4,11 +4,13 @@ import json
 import re
 
 from PIL import Image
+from systems import needs_locks
 
 from sk_mice._cli import fitting
+from sk_mice._cli.results import ResultFolder
 from sk_mice._engine.inference import Inference
 
-from .calls import FIT, HARD, draw_page, run
+from .calls import FIT, HARD, draw_page, refused, run
 
 
 def test_predict_repeats_the_table_on_stdout_and_in_a_file(
@@ -52,6 +54,15 @@ def test_a_warning_is_shown_once(fitted, tmp_path, capsys):
         Image.new("RGB", (8, 8), 3 * (value,)).save(tmp_path / f"{value}.png")
     assert run("predict", fitted, tmp_path, "-q") == 0
     assert capsys.readouterr().err.count("the samples are at another scale") == 1
+
+
+@needs_locks
+def test_report_leaves_a_folder_alone_that_a_fit_writes(photos, result, capsys):
+    page = (result / "report.html").read_bytes()
+    with ResultFolder(result, "--out").held():
+        said = refused(capsys, 2, "report", result, photos, "-q")
+    assert said.endswith("is in use: another run is writing to it")
+    assert (result / "report.html").read_bytes() == page
 
 
 def test_the_page_of_a_fit_is_that_of_report_and_names_no_folder(

@@ -179,15 +179,20 @@ addEventListener("storage", (event) => { // another tab with these clusters has 
   changed();
 });
 
-// As `sk-mice sort` has it, for all systems.
-const NO_FOLDER = /[<>:"/\\|?*]|^\.|\.$|^(con|prn|aux|nul|(com|lpt)[1-9])(\.|$)/i;
+// Why `sk-mice sort` refuses the name of a cluster, on all systems.
+const noFolder = new RegExp(data.no_folder, "i");
+function refusal(k) {
+  const name = clusterName(k), lower = name.toLowerCase();
+  if (noFolder.test(name)) return " (sk-mice sort refuses it: a folder cannot have this name)";
+  const other = living().map(clusterName).find((one) => one !== name && one.toLowerCase() === lower);
+  return other ? ` (sk-mice sort refuses it beside ${other})` : "";
+}
 function showEdits() {
   const edit = edits.at(-1);
   $("edits").hidden = !edit;
   $("edits-note").textContent = !edit ? "" : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
     : "merge" in edit ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
-    : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}`
-      + (NO_FOLDER.test(clusterName(edit.rename)) ? " (sk-mice sort refuses it: a folder cannot have this name)" : "");
+    : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}${refusal(edit.rename)}`;
   for (const node of document.querySelectorAll("[data-name]")) {
     node.textContent = clusterName(parent[Number(node.dataset.name)]);
   }
@@ -210,8 +215,8 @@ const DOUBTS = {
   classes: (k) => (majority(k)?.share < data.limits.pure ? percent(majority(k).share) : null),
   pairs: (a, b) => {
     const lies = (from, to) => members[from].filter((i) => second[i] === to && secondShare[i] >= data.limits.shared).length;
-    const n = a === b ? 0 : lies(a, b) + lies(b, a);
-    return n >= Math.max(2, data.limits.members * Math.min(size(a), size(b))) ? count(n) : null;
+    const n = a === b ? 0 : lies(a, b) + lies(b, a), smaller = Math.min(size(a), size(b));
+    return smaller && n >= Math.max(2, data.limits.members * smaller) ? count(n) : null;
   },
 };
 // After a merge or a move, chips are hidden whose doubt is over, or that another chip repeats.
