@@ -21,7 +21,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
-from ._callbacks import BusyCores, EpochProgress, check_callbacks
+from ._callbacks import EpochProgress, LookForBusyCores, check_callbacks
 from ._check_input import (
     check_samples,
     check_samples_like,
@@ -461,7 +461,7 @@ class ContrastiveEstimator(
         progress = EpochProgress(task.bar, task.interrupt, stage)
         callbacks = [progress, *(self.callbacks or ())]
         if task.device.type == "cpu" and task.group.size == 1:
-            callbacks.append(BusyCores())
+            callbacks.append(LookForBusyCores())
         if self.checkpoint is not None:
             callbacks.append(SaveProgress(task.restarts, run, task.group))
         return self._trainer_class(

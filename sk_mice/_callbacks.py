@@ -1,14 +1,8 @@
 """The callbacks of every fit, and what a user's may be."""
 
-import math
-import time
-from contextlib import suppress
-from pathlib import Path
-
-import torch
 from skorch.callbacks import BatchScoring, Callback, EpochScoring, LRScheduler
 
-from ._engine.warn import warn_user
+from ._busy_cores import BusyCores
 from ._interruption import Interrupt
 from ._progress_bar import FitBar
 
@@ -26,49 +20,17 @@ class EpochProgress(Callback):
         self.interrupt.waits = True
 
 
-class BusyCores(Callback):
-    """Warns once if the threads of torch wait for busy cores, where Linux counts it.
-
-    They share every operation of a step, which ends when the last of them ends.
-    """
-
-    every = 10.0  # seconds
-    most = 0.3  # of a thread that waits, on average
+class LookForBusyCores(Callback):
+    """Warns once if the threads of torch wait for busy cores."""
 
     def __init__(self):
-        self.warned = torch.get_num_threads() == 1
+        self.cores = BusyCores()
 
     def on_train_begin(self, net, **kwargs):
-        """Begin to count."""
-        self.since = time.perf_counter(), _seconds_of_waiting()
+        self.cores.begin()
 
     def on_batch_end(self, net, **kwargs):
-        """Warn if threads have waited for much of the last seconds."""
-        began, waited = self.since
-        seconds = time.perf_counter() - began
-        if self.warned or seconds < self.every:
-            return
-        share = (_seconds_of_waiting() - waited) / seconds
-        self.on_train_begin(net)
-        if share > self.most:
-            self.warned = True
-            n = torch.get_num_threads()
-            free = max(1, n - math.ceil(share))
-            warn_user(
-                f"The {n} threads of the fit wait for each other, as other processes "
-                "keep cores busy, or a container grants too few. Fewer threads may be "
-                "many times as fast: set the environment variable "
-                f"OMP_NUM_THREADS={free}, or call torch.set_num_threads({free})."
-            )
-
-
-def _seconds_of_waiting() -> float:
-    """Seconds for which threads of this process were ready, and had no core."""
-    nanoseconds = 0
-    for file in Path("/proc/self/task").glob("*/schedstat"):
-        with suppress(OSError, IndexError):  # a thread that has ended
-            nanoseconds += int(file.read_text().split()[1])
-    return nanoseconds / 1e9
+        self.cores.look()
 
 
 def check_callbacks(callbacks) -> None:

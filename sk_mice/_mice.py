@@ -703,7 +703,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 (labels,) = self._inference.over(samples, view, "label")
             self._check_inferred(labels)
             counts[np.arange(len(labels)), labels] += 1
-        return counts / n_views
+        return counts / np.float32(n_views)
 
     def transform(self, X, out=None):
         """Gating embeddings g (equation 4).

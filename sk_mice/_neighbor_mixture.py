@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ._busy_cores import BusyCores
 from ._check_rows import check_rows
 from ._classification_em import (
     COMPONENTS_PER_CLUSTER,
@@ -285,9 +286,15 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         with own_settings():
             with OwnDraws(spawn_seed(seed, "gate")):
                 gate = NeighborGate(rows.shape[1], self.n_clusters, self.kappa)
+            busy = BusyCores()
             with tqdm(
                 total=n_epochs, disable=not self.verbose, desc="clustering"
             ) as bar:
+
+                def epoch_done():
+                    bar.update()
+                    busy.look()
+
                 gate, self.elbo_ = train(
                     gate,
                     torch.from_numpy(rows * size),
@@ -295,7 +302,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
                     torch.from_numpy(nearest),
                     self.max_epochs,
                     torch.Generator().manual_seed(spawn_seed(seed, "order")),
-                    bar.update,
+                    epoch_done,
                 )
         arrays = {name: tensor.numpy() for name, tensor in gate.state_dict().items()}
         self.hidden_weights_ = size * arrays["hidden.weight"]

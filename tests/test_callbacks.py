@@ -3,8 +3,8 @@ import torch
 from shared import tiny
 from sklearn.datasets import load_digits
 
-from sk_mice import MoCo
-from sk_mice._callbacks import BusyCores, _seconds_of_waiting
+from sk_mice import MoCo, NeighborMixture
+from sk_mice._busy_cores import BusyCores, seconds_of_waiting
 
 X = load_digits().images[:32]
 
@@ -25,16 +25,25 @@ def waiting(two_threads, monkeypatch):
             waited["seconds"] += share
             return float(next(clock))
 
-        monkeypatch.setattr("sk_mice._callbacks.time.perf_counter", now)
-        monkeypatch.setattr("sk_mice._callbacks._seconds_of_waiting", seconds)
+        monkeypatch.setattr("sk_mice._busy_cores.time.perf_counter", now)
+        monkeypatch.setattr("sk_mice._busy_cores.seconds_of_waiting", seconds)
 
     return set_share
 
 
-def test_a_fit_on_busy_cores_says_once_that_its_threads_wait(waiting):
+def fit_moco():
+    tiny(MoCo).fit(X)
+
+
+def fit_neighbors():
+    NeighborMixture(2, max_epochs=3, random_state=0).fit(X.reshape(32, -1))
+
+
+@pytest.mark.parametrize("fit", [fit_moco, fit_neighbors])
+def test_a_fit_on_busy_cores_says_once_that_its_threads_wait(waiting, fit):
     waiting(0.98)
     with pytest.warns(UserWarning, match="2 threads.*OMP_NUM_THREADS=1,") as caught:
-        tiny(MoCo).fit(X)
+        fit()
     assert len(caught) == 1
 
 
@@ -50,7 +59,7 @@ def test_one_thread_waits_for_no_other(waiting):
 
 
 def test_what_the_system_counts():
-    before = _seconds_of_waiting()
+    before = seconds_of_waiting()
     assert before >= 0
     sum(range(10_000))
-    assert _seconds_of_waiting() >= before
+    assert seconds_of_waiting() >= before

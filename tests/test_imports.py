@@ -36,7 +36,8 @@ IMPORTS = {
     "_short_names _task _words augmentation backbones",
     "_classification_em": "_check_rows _fitting _constraints _cosine_kmeans "
     "_directions _engine.warn",
-    "_neighbor_mixture": "torch _check_rows _classification_em _constraints "
+    "_neighbor_mixture": "torch _busy_cores _check_rows _classification_em "
+    "_constraints "
     "_directions _engine _fitting _progress_bar",
     "_spherical_kmeans": "_check_rows _fitting _constraints _cosine_kmeans "
     "_engine.arrays _engine.warn",
@@ -49,7 +50,8 @@ IMPORTS = {
     "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints _engine.ambient _fitting _pretrained",
     "_fitting": "",
-    "_callbacks": "torch skorch _engine.warn _interruption _progress_bar",
+    "_busy_cores": "torch _engine.warn",
+    "_callbacks": "skorch _busy_cores _interruption _progress_bar",
     "_check_input": "_engine.arrays _engine.dataset _engine.format _engine.warn",
     "_checkpoint": "skorch _engine.distributed _engine.files _engine.model "
     "_engine.storage _engine.warn",

@@ -107,6 +107,25 @@ def test_labels_are_those_of_the_log_joint(changes):
         assert torch.equal(labels, joint.argmax(dim=1)), (tau, kappa)
 
 
+@pytest.mark.parametrize("tau", [1.0, 0.2, 0.07])
+def test_bounds_decide_only_what_bfloat16_cannot_round_away(tau):
+    model = mixture(8, tau, queue_dtype=torch.bfloat16)
+    draws = torch.Generator().manual_seed(0)
+    axis = torch.randn(16, generator=draws)
+
+    def near_one_axis(*shape):
+        rows = torch.randn(*shape, generator=draws) / 10 + axis
+        return nn.functional.normalize(rows, dim=-1)
+
+    with torch.no_grad():
+        model.queue.copy_(near_one_axis(*model.queue.shape))
+        model.expert_prototypes.copy_(near_one_axis(8, 16))
+        f, v, g = *(near_one_axis(3000, 8, 16) for _ in "fv"), near_one_axis(3000, 16)
+        inference = Inference(model)
+        labels = inference._labels(f, v, g, queue_moments(model.queue))
+        assert torch.equal(labels, inference._joint(f, v, g).argmax(dim=1))
+
+
 def test_one_expert_has_all_samples():
     model = mixture(1, 1.0)
     moments = queue_moments(model.queue)

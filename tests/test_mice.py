@@ -622,7 +622,7 @@ def test_a_warm_start_takes_an_equal_backbone():
 def test_agreement_counts_the_clusters_of_random_views():
     model = tiny(init=CLASSES).fit(IMAGES)  # of several clusters
     with same_generators():
-        shares = model.agreement(IMAGES, n_views=4)
+        shares = model.agreement(IMAGES, n_views=np.int64(4))
     assert shares.shape == (len(IMAGES), 4)
     assert shares.dtype == np.float32
     np.testing.assert_allclose(shares.sum(axis=1), 1)

@@ -45,6 +45,16 @@ def test_few_items_are_computed_by_this_thread(two_threads, n_threads, n_items):
     assert found == [(i, this, n_threads) for i in range(n_items)]
 
 
+def test_threads_end_when_there_is_another_number_of_them(two_threads):
+    idents = {ident for _, ident, _ in in_threads(where, range(50), 50)}
+    old = [thread for thread in threading.enumerate() if thread.ident in idents]
+    torch.set_num_threads(3)
+    assert list(in_threads(int, range(3), 3)) == [0, 1, 2]
+    for thread in old:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+
+
 def test_few_items_are_taken_ahead(two_threads):
     taken = []
     found = in_threads(int, map(lambda i: taken.append(i) or i, range(100)), 100)

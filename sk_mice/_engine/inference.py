@@ -24,8 +24,9 @@ LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
 FEW_VALUES_OF_VIEWS = 2**21
 LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
 ROWS_OF_BLOCK = 16  # a multiple of those that products of matrices take at a time
-# Nats by which bounds must separate experts, because bfloat16 rounds the exact sum.
-MARGIN = 0.01
+# Nats by which bounds must separate experts, because the exact sum is rounded; in
+# bfloat16, the error of a logit grows as 1 / tau.
+MARGIN, MARGIN_OF_BFLOAT16 = 0.01, 0.012
 
 
 class Inference:
@@ -152,7 +153,10 @@ class Inference:
         most, least = model.log_joint(f, v, g, bounds)
         labels = least.argmax(dim=1, keepdim=True)
         rivals = most.scatter(1, labels, -math.inf).amax(dim=1)
-        known = least.gather(1, labels).squeeze(1) > rivals + MARGIN
+        margin = MARGIN
+        if model.queue.dtype == torch.bfloat16:
+            margin = max(MARGIN, MARGIN_OF_BFLOAT16 / model.tau)
+        known = least.gather(1, labels).squeeze(1) > rivals + margin
         labels = labels.squeeze(1)
         rest = torch.nonzero(~known).squeeze(1)  # also values that are not finite
         if len(rest):

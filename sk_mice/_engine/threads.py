@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import lru_cache
 from itertools import islice
 from threading import Barrier
 
@@ -46,7 +46,7 @@ def begun_ahead(tasks, n: int):
     yield from begun
 
 
-@cache
+@lru_cache(maxsize=1)  # threads end with their pool, when there is another number
 def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:
     """Threads that compute with one core each; a fork does not have its parent's."""
     pool, begun = ThreadPoolExecutor(n_threads), Barrier(n_threads + 1)

@@ -427,10 +427,12 @@ class Trainer(NeuralNet):
         for name, value in figures.items():
             self.history.record(name, value)
         loss = -figures["elbo"]
-        before = [row["train_loss"] for row in self.history[:-1]]
+        before = self.history[-2::-1]
+        bests = (row["train_loss"] for row in before if row["train_loss_best"])
+        is_best = loss < next(bests, math.inf)
         for name in LOSSES:
             self.history.record(name, loss)
-            self.history.record(f"{name}_best", loss < min(before, default=math.inf))
+            self.history.record(f"{name}_best", is_best)
 
     def _is_finite(self) -> bool:
         # Skip the queue, which is large; the ELBO shows its values.
