@@ -196,11 +196,11 @@ ROWS = (
     Row("small_set.json", f"benchmarks/small_set.py {CIFAR}", 20),
     features(
         "cifar10_jpeg_60000",
-        f"--data cifar10-jpeg --n 60000 {CIFAR} --slow-seeds 0 --methods "
+        f"--data cifar10-jpeg --n 60000 {CIFAR} --slow-seeds 0 1 2 --methods "
         "k-means spherical-k-means pca-gaussians pca-hdbscan umap-gaussians "
         "umap-hdbscan partition partition-center neighbor-mixture mice-neighbors temi "
         "turtle",
-        225,
+        590,
     ),
     features(
         "cifar10_jpeg_3935_unbalanced",

@@ -13,7 +13,6 @@ HOURS = {
 }
 NOT_MEASURED = (
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
-    "More than one seed of TEMI on the 60,000 images of CIFAR-10 (JPEG).",
     "More than three seeds of the E-steps on Fashion-MNIST, of small maps, and of the "
     "cosines of the paper's prototypes.",
     "ClustPy on other images than the digits.",
