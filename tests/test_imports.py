@@ -124,6 +124,7 @@ IMPORTS = {
     "_cli.cores": "torch _cli.terminal _words",
     "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
     "datasets datasets._paths features",
+    "_cli.naming": "_cli.results _cli.tables inspection._reading",
     "_cli.results": "_engine.files datasets._names",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.warn _words "
@@ -131,8 +132,8 @@ IMPORTS = {
     "_cli.tables": "",
     "_cli.terminal": "_words",
     "_cli.together": "_engine.distributed",
-    "_cli.using": "_words _cli.fitting _cli.images _cli.results _cli.tables "
-    "_cli.terminal _engine.files inspection._report",
+    "_cli.using": "_words _cli.fitting _cli.images _cli.naming _cli.results "
+    "_cli.tables _cli.terminal _engine.files inspection._report",
     # the engine
     "_engine": "",
     "_engine.distributed": "torch",

@@ -171,3 +171,19 @@ def test_pairs_that_are_left_out_are_counted():
     (many,) = _reading.doubt_of_duplicates("images", pairs)
     assert many.sentence.endswith("at 16 x 16 pixels; the first 100 of 120 pairs.")
     assert few.pairs == many.pairs == pairs[:100].tolist()
+
+
+def test_shares_in_merged_clusters_are_added():
+    shares = np.array(
+        [[0.5, 0.3, 0.2, 0], [0.2, 0.4, 0.4, 0], [0, 0, 1.0, 0], [0.1, 0.3, 0, 0.6]]
+    )
+    labels = np.array([0, 1, 2, 3])
+    before = _reading.from_shares(labels, shares, shares, np.eye(4), _reading.OF_VIEWS)
+    merged = _reading.merged(before, np.array([0, 0, 2, 1]))
+    assert merged.labels.tolist() == [0, 0, 2, 1]
+    assert np.allclose(merged.confidence, [0.8, 0.6, 1, 0.6])
+    assert merged.second.tolist() == [2, 2, -1, 0]
+    assert np.allclose(merged.second_share, [0.2, 0.4, 0, 0.4])
+    same = _reading.merged(before, np.arange(4))
+    for name in ("labels", "confidence", "second", "second_share", "order"):
+        assert np.array_equal(getattr(same, name), getattr(before, name)), name

@@ -562,6 +562,106 @@ def move_to(find, form, cluster):
     find(f"#{form}-move button")[0].click()
 
 
+def opened(browser, find, path):
+    """Open a table in the page; the words of an error, if there is one."""
+    from selenium.common.exceptions import NoAlertPresentException
+
+    before = find("#edits-note")[0].text
+    find("#table")[0].send_keys(str(path))
+
+    def told():
+        with suppress(NoAlertPresentException):
+            alert = browser.switch_to.alert
+            words = alert.text
+            alert.accept()
+            return [words]
+        return find("#edits-note")[0].text != before and [None]
+
+    return wait(told)[0]
+
+
+def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_path):
+    data = data_of(page)
+    _, find = open_page("clusters")
+    edits = [
+        {"merge": 1, "into": 0},
+        {"rename": 0, "name": 'both; "of", them'},
+        {"move": data["order"][:3], "into": 3},
+        {"move": [data["order"][4]], "into": 4},
+        {"merge": 3, "into": 4},
+        {"rename": 4, "name": "zelle\u0301"},
+        {"move": [data["labels"].index(0)], "into": 2},
+    ]
+    store = "localStorage.setItem(`sk_mice:${arguments[0]}`, arguments[1])"
+    browser.execute_script(store, data["key"], json.dumps(edits))
+    browser.refresh()
+    rows = downloaded(browser, find)
+    table = tmp_path / "mine.csv"
+    table.write_bytes((browser.downloads / "clusters.csv").read_bytes())
+
+    # Another browser has no changes. The new cluster gets the first free number.
+    browser.execute_script("localStorage.clear()")
+    browser.refresh()
+    assert downloaded(browser, find) != rows
+    assert opened(browser, find, table) is None
+    note = find("#edits-note")[0].text
+    assert note == f"Opened: mine.csv, with {len(rows)} images of this page"
+    again = downloaded(browser, find)
+    assert again == [
+        row | {"cluster": "3" if row["cluster"] == "4" else row["cluster"]}
+        for row in rows
+    ]
+    browser.refresh()
+    assert downloaded(browser, find) == again
+    # A table from a spreadsheet, of a part of the images and of others.
+    file, name = (
+        text.encode(errors="surrogateescape") for text in ("caf\udce9.png", "é")
+    )
+    table.write_bytes(
+        b"\xef\xbb\xbffile;cluster;name\r\n%b;7;%b\r\nother.png;1;b" % (file, name)
+    )
+    assert opened(browser, find, table) is None
+    assert find("#edits-note")[0].text.endswith("with 1 image of this page")
+    changed = downloaded(browser, find)
+    for i, row in enumerate(changed):
+        is_moved = data["names"][i] == "caf\udce9.png"
+        assert row["cluster"] == (
+            str(len(find(".card")) - 1) if is_moved else row["original_cluster"]
+        )
+        assert (row["name"] == "é") == is_moved
+    find("#undo")[0].click()
+    assert downloaded(browser, find) == again
+    find("#undo")[0].click()
+    assert not find("#edits")[0].is_displayed()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "has no column file, or no column cluster"),
+        ("name,cluster\na,1\n", "has no column file, or no column cluster"),
+        ("file,cluster\nother.png,1\n", "has none of the images of this page"),
+        (
+            "file,cluster\nfolder/005.png,x\n",
+            "has no number of a cluster for folder/005.png",
+        ),
+        (
+            "file,cluster,name\nfolder/005.png,1,a\nfolder/006.png,1,b\n",
+            "has two names of cluster 1: a and b",
+        ),
+    ],
+    ids=["empty", "no file", "others", "no number", "two names"],
+)
+def test_a_table_that_cannot_be_opened_says_why(
+    open_page, browser, tmp_path, text, why
+):
+    _, find = open_page("clusters")
+    table = tmp_path / "mine.csv"
+    table.write_text(text, encoding="utf-8")
+    assert opened(browser, find, table) == f"mine.csv {why}"
+    assert not find("#edits")[0].is_displayed()
+
+
 def test_a_name_is_kept_if_the_page_is_left_while_it_is_typed(open_page, between):
     browser, find = open_page("clusters", between)
     find("[data-cluster='0'] h3 a")[0].click()

@@ -50,6 +50,7 @@ PREDICT = """\b
 Examples:
   sk-mice predict result/ new-photos/ --out new.csv
   sk-mice predict result/ new-photos/ | head
+  sk-mice predict result/ new-photos/ --out new.csv --names clusters.csv
 """
 REPORT = """\b
 Example:
@@ -313,6 +314,14 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="File for the table. [default: stdout]"),
     ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            **_TABLE,
+            metavar="CLUSTERS.CSV",
+            help="Table of the report, whose names and merges of clusters are used.",
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     quiet: QuietButTable = False,
     as_json: Json = False,
@@ -324,6 +333,7 @@ def predict(
         using.predict,
         result,
         photos,
+        names,
         out=out,
         overwrite=overwrite,
         quiet=quiet,

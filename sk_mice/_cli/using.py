@@ -6,25 +6,30 @@ from .. import load
 from .._engine.files import write_atomically
 from .._words import count
 from ..inspection._report import check_libraries
-from . import results, tables
+from . import naming, results, tables
 from .fitting import judged, write_page
 from .images import facts_of_features, features_of, read_images
 from .terminal import Progress, put, put_bytes, put_json
 
 
-def predict(folder, photos, out, overwrite, quiet, as_json) -> None:
-    """Write a table of the clusters of other images."""
+def predict(folder, photos, names, out, overwrite, quiet, as_json) -> None:
+    """Write a table of the clusters of other images, with their names if given."""
     result, run = results.require_result(folder)
     results.check_new(out, overwrite)
+    if names is not None:
+        named = naming.read_naming(names, result, run["parameters"]["clusters"])
     progress = Progress(quiet)
     _, reading, images = _ask(result, run, photos, progress)
-    rows = tables.rows_of(images.files, reading)
-    table = tables.as_csv(rows)
+    if names is None:
+        header, rows = tables.HEADER, tables.rows_of(images.files, reading)
+    else:
+        header, rows = naming.HEADER, naming.rows_of(images.files, reading, named)
+    table = tables.as_csv(rows, header)
     if out is not None:
         write_atomically(out, [table])
     if as_json:
-        named = [dict(zip(tables.HEADER, row, strict=True)) for row in rows]
-        put_json({"images": named, "left_out": images.left_out})
+        found = [dict(zip(header, row, strict=True)) for row in rows]
+        put_json({"images": found, "left_out": images.left_out})
     elif out is None:
         put_bytes(table)
     else:

@@ -182,6 +182,21 @@ def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None)
     )
 
 
+def merged(reading: Reading, into) -> Reading:
+    """The reading of clusters that are parts of others: k of K is in `into[k]`.
+
+    Shares in clusters that are one now are added, as in the page.
+    """
+    labels, others, before = into[reading.labels], reading.others, reading.second
+    shares, was_second = np.zeros((2, len(labels), into.max() + 1))
+    shares[np.arange(len(labels)), labels] = reading.confidence
+    np.add.at(shares, (others.row, into[others.col]), others.data)
+    rows = np.flatnonzero(before >= 0)
+    was_second[rows, into[before[rows]]] = 1  # decides among equals
+    shares = np.minimum(shares, 1)
+    return from_shares(labels, shares, was_second, reading.embeddings, reading.meaning)
+
+
 def _unit_rows(rows):
     """Unit rows (N, D), float32; values may lie beyond float32."""
     wide = np.float64 if rows.dtype.itemsize > 4 else np.float32

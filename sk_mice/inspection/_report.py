@@ -56,7 +56,7 @@ def write_report(
     least certain, those between two clusters, the images nearest to any image, a map of
     the embeddings, and the training. In the page, clusters can be renamed and merged,
     and samples can be moved to another cluster. It then offers the corrected clusters
-    as a CSV file.
+    as a CSV file, which this page, or a later one of the same clusters, can open.
 
     Parameters
     ----------

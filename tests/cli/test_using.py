@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 from PIL import Image
 from systems import needs_locks
 
@@ -10,7 +11,7 @@ from sk_mice._cli import fitting
 from sk_mice._cli.results import ResultFolder
 from sk_mice._engine.inference import Inference
 
-from .calls import FIT, HARD, draw_page, refused, run
+from .calls import FIT, HARD, draw_page, refused, run, table, write_table
 
 
 def test_predict_repeats_the_table_on_stdout_and_in_a_file(
@@ -78,3 +79,83 @@ def test_the_page_of_a_fit_is_that_of_report_and_names_no_folder(
         texts.append(text.replace(re.search("'nonce-([^']*)'", text)[1], ""))
     assert said == f"{out / 'report.html'}\n"
     assert texts[0] == texts[1]
+
+
+@pytest.fixture
+def corrected(fitted, tmp_path):
+    """A function that writes the table that the page downloads after corrections."""
+
+    def write(change):
+        header = ["file", "cluster", "name", "confidence", "original_cluster"]
+        rows = []
+        for row in table(fitted / "clusters.csv"):
+            k = int(row["cluster"])
+            into, name = change(len(rows), k)
+            rows.append([row["file"], into, name, 1.0, k])
+        return write_table(tmp_path / "corrected.csv", header, rows)
+
+    return write
+
+
+def test_predict_uses_the_names_of_a_corrected_table(
+    photos, fitted, corrected, tmp_path, capsys
+):
+    # The first image was moved to a new cluster, which no other image can be in.
+    names = {0: "cats, dogs", 1: "Cluster 1", 2: "Cluster 2"}
+    path = corrected(lambda i, k: (k, names[k]) if i else (2, names[2]))
+    out = tmp_path / "new.csv"
+    assert run("predict", fitted, photos, "--names", path, "--out", out, "-q") == 0
+    before, after = table(fitted / "clusters.csv"), table(out)
+    assert [row.pop("name") for row in after] == [
+        names[int(row["cluster"])] for row in before
+    ]
+    assert after == before
+    # `sort` gives the folders these names.
+    path = corrected(lambda i, k: (k, "zero" if k == 0 else "one"))
+    again = ("predict", fitted, photos, "--names", path, "--out", out, "--overwrite")
+    assert run(*again, "-q") == 0
+    assert run("sort", out, photos, "--copy-to", tmp_path / "sorted", "-q") == 0
+    assert {folder.name for folder in (tmp_path / "sorted").iterdir()} == {
+        "zero",
+        "one",
+    }
+    assert run(*again[:-3], "--json", "-q") == 0
+    rows = json.loads(capsys.readouterr().out)["images"]
+    assert [row["name"] for row in rows] == [row["name"] for row in table(out)]
+
+
+def test_predict_merges_clusters_as_a_corrected_table_does(
+    photos, fitted, corrected, tmp_path
+):
+    path = corrected(lambda i, k: (1, "all"))
+    out = tmp_path / "new.csv"
+    assert run("predict", fitted, photos, "--names", path, "--out", out, "-q") == 0
+    for row in table(out):
+        assert (row["cluster"], row["name"], row["second_cluster"]) == ("1", "all", "")
+        assert float(row["confidence"]) == 1
+    # All images of a cluster were moved to one that was made by hand.
+    path = corrected(lambda i, k: (9 * k, "made" if k else "Cluster 0"))
+    again = ("predict", fitted, photos, "--names", path, "--out", out, "--overwrite")
+    assert run(*again, "-q") == 0
+    for row, before in zip(table(out), table(fitted / "clusters.csv"), strict=True):
+        for column in ("cluster", "second_cluster"):
+            number = before[column] and str(9 * int(before[column]))
+            assert row.pop(column) == number
+            del before[column]
+        assert row.pop("name") in ("made", "Cluster 0")
+        assert row == before
+
+
+def test_names_of_another_table_are_refused(photos, fitted, corrected, capsys):
+    def error(path):
+        return refused(capsys, 1, "predict", fitted, photos, "--names", path, "-q")
+
+    assert "`file` and `original_cluster`; got" in error(fitted / "clusters.csv")
+    path = corrected(lambda i, k: (k, "a"))
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b",0\n", b",7\n"))
+    assert "an original cluster from 0 to 1; got '0' and '7'" in error(path)
+    for old, new in ((b",0\n", b",8\n"), (b",1\n", b",0\n"), (b",8\n", b",1\n")):
+        text = text.replace(old, new)
+    path.write_bytes(text)
+    assert "most of its images had other clusters" in error(path)

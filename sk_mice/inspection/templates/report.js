@@ -84,14 +84,20 @@ function picture(i) {
 
 // ------------------------------------------------------- clusters, and their changes
 
-const edits = []; // {merge: k, into: m}, {move: samples, into: m} or {rename: k, name}
+// {merge: k, into: m}, {move: samples, into: m}, {rename: k, name}, or a table: {open: edits, file, n}
+const edits = [];
+// Those since the table that was opened last, which replaces what was before.
+function steps() {
+  const last = edits.findLastIndex((edit) => "open" in edit);
+  return last < 0 ? edits : [...edits[last].open, ...edits.slice(last + 1)];
+}
 let labels, parent, customName, members, mean, confidence, second, secondShare;
 
 function apply() {
   labels = [...data.labels];
   parent = Array.from({ length: K }, (_, k) => k);
   customName = new Map();
-  for (const edit of edits) {
+  for (const edit of steps()) {
     if ("move" in edit) {
       if (edit.into === parent.length) parent.push(edit.into); // a new cluster
       for (const i of edit.move) labels[i] = edit.into;
@@ -111,7 +117,7 @@ function apply() {
   }
   mean = members.map((rows) => rows.reduce((sum, i) => sum + confidence[i], 0) / Math.max(rows.length, 1));
 }
-const isRegrouped = () => edits.some((edit) => "into" in edit);
+const isRegrouped = () => steps().some((edit) => "into" in edit);
 // Views or neighbours in clusters that were merged are in one cluster now.
 function recount(i) {
   if (isMoved(i)) { // the reader is sure
@@ -190,7 +196,8 @@ function refusal(k) {
 function showEdits() {
   const edit = edits.at(-1);
   $("edits").hidden = !edit;
-  $("edits-note").textContent = !edit ? "" : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
+  $("edits-note").textContent = !edit ? "" : "open" in edit ? `Opened: ${edit.file}, with ${count(edit.n)} of this page`
+    : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
     : "merge" in edit ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
     : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}${refusal(edit.rename)}`;
   for (const node of document.querySelectorAll("[data-name]")) {
@@ -266,6 +273,70 @@ function download(name, rows) {
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
 for (const id of ["download", "download-edited"]) $(id).onclick = () => download("clusters.csv", data.labels.keys());
+
+// A table that was downloaded is opened again: here, in another browser, or in a page of more images.
+$("open").onclick = () => $("table").click();
+$("table").onchange = async () => {
+  const [file] = $("table").files;
+  $("table").value = "";
+  try {
+    edits.push({ ...editsOf(cellsOf(new Uint8Array(await file.arrayBuffer()))), file: file.name });
+  } catch (error) {
+    alert(`${file.name} ${error.message}`);
+    return;
+  }
+  changed();
+};
+// Bytes are compared, as a character each, since names need not be UTF-8.
+const asCharacters = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+const asText = (cell) => new TextDecoder().decode(Uint8Array.from(cell, (c) => c.charCodeAt(0)));
+function cellsOf(bytes) {
+  const text = asCharacters(bytes).replace(/^\xef\xbb\xbf/, "");
+  const semicolons = /^[^,\n]*;[^,\n]*\n/.test(text); // as some spreadsheets write
+  const cell = semicolons ? /("(?:[^"]|"")*"|[^;\r\n]*)(;|\r?\n|$)/gy : /("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|$)/gy;
+  const rows = [[]];
+  for (const [all, value, end] of text.matchAll(cell)) {
+    if (!all) break;
+    rows.at(-1).push(value.startsWith('"') ? value.slice(1, -1).replaceAll('""', '"') : value);
+    if (end.includes("\n")) rows.push([]);
+  }
+  return rows.filter((row) => row.some(Boolean));
+}
+// The merges, moves and names that make the clusters of a table from those of the model.
+function editsOf([header = [], ...rows]) {
+  const [atFile, atCluster, atName] = [data.names ? "file" : "sample", "cluster", "name"].map((name) => header.indexOf(name));
+  if (atFile < 0 || atCluster < 0) throw new Error(`has no column ${data.names ? "file" : "sample"}, or no column cluster`);
+  const found = new Map(rows.map((row) => [row[atFile], row]));
+  const wanted = data.labels.map((_, i) => found.get(asCharacters(Uint8Array.from(bytesOf(rawName(i)).flatMap((part) => [...part])))));
+  const known = [...wanted.keys()].filter((i) => wanted[i]), names = new Map();
+  if (!known.length) throw new Error(`has none of the ${NOUN} of this page`);
+  for (const i of known) {
+    const k = wanted[i][atCluster], name = asText(wanted[i][atName] ?? "");
+    if (!/^\d{1,9}$/.test(k)) throw new Error(`has no number of a cluster for ${nameOf(i)}`);
+    if ((names.get(Number(k)) ?? name) !== name) throw new Error(`has two names of cluster ${k}: ${names.get(Number(k))} and ${name}`);
+    names.set(Number(k), name);
+  }
+  // Clusters that were made by hand are numbered anew, as some may be gone.
+  const made = [...names.keys()].filter((k) => k >= K).sort((a, b) => a - b);
+  const numberOf = (k) => (k < K ? k : K + made.indexOf(k));
+  const goal = wanted.map((row, i) => (row ? numberOf(Number(row[atCluster])) : data.labels[i]));
+  const open = [], into = [], isLeft = new Set(goal), moves = new Map();
+  const goals = Array.from({ length: K }, () => []);
+  goal.forEach((m, i) => { goals[data.labels[i]].push(m); });
+  for (let k = 0; k < K; k++) { // one in which nothing is left was merged
+    const m = isLeft.has(k) ? k : tally(goals[k])[0]?.[0] ?? k;
+    into[k] = m < K ? m : k;
+    if (into[k] !== k) open.push({ merge: k, into: m });
+  }
+  goal.forEach((m, i) => {
+    if (into[data.labels[i]] === m) return;
+    if (!moves.has(m)) moves.set(m, []);
+    moves.get(m).push(i);
+  });
+  for (const [m, move] of [...moves].sort((a, b) => a[0] - b[0])) open.push({ move, into: m });
+  for (const [k, name] of names) if (name && name !== `Cluster ${k}`) open.push({ rename: numberOf(k), name });
+  return { open, n: known.length };
+}
 
 // --------------------------------------------------------------------- galleries
 

@@ -1,0 +1,69 @@
+"""The clusters of a corrected table: which were merged, and what they are called."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from ..inspection._reading import Reading, merged
+from . import tables
+from .results import ResultFolder
+
+HEADER = [*tables.HEADER[:2], "name", *tables.HEADER[2:]]
+
+
+class Naming(NamedTuple):
+    """What the clusters of a result have become by hand."""
+
+    into: list[int]  # the cluster of which each of the K is a part
+    names: dict[int, str]
+
+
+def read_naming(table, result: ResultFolder, n_clusters: int) -> Naming:
+    """What most images of each cluster are called; ValueError for another table."""
+    was, _ = tables.read_column(table, ["original_cluster"])
+    now, _ = tables.read_column(table, ["cluster"])
+    names, _ = tables.read_column(table, ["name"])
+    own = {str(k): k for k in range(n_clusters)}
+    for file in was:
+        if was[file] not in own or not now[file].isdecimal():
+            raise ValueError(
+                f"{str(table)!r} must have in each row a cluster, and an original "
+                f"cluster from 0 to {n_clusters - 1}; got {now[file]!r} and "
+                f"{was[file]!r} for {file!r}."
+            )
+    _check_same(was, table, result)
+    parts = Counter((own[was[file]], int(now[file])) for file in was)
+    called = Counter((int(now[file]), names[file]) for file in was)
+    into = {k: k for k in own.values()} | _most(parts)
+    return Naming([*into.values()], _most(called))
+
+
+def _most(pairs: Counter) -> dict:
+    """For each first of some pairs, the most frequent second."""
+    return dict(pair for pair, _ in reversed(pairs.most_common()))
+
+
+def _check_same(was: dict, table, result: ResultFolder) -> None:
+    """Refuse the table of another fit: its clusters have other numbers."""
+    if not result.table.exists():
+        return
+    fitted, _ = tables.read_column(result.table, ["cluster"])
+    same = [was[file] == cluster for file, cluster in fitted.items() if file in was]
+    if same and np.mean(same) < 0.5:
+        raise ValueError(
+            f"{str(table)!r} must be of this result, {str(result.path)!r}; most of its "
+            "images had other clusters."
+        )
+
+
+def rows_of(files, reading: Reading, naming: Naming) -> list[list]:
+    """A row for each file, with the name of its cluster."""
+    numbers, into = np.unique(naming.into, return_inverse=True)
+    numbers, rows = numbers.tolist(), []
+    found = tables.rows_of(files, merged(reading, into))
+    for file, k, confidence, second, margin in found:
+        name = naming.names.get(numbers[k], f"Cluster {numbers[k]}")
+        second = None if second is None else numbers[second]
+        rows.append([file, numbers[k], name, confidence, second, margin])
+    return rows
