@@ -153,7 +153,7 @@ class ContrastiveEstimator(
         try:
             super()._validate_params()
         except ValueError:
-            with self._open_group():
+            with self._open_group():  # which tells the others
                 raise
 
     @property

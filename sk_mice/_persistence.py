@@ -346,7 +346,10 @@ def _taken(tensors, start: str) -> dict:
 
 
 def _asks_for_backbone(document) -> bool:
-    """Whether the user has to give a backbone, since the file cannot name it."""
+    """Whether the user has to give a backbone, since the file cannot name it.
+
+    Asked of a file's document, before anything is made of it.
+    """
     network = document["network"]
     if not network:
         return False

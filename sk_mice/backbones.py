@@ -375,6 +375,7 @@ def weight_count(resolved, shape) -> tuple[int, int]:
         raise ValueError(
             f"`backbone` must have weights that can be counted; got {resolved!r}."
         ) from error
+    # The last are the biases of a batch norm, one for each feature.
     return sum(weight.numel() for weight in weights), len(weights[-1])
 
 

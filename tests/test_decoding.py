@@ -220,6 +220,17 @@ def test_pages_of_a_stack_that_are_not_read_are_said(tmp_path):
         PretrainedFeatures(image_size=32).fit_transform(files)
 
 
+def test_raw_files_of_cameras_are_not_read_as_their_preview(tmp_path):
+    image = Image.new("RGB", (16, 12), "red")
+    (tmp_path / "a.tif").write_bytes(encoded(image, "TIFF", tiffinfo={254: 0}))
+    (tmp_path / "b.nef").write_bytes(encoded(image, "TIFF", tiffinfo={254: 1}))
+    with pytest.raises(ValueError, match=r"b\.nef.* small preview .* as JPEG"):
+        load_image_folder(tmp_path, SIZE)
+    with pytest.warns(UserWarning, match=r"b\.nef.* small preview"):
+        X, *_ = load_image_folder(tmp_path, SIZE, on_error="warn")
+    assert len(X) == 1
+
+
 def test_channels_that_are_not_read_are_said(tmp_path):
     for name, mode in {"a.tif": "RGBA", "b.tif": "RGBX", "c.tif": "RGBX"}.items():
         image = Image.frombytes(mode, (16, 12), RNG.bytes(4 * 16 * 12))

@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -180,7 +181,7 @@ def _end(request: Request, result, run, files, labels, progress: Progress) -> No
         end_after_ctrl_c(f"Stopped before all images were sorted. {_advice(request)}")
 
 
-def _end_early(request: Request, run, clusterer, besides: str = "") -> None:
+def _end_early(request: Request, run, clusterer, besides: str = "") -> NoReturn:
     epochs = f"{clusterer.n_iter_} of {count(run['max_epochs'], 'epoch')}"
     end_after_ctrl_c(f"Stopped after {epochs}.{besides} {_advice(request)}")
 

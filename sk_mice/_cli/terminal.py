@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from .._words import count, shortened
 
@@ -104,7 +105,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def end_after_ctrl_c(text: str):
+def end_after_ctrl_c(text: str) -> NoReturn:
     """Say what is left, also where all else is quiet, and end."""
     print(text, file=sys.stderr, flush=True)
     raise SystemExit(130)

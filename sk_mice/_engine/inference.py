@@ -150,6 +150,7 @@ class Inference:
         def bounds(x, positive, queue):
             return log_partition_bounds(x, positive, len(queue), *moments)
 
+        # The partition is subtracted: its lower bound gives the largest value.
         most, least = model.log_joint(f, v, g, bounds)
         labels = least.argmax(dim=1, keepdim=True)
         rivals = most.scatter(1, labels, -math.inf).amax(dim=1)

@@ -259,8 +259,7 @@ def unpack(value, tensors: dict, classes=()):
         return value
     if value.keys() == {"class", "parameters"}:
         found = classes[value["class"]](**unpacked(value["parameters"]))
-        if hasattr(found, "_parameter_constraints"):
-            found._validate_params()
+        found._validate_params()
         return found
     ((kind, content),) = value.items()
     match kind, content:

@@ -8,7 +8,7 @@ import stat
 from contextlib import ExitStack, suppress
 from itertools import product
 from numbers import Integral
-from threading import Condition, Lock
+from threading import Condition
 
 import numpy as np
 from PIL import Image, ImageColor, ImageOps, UnidentifiedImageError
@@ -35,6 +35,7 @@ WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
 # Tags of TIFF.
 PHOTOMETRIC, TILE_WIDTH, TILE_LENGTH, EXTRA_SAMPLES = 262, 322, 323, 338
+SUBFILE_TYPE, PREVIEWS = 254, (1, 3)
 WHITE = 2**16 - 1
 DARK = 1 / 8  # share of white; an image with no larger value is nearly black
 
@@ -67,7 +68,6 @@ class Decoder:
         self.colour_tops: list[int] = []  # in X, of each file with colours of 16 bits
         self.of_more: list[str] = []  # files with channels that are not read
         self.stacks: list[str] = []  # files with pages that are not read
-        self._lock = Lock()
 
     def shape(self, n_images):
         """The shape of X."""
@@ -106,6 +106,11 @@ class Decoder:
         _check_file(path)
         with File(path) as file, opened(file) as image:
             _check_pixels(image.size)
+            if _tag(image, SUBFILE_TYPE) in PREVIEWS:
+                raise ImageError(
+                    "begins with a small preview of an image, as raw files of cameras "
+                    "do; export it as JPEG"
+                )
             has_deep_colours = _has_deep_colours(image)
             if has_deep_colours and self.white != WHITE:
                 raise ImageError(
@@ -116,15 +121,13 @@ class Decoder:
             DECODING.take(needed)
             at_the_end.callback(DECODING.give_back, needed)
             file.in_header = False
-            with self._lock:
-                if 0 in _tag(image, EXTRA_SAMPLES, ()):  # whose meaning is not said
-                    self.of_more.append(path)
-                if image.format == "TIFF" and image.is_animated:
-                    self.stacks.append(path)
+            if 0 in _tag(image, EXTRA_SAMPLES, ()):  # whose meaning is not said
+                self.of_more.append(path)
+            if image.format == "TIFF" and image.is_animated:
+                self.stacks.append(path)
             row[:] = self._decode(image)
             if has_deep_colours:
-                with self._lock:
-                    self.colour_tops.append(int(row.max()))
+                self.colour_tops.append(int(row.max()))
 
     def _bytes(self, image, length):
         """Bytes that decoding may take; a JPEG file is set to a part of its size."""
@@ -214,8 +217,7 @@ class Decoder:
                 f"{advice if floats else ''}"
             )
         if not floats and white == self.white:
-            with self._lock:
-                self.tops.append(int(high))
+            self.tops.append(int(high))
         return white
 
     @property

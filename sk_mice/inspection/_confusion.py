@@ -9,12 +9,12 @@ from .._words import count
 from ..metrics import _matching
 from ._drawing import (
     AS_IT_IS,
-    check_matplotlib,
     clusters_of,
     estimator_and_samples,
     in_short,
     one_each,
     panels,
+    pyplot,
     room,
 )
 
@@ -92,7 +92,7 @@ class MatchedConfusionDisplay:
         ValueError, TypeError
             If `y` is not of the length of X, or if the estimator cannot predict.
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         estimator, X = estimator_and_samples(estimator, X)
         y = one_each(y, _num_samples(X), "y")
         return cls.from_predictions(y, clusters_of(estimator, X), ax=ax, cmap=cmap)
@@ -117,7 +117,7 @@ class MatchedConfusionDisplay:
         ValueError
             If the two differ in length, or there is no class.
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         classes, clusters, _, counts, (rows, columns) = _matching(y_true, y_pred)
         rows = [*rows, *np.setdiff1d(np.arange(len(classes)), rows)]
         columns = [*columns, *np.setdiff1d(np.arange(len(clusters)), columns)]

@@ -23,11 +23,6 @@ def pyplot():
     return plt
 
 
-def check_matplotlib() -> None:
-    """ImportError before any work, if there is nothing to draw with."""
-    pyplot()
-
-
 def panels(ax, n, size, **options):
     """Return n Axes: those given, or of a new figure; `options` are of `subplots`."""
     plt = pyplot()

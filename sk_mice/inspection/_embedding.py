@@ -15,12 +15,12 @@ from ..metrics import _encode, _encode_classes, _space_of
 from ._drawing import (
     AS_IT_IS,
     background,
-    check_matplotlib,
     estimator_and_samples,
     fair_sample,
     in_short,
     one_each,
     panels,
+    pyplot,
     room,
     shades,
 )
@@ -159,7 +159,7 @@ class EmbeddingDisplay:
             If there are no groups, or not those of `color_by`; if `y` is not of the
             length of X; if all embeddings are equal.
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         estimator, X = estimator_and_samples(estimator, X)
         y = one_each(y, _num_samples(X), "y")
         estimator, X = last_with_input(estimator, X)
@@ -213,7 +213,7 @@ class EmbeddingDisplay:
         ValueError
             As in `from_estimator`.
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         X = check_array(as_array(X), accept_sparse="csr", ensure_min_features=2)
         n_samples = X.shape[0]
         y_pred = one_each(y_pred, n_samples, "y_pred")

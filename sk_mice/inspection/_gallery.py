@@ -15,7 +15,6 @@ from ..datasets._paths import pictures
 from ..metrics import _encode, _encode_classes
 from ._drawing import (
     AS_IT_IS,
-    check_matplotlib,
     clusters_of,
     estimator_and_samples,
     in_short,
@@ -156,7 +155,7 @@ class ClusterGalleryDisplay:
             If X holds no images, if `y` is not of its length, or if the estimator
             cannot predict.
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         estimator, X = estimator_and_samples(estimator, _dense(X))
         _check_any(X)
         y = one_each(y, len(X), "y")
@@ -224,7 +223,7 @@ class ClusterGalleryDisplay:
         ValueError
             As in `from_estimator`.
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         X = paths_or_samples(_dense(X))
         _check_any(X)
         n = len(X)

@@ -5,7 +5,7 @@ from sklearn.utils import check_array
 
 from .._constraints import Count
 from .._engine.arrays import plain_array
-from ._drawing import check_matplotlib, history_of, panels, shades
+from ._drawing import history_of, panels, pyplot, shades
 
 N_BINS = 10  # `history_` has as many for the posterior
 INTEGERS = {"integer": True, "min_n_ticks": 1}  # on an axis
@@ -76,7 +76,7 @@ class PosteriorDisplay:
         TypeError, ValueError
             If there is no history with a posterior, or no such epoch.
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         rows = [row for row in history_of(estimator) if row["stage"] == "em"]
         if not rows:
             raise ValueError("`estimator` must have had epochs of EM; got none.")
@@ -117,7 +117,7 @@ class PosteriorDisplay:
         ValueError
             If the posterior has another shape, or values outside of [0, 1].
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         posterior = check_array(plain_array(posterior, "posterior"))
         low, high = posterior.min(), posterior.max()
         if low < 0 or high > 1:
@@ -227,7 +227,7 @@ class TrainingDisplay:
         TypeError
             If the estimator has no history.
         """
-        check_matplotlib()
+        pyplot()  # raises ImportError before any work
         return cls(history=history_of(estimator)).plot(ax, cmap=cmap)
 
     def plot(self, ax=None, *, cmap="viridis"):
