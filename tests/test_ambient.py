@@ -239,3 +239,29 @@ def test_dropout_is_that_of_torch():
 
 if __name__ == "__main__":
     use_and_give_back()
+
+
+def test_a_container_grants_fewer_threads(two_threads, monkeypatch):
+    """A fit and predictions take as many as there are cores for, and give them back."""
+    seen = []
+
+    class Threads(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            seen.append(torch.get_num_threads())
+
+    moco = MoCo(max_epochs=1, random_state=0, callbacks=[Threads()])
+    X = np.random.default_rng(0).random((40, 8, 8))
+    monkeypatch.setattr(ambient, "cpu_count", lambda: 1)
+    monkeypatch.setattr(ambient.os, "environ", {})
+    one = moco.fit_transform(X)
+    with ambient.own_settings():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    monkeypatch.setattr(ambient.os, "environ", {"OMP_NUM_THREADS": "2"})
+    moco.fit(X)
+    monkeypatch.setattr(ambient.os, "environ", {})
+    monkeypatch.setattr(ambient, "cpu_count", lambda: 4)
+    moco.fit(X)
+    assert seen == [1, 2, 2]
+    torch.set_num_threads(1)
+    assert np.array_equal(moco.fit_transform(X), one)

@@ -10,6 +10,8 @@ from functools import cache
 
 import numpy as np
 import torch
+from joblib import cpu_count
+from threadpoolctl import threadpool_limits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
@@ -25,10 +27,12 @@ def own_settings():
     """Compute as torch and NumPy do by default, in this thread, whatever is set.
 
     Ends an outer autocast, inference mode, `no_grad` and default device for as long as
-    it lasts. The default dtype belongs to the whole process and is left alone: code
-    that runs in here names the dtype of what it makes.
+    it lasts, and takes no more threads than there are cores for them. The default dtype
+    belongs to the whole process and is left alone: code that runs in here names the
+    dtype of what it makes.
     """
     with ExitStack() as settings:
+        settings.enter_context(_granted_threads())
         settings.enter_context(np.errstate(**_NUMPY_ERRORS))
         settings.enter_context(torch.inference_mode(False))
         settings.enter_context(torch.enable_grad())
@@ -39,6 +43,26 @@ def own_settings():
         if torch.empty(0).device.type != "cpu":
             settings.enter_context(torch.device("cpu"))
         yield
+
+
+@contextmanager
+def _granted_threads():
+    """No more threads than cores that a container grants; OMP_NUM_THREADS comes first.
+
+    Torch takes a thread for each core of the machine. If only some of them may compute
+    at a time, they wait for each other.
+    """
+    n = torch.get_num_threads()
+    granted = n if "OMP_NUM_THREADS" in os.environ else cpu_count()
+    if granted >= n:
+        yield
+        return
+    torch.set_num_threads(granted)
+    try:
+        with threadpool_limits(granted):  # of scikit-learn, and of NumPy's products
+            yield
+    finally:
+        torch.set_num_threads(n)
 
 
 def spawn_seed(seed: int, purpose: str, *numbers: int) -> int:
