@@ -69,7 +69,7 @@ Examples:
 
 The first line of truth.csv names its columns: file, and class (or label). Files are
 matched by name; those that only one table has are named and do not count. Nor do rows
-without a class.
+without a class. With the table of another fit, the scores say how far the two agree.
 """
 CHOOSE_K = """\b
 Examples:
