@@ -230,12 +230,14 @@ def _is_of_library(value) -> bool:
     """Whether a name tells a function or class: nobody edits it between fits."""
     if "<" in value.__qualname__:  # of a lambda, or local
         return False
+    if value.__module__ == "__main__":  # whose file is the library's in a worker
+        return False
     if value.__module__.split(".")[0] == __name__.split(".")[0]:
         return True  # also where it is not installed
     module = sys.modules.get(value.__module__)
     file = getattr(module, "__file__", None)
     if file is None:
-        return value.__module__ != "__main__"
+        return module is not None  # which Python holds itself
     path = Path(file)
     if not _OF_INSTALLED.isdisjoint(path.parts):
         return True

@@ -10,6 +10,7 @@ import textwrap
 import threading
 from functools import cache, cached_property, partial
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -369,3 +370,15 @@ def test_packages_of_another_environment_are_compared_by_name(tmp_path, monkeypa
         "installed_far": 1,
         "written_here": 2,
     }
+
+
+@pytest.mark.parametrize("name", ["__main__", "sent_by_value"])
+def test_code_that_a_worker_was_sent_is_compared_by_content(monkeypatch, name):
+    # In a worker of loky, the file of `__main__` is one of joblib's.
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", joblib.__file__, False)
+    found = set()
+    for value in (1, 2):
+        scope = {"__name__": name}
+        exec(f"def view(stack, generator):\n    return {value} * stack", scope)
+        found.add(identity(mice(augmentation=scope["view"]))["augmentation"])
+    assert len(found) == 2

@@ -22,6 +22,10 @@ def choose_k(
     photos, candidates, n_repeats, n_jobs, asked, out, overwrite, quiet, as_json
 ):
     """Compare numbers of clusters; print a table and a sentence, draw a plot."""
+    if out.suffix.lower() != ".png" and not out.is_dir():
+        raise BadParameter(
+            f"it must name a .png file; got {str(out)!r}", param_hint="--out"
+        )
     results.check_new(out, overwrite, makes_folder=True)
     results.check_outside(out, photos, "--out")
     check_asked(asked, asked)

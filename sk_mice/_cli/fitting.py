@@ -397,6 +397,7 @@ def _write(
     request, result, run, model, facts, reading, images, progress: Progress
 ) -> None:
     """Write the files of a result; `facts` are those of features."""
+    replaces = result.read_run() is not None
     # The page takes longest; an earlier result is whole until it is drawn.
     write_page(result.started_page, reading, model, images, progress)
     result.page.unlink(missing_ok=True)  # an earlier page does not match the new table
@@ -404,7 +405,7 @@ def _write(
     write_atomically(result.table, [tables.as_csv(rows)])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
-    result.move_features(facts)
+    result.move_features(facts, replaces)
     result.move_page()
     run["results"]["seconds"] = _seconds_since(request.start)
     result.write_run(run)

@@ -78,8 +78,8 @@ class ResultFolder:
     def check_free(self, resume: bool, overwrite: bool) -> None:
         """Refuse a folder with other files, and an earlier result unless it is meant.
 
-        A folder that `sk-mice choose-k` has made is free. BadParameter before anything
-        is read or written.
+        A folder in which `sk-mice choose-k` has kept features is free. BadParameter
+        before anything is read or written.
         """
         if resume and overwrite:
             raise BadParameter("it contradicts --resume", param_hint="--overwrite")
@@ -149,12 +149,15 @@ class ResultFolder:
         features = self.started_features
         return any(kept) or (features.exists() and features.stat().st_size > 0)
 
-    def move_features(self, facts: dict | None) -> None:
-        """Keep the features of the fit that ends here, or remove earlier ones."""
-        if facts is None:
+    def move_features(self, facts: dict | None, replaces: bool) -> None:
+        """Keep the features of the fit that ends here, or remove those of the last.
+
+        Features of `sk-mice choose-k`, where no fit was, serve another one.
+        """
+        if facts is None and replaces:
             self.features.unlink(missing_ok=True)
             self.of_features.unlink(missing_ok=True)
-        elif self.started_features.exists():
+        elif facts is not None and self.started_features.exists():
             replace(self.started_features, self.features)
             self.describe_features(facts)
 
@@ -236,6 +239,10 @@ def check_new(path, overwrite: bool, *, makes_folder=False) -> None:
     """Refuse a file that cannot be written, or that exists unless it is replaced."""
     if path is None:
         return
+    if path.is_dir():
+        raise BadParameter(
+            f"{str(path)!r} is a folder; name a file in it", param_hint="--out"
+        )
     if makes_folder and not path.parent.exists():
         check_folder(path.parent, "--out")
         return

@@ -12,7 +12,7 @@ from sk_mice._cli import choosing
 from sk_mice._cli.terminal import Progress
 from sk_mice._task import _check_finite
 
-from .calls import NETWORK, run
+from .calls import NETWORK, refused, run
 
 
 def refused_last(capsys, *arguments):
@@ -101,6 +101,16 @@ def test_ctrl_c_leaves_the_choice_of_the_whole_splits(
     assert run("choose-k", photos, *numbers, "--image-size", 8, "--out", plot) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "sk-mice: stopped"
     assert not plot.exists()
+
+
+def test_a_plot_needs_the_name_of_a_png_file(photos, tmp_path, capsys):
+    for name in (f"{tmp_path / 'new'}/", tmp_path / "plot.pdf"):
+        said = refused(capsys, 2, "choose-k", photos, "--out", name)
+        assert "--out: it must name a .png file; got " in said
+    for command in (("choose-k", photos), ("choose-k", photos, "--overwrite")):
+        said = refused(capsys, 2, *command, "--out", tmp_path)
+        assert said.endswith("is a folder; name a file in it")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_too_many_clusters_are_refused_before_features(
