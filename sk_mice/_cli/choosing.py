@@ -15,6 +15,7 @@ from .images import facts_of_features, features_of, fitted_network, read_images
 from .terminal import Progress, end_after_ctrl_c, put, put_json
 
 EPOCHS = 50
+GOES_ON = "The same command goes on."
 WEAK = 0.5  # a stability below which a choice says little
 
 
@@ -35,9 +36,9 @@ def choose_k(
     asked = with_defaults(asked, epochs=EPOCHS)
     progress = Progress(quiet)
     result = results.ResultFolder(out.parent, "--out")
-    is_new = not out.parent.exists()
-    with result.held(*result.files) if is_new else nullcontext():
-        samples = _samples(photos, candidates, asked, result, is_new, progress)
+    keeps = not out.parent.exists() or result.has_begun_features
+    with result.held(*result.files) if keeps else nullcontext():
+        samples = _samples(photos, candidates, asked, result, keeps, progress)
         n_fits = 2 * n_repeats * len(candidates)
         progress.say(f"{count(n_fits, 'fit')}, each to half of the images")
         choice = choose_n_clusters(
@@ -57,7 +58,7 @@ def choose_k(
         end_after_ctrl_c(f"Stopped after {choice.n_repeats} of {n_repeats} splits.")
 
 
-def _samples(photos, candidates, asked, result, is_new: bool, progress: Progress):
+def _samples(photos, candidates, asked, result, keeps: bool, progress: Progress):
     """The images, or their features, which a new folder keeps."""
     images = read_images(photos, asked, progress)
     most = len(images.files) // 2
@@ -72,15 +73,20 @@ def _samples(photos, candidates, asked, result, is_new: bool, progress: Progress
         return images.X
     run = {"parameters": asked, "versions": versions_now()}
     facts = facts_of_features(network, images, run)
-    if not is_new:
+    if not keeps:
         return features_of(network, images, result, facts, progress)
+    result.begin_features(facts)
     try:
         into = result.features
         samples = features_of(network, images, result, facts, progress, into=into)
         result.describe_features(facts)
-    except BaseException:
-        result.features.unlink(missing_ok=True)
+    except KeyboardInterrupt:
+        end_after_ctrl_c(f"Stopped. {GOES_ON}")
+    except Exception as error:
+        error.add_note(GOES_ON)
         raise
+    finally:
+        result.end_features()
     return samples
 
 

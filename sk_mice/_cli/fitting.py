@@ -42,6 +42,7 @@ from .together import fit_together, run_together
 DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
 # The probe of --minutes: enough for two batches, and for one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
+IF_CHANGED = "Once they are there again, --resume goes on; --overwrite begins anew."
 # What --rotate stands for.
 ANY_ANGLE = ImageAugmentation(flip=True, affine=(180, 0))
 
@@ -99,7 +100,11 @@ def _fit_into(result, run, request: Request, group) -> None:
         if network is not None:
             facts = facts_of_features(network, images, run)
             into = result.started_features
-            samples = features_of(network, images, result, facts, progress, into=into)
+            samples = features_of(
+                *(network, images, result, facts, progress),
+                into=into,
+                if_changed=IF_CHANGED,
+            )
         clusterer = _train(run, samples, result, request.start, progress, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
         run = run | {"finished": whole}

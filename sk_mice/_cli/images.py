@@ -22,7 +22,6 @@ from .terminal import Progress
 # What decides the features of an image, beside the weights and the versions.
 OF_FEATURES = ("features", "image_size", "white", "device")
 AGAIN = "Run the command again."
-GO_ON = "Once they are there again, --resume goes on; --overwrite begins anew."
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
 
 
@@ -99,25 +98,25 @@ def facts_of_features(network, images: Images, run: dict) -> dict:
 
 
 def features_of(
-    network, images: Images, result, facts: dict, progress: Progress, *, into=None
+    network, images, result, facts, progress, *, into=None, if_changed=AGAIN
 ):
     """Features (N, F) of the files, by a fitted network, or those kept in a result.
 
     `facts` are what decides them. `into` is a .npy file that they are written to while
-    they are computed.
+    they are computed. `if_changed` is what to do if images have changed since.
     """
     kept = result.read_features(facts)
     if kept is not None:
         progress.say(f"The features are those in {str(result.features)!r}")
         return kept
     if into is not None:
-        return _features_in_file(network, images, into, progress)
+        return _features_in_file(network, images, into, progress, if_changed)
     progress.say(f"Computing the features of {network.network}")
-    with _printed_on_stderr(), _as_they_were(images, AGAIN):
+    with _printed_on_stderr(), _as_they_were(images, if_changed):
         return network.transform(images.paths())
 
 
-def _features_in_file(network, images: Images, path, progress: Progress):
+def _features_in_file(network, images: Images, path, progress, if_changed):
     """Features, written to a .npy file batch by batch; rows it has are not computed."""
     n = len(images.files)
     start = header((n, network.n_features_out_), np.float32)
@@ -135,7 +134,7 @@ def _features_in_file(network, images: Images, path, progress: Progress):
             progress.say(f"Those of {count(n_done, 'image')} are there")
         with (
             _printed_on_stderr(),
-            _as_they_were(images, GO_ON),
+            _as_they_were(images, if_changed),
             network._computing(images.paths(n_done)) as (_, batches),
         ):
             before = b"" if n_done else start

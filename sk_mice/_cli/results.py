@@ -165,6 +165,24 @@ class ResultFolder:
         """Give the page of the fit that ends here its place."""
         replace(self.started_page, self.page)
 
+    @property
+    def has_begun_features(self) -> bool:
+        """Whether features of `sk-mice choose-k` are here, and not all of them."""
+        facts, sha256 = self._facts_of_features()
+        return sha256 is None and {"images", "weights", "versions"} <= facts.keys()
+
+    def begin_features(self, facts: dict) -> None:
+        """Write what the features are made of that this folder gets; drop others."""
+        if self._facts_of_features() != (facts, None):
+            self.features.unlink(missing_ok=True)
+        write_atomically(self.of_features, [json.dumps(facts, indent=2).encode()])
+
+    def end_features(self) -> None:
+        """Remove what is known of features, if there are none yet."""
+        if not self.features.exists() or self.features.stat().st_size == 0:
+            self.features.unlink(missing_ok=True)
+            self.of_features.unlink(missing_ok=True)
+
     def describe_features(self, facts: dict) -> None:
         """Write what the features in this folder were made of."""
         facts = facts | {"sha256": _sha256(self.features)}
@@ -172,13 +190,19 @@ class ResultFolder:
 
     def read_features(self, facts: dict):
         """The features in this folder, if they were made of this; None otherwise."""
+        kept, sha256 = self._facts_of_features()
+        is_same = sha256 and kept == facts and _sha256(self.features) == sha256
+        return np.load(self.features) if is_same else None
+
+    def _facts_of_features(self) -> tuple[dict, str | None]:
+        """What features here are made of, and their checksum once all are there."""
         try:
             kept = json.loads(self.of_features.read_bytes())
         except (OSError, ValueError):
-            return None
-        sha256 = kept.pop("sha256", None) if isinstance(kept, dict) else None
-        is_same = sha256 and kept == facts and _sha256(self.features) == sha256
-        return np.load(self.features) if is_same else None
+            return {}, None
+        if not isinstance(kept, dict):  # of another program
+            return {}, None
+        return kept, kept.pop("sha256", None)
 
 
 def _is_run(run) -> bool:

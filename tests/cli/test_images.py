@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -77,26 +78,36 @@ def test_features_are_computed_once_and_kept_in_the_model(
         assert float(row["confidence"]) == pytest.approx(share, abs=1e-3)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_features_go_on_from_the_last_whole_batch(
-    photos, tmp_path, monkeypatch, capsys, error
-):
+@pytest.fixture
+def cut_off(monkeypatch):
+    """Features end with an error in the second batch of six; the sizes of batches."""
     from sk_mice.features import PretrainedFeatures
 
     rows, n_seen = PretrainedFeatures._rows, []
-
-    def few(self, batches, *args):
-        for number, features in enumerate(rows(self, batches, *args)):
-            n_seen.append(len(features))
-            if number == 1:
-                raise error
-            yield features
-
     monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 6 * 32**2})
+
+    @contextmanager
+    def by(error):
+        def few(self, batches, *args):
+            for number, features in enumerate(rows(self, batches, *args)):
+                n_seen.append(len(features))
+                if number == 1:
+                    raise error
+                yield features
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PretrainedFeatures, "_rows", few)
+            yield n_seen
+
+    return by
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_features_go_on_from_the_last_whole_batch(
+    photos, tmp_path, capsys, cut_off, error
+):
     whole, out = tmp_path / "whole", tmp_path / "result"
-    assert run("fit", photos, *FIT_FEATURES, "--out", whole) == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(PretrainedFeatures, "_rows", few)
+    with cut_off(error) as n_seen:
         assert run("fit", photos, *FIT_FEATURES, "--out", out) in (1, 130)
         capsys.readouterr()
         kept = out / "checkpoint" / "features.npy"
@@ -106,7 +117,40 @@ def test_features_go_on_from_the_last_whole_batch(
     assert "Those of 6 images are there" in capsys.readouterr().err
     assert n_seen == [6, 6, 6, 6]
     assert run("fit", photos, "--out", out, "--resume", "-q") == 0
+    assert run("fit", photos, *FIT_FEATURES, "--out", whole) == 0
     assert_same_result(out, whole)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_choose_k_goes_on_from_the_last_whole_batch(
+    photos, tmp_path, capsys, cut_off, error
+):
+    own, out = shutil.copytree(photos, tmp_path / "photos"), tmp_path / "result"
+    command = ("choose-k", own, "--to", 2, "--repeats", 2, *NETWORK)
+    command += ("--out", out / "plot.png")
+    for _ in range(2):
+        with cut_off(error):
+            assert run(*command) in (1, 130)
+        assert "The same command goes on." in capsys.readouterr().err
+    assert run(*command) == 0
+    assert "Those of 12 images are there" in capsys.readouterr().err
+    fit = ("fit", own, *FIT_FEATURES, "--out", out)
+    assert run(*fit) == 0
+    assert "The features are those in" in capsys.readouterr().err
+    # Other images begin anew; a fit takes the folder with a part of the features, too.
+    shutil.rmtree(out)
+    with cut_off(error):
+        assert run(*command) in (1, 130)
+    (own / NAMES[1]).unlink()
+    assert run(*fit) == 0
+    assert "Those of" not in capsys.readouterr().err
+    shutil.rmtree(out)
+    with cut_off(error):
+        assert run(*command) in (1, 130)
+    (own / NAMES[2]).unlink()
+    assert run(*command) == 0
+    assert "Those of" not in capsys.readouterr().err
+    assert len(np.load(out / "features.npy")) == 18
 
 
 def test_features_of_other_weights_are_not_mixed(photos, monkeypatch, capsys, out):

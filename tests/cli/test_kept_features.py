@@ -98,17 +98,19 @@ def test_choose_k_reads_them_if_its_plot_lies_beside_them(
 def test_a_fit_reads_those_that_choose_k_keeps_in_a_new_folder(
     photos, fitted, tmp_path, computed, monkeypatch
 ):
+    from sk_mice.features import PretrainedFeatures
+
     out = tmp_path / "new" / "result"
     command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
     command += ("--out", out / "choose-k.png")
     with monkeypatch.context() as patch:
-        patch.setattr(choosing.results.ResultFolder, "describe_features", press_ctrl_c)
+        patch.setattr(PretrainedFeatures, "_computing", press_ctrl_c)
         assert run(*command) == 130
     assert not out.exists()
     assert run(*command) == 0
-    assert computed == [20, 20]
+    assert computed == [20]
     assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 0
-    assert computed == [20, 20]
+    assert computed == [20]
     assert (out / "choose-k.png").exists()
     assert_same_result(out, fitted)
 
