@@ -194,10 +194,10 @@ def test_where_nothing_can_be_written_is_said_before_the_work(
     assert f"No such folder; got {str(none)!r}" in line
     for command in (("predict", fitted, photos), ("choose-k", photos)):
         line = refused(capsys, 2, *command, "--out", tmp_path, "--overwrite")
-        assert f"Is a directory; got {str(tmp_path)!r}" in line
+        assert f"--out: {str(tmp_path)!r} is a folder; name a file in it" in line
     fit = ["fit", photos, *FIT, "--out", none]
     for command in (fit[:-1], ("choose-k", photos, "--out")):
-        line = refused(capsys, 2, *command, tmp_path / "file" / "out" / "new")
+        line = refused(capsys, 2, *command, tmp_path / "file" / "out" / "new.png")
         assert f"--out: {str(tmp_path / 'file')!r} is not a folder" in line
     # The system lets root write everywhere.
     shut = tmp_path / "shut"
