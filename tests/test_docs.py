@@ -158,7 +158,7 @@ def test_what_em_gains_is_that_of_the_results():
     assert f"MiCE is ahead by {lead('compare_digits_1797_vectors'):.3f}." in text
     assert f"MiCE is ahead by {lead('compare_fashion_mnist_70000'):.3f} (three" in text
     for words, name in {
-        "behind by {:.3f} on Fashion-MNIST with": "compare_fashion_mnist_3850_unbalanced",
+        "behind by {:.3f} on Fashion": "compare_fashion_mnist_3850_unbalanced",
         "by {:.3f} on 60,000": "gpu_cifar10_jpeg",
     }.items():
         assert words.format(-lead(name)) in text
