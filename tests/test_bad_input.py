@@ -40,6 +40,7 @@ from sk_mice._constraints import Count, Number
 from sk_mice.ablations import PaperMiCE, PaperMoCo
 from sk_mice.augmentation import ImageAugmentation, VectorAugmentation
 from sk_mice.backbones import MLP, ResNet, SmallResNet
+from sk_mice.datasets._paths import as_paths
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.random((12, 8, 8))
@@ -750,3 +751,10 @@ def test_y_is_ignored():
     for y in (None, "anything", [1], object()):
         estimator = MiCEClustering(2, max_epochs=1, random_state=0).fit(VECTORS, y)
         assert estimator.labels_.shape == (12,)
+
+
+def test_columns_of_polars_hold_paths():
+    files = ["a.png", "b/c.png"]
+    for dtype in (pl.String, pl.Categorical):
+        assert as_paths(pl.Series(files, dtype=dtype)) == files
+    assert as_paths(pl.Series([1.0, 2.0])) is None

@@ -292,3 +292,16 @@ def test_files_of_the_user_are_not_replaced(folder, decoded, name):
 def test_other_names_are_refused(folder, out, error, words):
     with pytest.raises(error, match=words):
         load_image_folder(folder, 9, out=folder.parent / out)
+
+
+def test_images_that_are_read_after_an_interruption_are_warned_of(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "folder"
+    dark = np.full((8, 8), 300, np.uint16)
+    folder.mkdir()
+    for i in range(N):
+        Image.fromarray(dark).save(folder / f"{i}.tif")
+    interrupt(folder, monkeypatch, after=2)
+    with pytest.warns(UserWarning, match="16 bits"):
+        load(folder)

@@ -598,6 +598,7 @@ def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_pa
     rows = downloaded(browser, find)
     table = tmp_path / "mine.csv"
     table.write_bytes((browser.downloads / "clusters.csv").read_bytes())
+    (tmp_path / "first.csv").write_bytes(table.read_bytes())
 
     # Another browser has no changes. The new cluster gets the first free number.
     browser.execute_script("localStorage.clear()")
@@ -613,6 +614,17 @@ def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_pa
     ]
     browser.refresh()
     assert downloaded(browser, find) == again
+    # So does a table that PowerShell has written.
+    text = table.read_bytes().decode(errors="replace").replace("\ufffd", "?")
+    table.write_bytes(text.encode("utf-16"))
+    find("#undo")[0].click()
+    assert opened(browser, find, table) is None
+    utf16 = downloaded(browser, find)
+    same = [row == other for row, other in zip(utf16, again, strict=True)]
+    assert same.count(False) <= 1  # the name that is not UTF-8
+    find("#undo")[0].click()
+    table.write_bytes((tmp_path / "first.csv").read_bytes())
+    assert opened(browser, find, table) is None
     # A table from a spreadsheet, of a part of the images and of others.
     file, name = (
         text.encode(errors="surrogateescape") for text in ("caf\udce9.png", "é")
@@ -635,6 +647,39 @@ def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_pa
     assert not find("#edits")[0].is_displayed()
 
 
+def test_a_table_of_fewer_images_merges_those_that_it_lacks(open_page, page, tmp_path):
+    data = data_of(page)
+    browser, find = open_page("clusters")
+    table = tmp_path / "mine.csv"
+
+    def write(rows):
+        lines = [f"{data['names'][i]},{k},{data['labels'][i]}" for i, k in rows]
+        lines = ["file,cluster,original_cluster", *lines]
+        table.write_text("\n".join(lines), encoding="utf-8")
+
+    def clusters():
+        return [int(row["cluster"]) for row in downloaded(browser, find)]
+
+    plain = [i for i, name in enumerate(data["names"]) if name.startswith("folder/")]
+    # Most of the images: cluster 1 was merged into 0.
+    write((i, 2 if data["labels"][i] == 2 else 0) for i in plain)
+    assert opened(browser, find, table) is None
+    assert clusters() == [0 if k == 1 else k for k in data["labels"]]
+    # A few of them, as of a selection, are moved; the others stay.
+    few = [i for i in plain if data["labels"][i] == 1][:3]
+    write((i, 0) for i in few)
+    assert opened(browser, find, table) is None
+    assert clusters() == [0 if i in few else k for i, k in enumerate(data["labels"])]
+    # A cluster that was merged into one that was made by hand.
+    write((i, 5 if data["labels"][i] == 1 else data["labels"][i]) for i in plain)
+    assert opened(browser, find, table) is None
+    assert clusters() == [3 if k == 1 else k for k in data["labels"]]
+    rows = downloaded(browser, find)
+    sure = [i for i in plain if data["labels"][i] == 1 and rows[i]["confidence"] != "1"]
+    before = [i for i in plain if data["labels"][i] == 1 and data["confidence"][i] < 1]
+    assert len(before) - 1 <= len(sure) <= len(before)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -649,8 +694,14 @@ def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_pa
             "file,cluster,name\nfolder/005.png,1,a\nfolder/006.png,1,b\n",
             "has two names of cluster 1: a and b",
         ),
+        ("file,cluster\na,1\na,1\n", "has a twice"),
+        ("file,cluster\na,1\nb\rc,1\n", "cannot be read as CSV after its line 3"),
+        (
+            "file,cluster,original_cluster\nfolder/005.png,1,9\n",
+            "is of another fit, whose clusters have other numbers",
+        ),
     ],
-    ids=["empty", "no file", "others", "no number", "two names"],
+    ids=["empty", "no file", "others", "no number", "two names", "twice", "CR", "fit"],
 )
 def test_a_table_that_cannot_be_opened_says_why(
     open_page, browser, tmp_path, text, why

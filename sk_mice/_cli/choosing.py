@@ -75,7 +75,8 @@ def _samples(photos, candidates, asked, result, keeps: bool, progress: Progress)
     facts = facts_of_features(network, images, run)
     if not keeps:
         return features_of(network, images, result, facts, progress)
-    result.begin_features(facts)
+    if result.begin_features(facts):
+        progress.say("The images or options are others: the features begin anew")
     try:
         into = result.features
         samples = features_of(network, images, result, facts, progress, into=into)

@@ -9,6 +9,7 @@ from ..inspection._reading import Reading, merged
 from . import tables
 from .results import ResultFolder
 
+LEAST_SAME = 0.9  # share of the images with the same clusters as in the result
 HEADER = [*tables.HEADER[:2], "name", *tables.HEADER[2:]]
 
 
@@ -50,10 +51,10 @@ def _check_same(was: dict, table, result: ResultFolder) -> None:
         return
     fitted, _ = tables.read_column(result.table, ["cluster"])
     same = [was[file] == cluster for file, cluster in fitted.items() if file in was]
-    if same and np.mean(same) < 0.5:
+    if same and np.mean(same) < LEAST_SAME:
         raise ValueError(
-            f"{str(table)!r} must be of this result, {str(result.path)!r}; most of its "
-            "images had other clusters."
+            f"{str(table)!r} must be of this result, {str(result.path)!r}, where "
+            f"{same.count(False):,} of {len(same):,} images have other clusters."
         )
 
 
@@ -63,7 +64,7 @@ def rows_of(files, reading: Reading, naming: Naming) -> list[list]:
     numbers, rows = numbers.tolist(), []
     found = tables.rows_of(files, merged(reading, into))
     for file, k, confidence, second, margin in found:
-        name = naming.names.get(numbers[k], f"Cluster {numbers[k]}")
+        name = naming.names.get(numbers[k]) or f"Cluster {numbers[k]}"
         second = None if second is None else numbers[second]
         rows.append([file, numbers[k], name, confidence, second, margin])
     return rows

@@ -171,11 +171,16 @@ class ResultFolder:
         facts, sha256 = self._facts_of_features()
         return sha256 is None and {"images", "weights", "versions"} <= facts.keys()
 
-    def begin_features(self, facts: dict) -> None:
-        """Write what the features are made of that this folder gets; drop others."""
-        if self._facts_of_features() != (facts, None):
+    def begin_features(self, facts: dict) -> bool:
+        """Write what the features are made of that this folder gets.
+
+        Returns whether a part of others was there, and has been dropped.
+        """
+        drops = self.has_begun_features and self._facts_of_features()[0] != facts
+        if drops:
             self.features.unlink(missing_ok=True)
         write_atomically(self.of_features, [json.dumps(facts, indent=2).encode()])
+        return drops
 
     def end_features(self) -> None:
         """Remove what is known of features, if there are none yet."""

@@ -11,7 +11,6 @@ from functools import cache
 import numpy as np
 import torch
 from joblib import cpu_count
-from threadpoolctl import threadpool_limits
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
@@ -59,8 +58,7 @@ def _granted_threads():
         return
     torch.set_num_threads(granted)
     try:
-        with threadpool_limits(granted):  # of scikit-learn, and of NumPy's products
-            yield
+        yield
     finally:
         torch.set_num_threads(n)
 

@@ -112,8 +112,9 @@ def load_image_folder(
     out : str or path-like, default=None
         A .npy file for the images, which then need not fit into memory. The same call
         goes on where it was interrupted, and returns at once if the file is complete
-        and no image was changed. What it knows of the images is in a second file, whose
-        name ends in ".files". Other files are not replaced.
+        and no image was changed. If images were added or removed, all are read again.
+        What it knows of the images is in a second file, whose name ends in ".files".
+        Other files are not replaced.
     n_jobs : int, default=-1
         Number of threads, as in joblib; -1 uses all cores.
     verbose : int, default=0
@@ -194,8 +195,7 @@ def load_image_folder(
         n_there = len(found) - len(rows)
         bar = {"initial": n_there, "disable": not verbose}
         yield from tqdm(tasks, "reading images", len(found), unit="", **bar)
-        if not n_there:
-            decoder.warn()
+        decoder.warn()  # of what it has read: after an interruption, of the rest
 
     if out is None or not found:
         X = decoder.empty(len(found))

@@ -11,6 +11,7 @@ from .._words import shortened
 from ._decoding import WHITE, Decoder, size_of
 
 TEXT = ("O", "S", "U", "T")  # kinds of arrays that may hold paths
+TEXT_OF_POLARS = {"String", "Categorical"}
 
 
 class NotImagesError(ValueError):
@@ -30,6 +31,8 @@ def as_paths(X):
         )
     if _kind(X) in TEXT and X.ndim == 1:
         X = X.tolist()
+    elif str(getattr(X, "dtype", None)) in TEXT_OF_POLARS and hasattr(X, "to_list"):
+        X = X.to_list()
     if not isinstance(X, list | tuple):
         _check_no_table(X)
         return None

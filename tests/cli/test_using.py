@@ -158,4 +158,4 @@ def test_names_of_another_table_are_refused(photos, fitted, corrected, capsys):
     for old, new in ((b",0\n", b",8\n"), (b",1\n", b",0\n"), (b",8\n", b",1\n")):
         text = text.replace(old, new)
     path.write_bytes(text)
-    assert "most of its images had other clusters" in error(path)
+    assert "20 of 20 images have other clusters" in error(path)

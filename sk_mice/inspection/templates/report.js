@@ -280,13 +280,18 @@ $("table").onchange = async () => {
   const [file] = $("table").files;
   $("table").value = "";
   try {
-    edits.push({ ...editsOf(cellsOf(new Uint8Array(await file.arrayBuffer()))), file: file.name });
+    edits.push({ ...editsOf(cellsOf(await bytesOfFile(file))), file: file.name });
   } catch (error) {
     alert(`${file.name} ${error.message}`);
     return;
   }
   changed();
 };
+async function bytesOfFile(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  const kind = { "255,254": "utf-16le", "254,255": "utf-16be" }[bytes.slice(0, 2)]; // by > in PowerShell
+  return kind ? new TextEncoder().encode(new TextDecoder(kind).decode(bytes)) : bytes;
+}
 // Bytes are compared, as a character each, since names need not be UTF-8.
 const asCharacters = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
 const asText = (cell) => new TextDecoder().decode(Uint8Array.from(cell, (c) => c.charCodeAt(0)));
@@ -295,21 +300,32 @@ function cellsOf(bytes) {
   const semicolons = /^[^,\n]*;[^,\n]*\n/.test(text); // as some spreadsheets write
   const cell = semicolons ? /("(?:[^"]|"")*"|[^;\r\n]*)(;|\r?\n|$)/gy : /("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|$)/gy;
   const rows = [[]];
+  let done = 0;
   for (const [all, value, end] of text.matchAll(cell)) {
     if (!all) break;
+    done += all.length;
     rows.at(-1).push(value.startsWith('"') ? value.slice(1, -1).replaceAll('""', '"') : value);
     if (end.includes("\n")) rows.push([]);
   }
+  if (done < text.length) throw new Error(`cannot be read as CSV after its line ${rows.length}`);
   return rows.filter((row) => row.some(Boolean));
 }
 // The merges, moves and names that make the clusters of a table from those of the model.
 function editsOf([header = [], ...rows]) {
-  const [atFile, atCluster, atName] = [data.names ? "file" : "sample", "cluster", "name"].map((name) => header.indexOf(name));
+  const columns = [data.names ? "file" : "sample", "cluster", "name", "original_cluster"];
+  const [atFile, atCluster, atName, atOriginal] = columns.map((name) => header.indexOf(name));
   if (atFile < 0 || atCluster < 0) throw new Error(`has no column ${data.names ? "file" : "sample"}, or no column cluster`);
-  const found = new Map(rows.map((row) => [row[atFile], row]));
+  const found = new Map();
+  for (const row of rows) {
+    const file = row[atFile] ?? "";
+    if (found.has(file)) throw new Error(`has ${visible(asText(file))} twice`);
+    found.set(file, row);
+  }
   const wanted = data.labels.map((_, i) => found.get(asCharacters(Uint8Array.from(bytesOf(rawName(i)).flatMap((part) => [...part])))));
   const known = [...wanted.keys()].filter((i) => wanted[i]), names = new Map();
   if (!known.length) throw new Error(`has none of the ${NOUN} of this page`);
+  const same = known.filter((i) => atOriginal < 0 || Number(wanted[i][atOriginal]) === data.labels[i]);
+  if (same.length < 0.9 * known.length) throw new Error("is of another fit, whose clusters have other numbers");
   for (const i of known) {
     const k = wanted[i][atCluster], name = asText(wanted[i][atName] ?? "");
     if (!/^\d{1,9}$/.test(k)) throw new Error(`has no number of a cluster for ${nameOf(i)}`);
@@ -319,21 +335,20 @@ function editsOf([header = [], ...rows]) {
   // Clusters that were made by hand are numbered anew, as some may be gone.
   const made = [...names.keys()].filter((k) => k >= K).sort((a, b) => a - b);
   const numberOf = (k) => (k < K ? k : K + made.indexOf(k));
-  const goal = wanted.map((row, i) => (row ? numberOf(Number(row[atCluster])) : data.labels[i]));
-  const open = [], into = [], isLeft = new Set(goal), moves = new Map();
-  const goals = Array.from({ length: K }, () => []);
-  goal.forEach((m, i) => { goals[data.labels[i]].push(m); });
-  for (let k = 0; k < K; k++) { // one in which nothing is left was merged
-    const m = isLeft.has(k) ? k : tally(goals[k])[0]?.[0] ?? k;
-    into[k] = m < K ? m : k;
-    if (into[k] !== k) open.push({ merge: k, into: m });
-  }
-  goal.forEach((m, i) => {
-    if (into[data.labels[i]] === m) return;
-    if (!moves.has(m)) moves.set(m, []);
-    moves.get(m).push(i);
+  const goal = wanted.map((row) => (row ? numberOf(Number(row[atCluster])) : null));
+  const own = Array.from({ length: K }, () => []), isLeft = new Set(goal), moves = new Map(), merges = [];
+  for (const [i, k] of data.labels.entries()) own[k].push(i);
+  const into = own.map((rows, k) => { // one in which nothing is left was merged
+    const goals = rows.map((i) => goal[i]).filter((m) => m !== null);
+    return isLeft.has(k) || !goals.length || 2 * goals.length < rows.length ? k : tally(goals)[0][0];
   });
-  for (const [m, move] of [...moves].sort((a, b) => a[0] - b[0])) open.push({ move, into: m });
+  const move = (i) => moves.set(goal[i], moves.get(goal[i]) ?? []).get(goal[i]).push(i);
+  for (const i of known) if (goal[i] !== into[data.labels[i]]) move(i);
+  for (const k of made) { // each begins with a move
+    if (!moves.has(numberOf(k))) move(known.find((i) => goal[i] === numberOf(k)));
+  }
+  into.forEach((m, k) => { if (m !== k) merges.push({ merge: k, into: m }); });
+  const open = [...moves].sort((a, b) => a[0] - b[0]).map(([m, rows]) => ({ move: rows, into: m })).concat(merges);
   for (const [k, name] of names) if (name && name !== `Cluster ${k}`) open.push({ rename: numberOf(k), name });
   return { open, n: known.length };
 }
