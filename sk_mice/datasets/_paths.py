@@ -11,7 +11,7 @@ from .._words import shortened
 from ._decoding import WHITE, Decoder, size_of
 
 TEXT = ("O", "S", "U", "T")  # kinds of arrays that may hold paths
-TEXT_OF_POLARS = {"String", "Categorical"}
+TEXT_OF_POLARS = ("String", "Categorical")  # names of types
 
 
 class NotImagesError(ValueError):
@@ -31,7 +31,8 @@ def as_paths(X):
         )
     if _kind(X) in TEXT and X.ndim == 1:
         X = X.tolist()
-    elif str(getattr(X, "dtype", None)) in TEXT_OF_POLARS and hasattr(X, "to_list"):
+    dtype = str(getattr(X, "dtype", ""))
+    if hasattr(X, "to_list") and dtype.startswith(TEXT_OF_POLARS):
         X = X.to_list()
     if not isinstance(X, list | tuple):
         _check_no_table(X)
