@@ -101,9 +101,7 @@ def _fit_into(result, run, request: Request, group) -> None:
             facts = facts_of_features(network, images, run)
             into = result.started_features
             samples = features_of(
-                *(network, images, result, facts, progress),
-                into=into,
-                if_changed=IF_CHANGED,
+                network, images, result, facts, progress, into, IF_CHANGED
             )
         clusterer = _train(run, samples, result, request.start, progress, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
@@ -410,7 +408,10 @@ def _write(
     write_atomically(result.table, [tables.as_csv(rows)])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
-    result.move_features(facts, replaces)
+    if facts is not None:
+        result.move_features(facts)
+    elif replaces:  # those of `sk-mice choose-k`, where no fit was, serve another one
+        result.drop_features()
     result.move_page()
     run["results"]["seconds"] = _seconds_since(request.start)
     result.write_run(run)

@@ -98,7 +98,7 @@ def facts_of_features(network, images: Images, run: dict) -> dict:
 
 
 def features_of(
-    network, images, result, facts, progress, *, into=None, if_changed=AGAIN
+    network, images: Images, result, facts, progress, into=None, if_changed=AGAIN
 ):
     """Features (N, F) of the files, by a fitted network, or those kept in a result.
 

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..inspection._reading import Reading, merged
+from ..inspection._reading import LIMITS, Reading, merged
 from . import tables
 from .results import ResultFolder
 
-LEAST_SAME = 0.9  # share of the images with the same clusters as in the result
 HEADER = [*tables.HEADER[:2], "name", *tables.HEADER[2:]]
 
 
@@ -22,20 +21,19 @@ class Naming(NamedTuple):
 
 def read_naming(table, result: ResultFolder, n_clusters: int) -> Naming:
     """What most images of each cluster are called; ValueError for another table."""
-    was, _ = tables.read_column(table, ["original_cluster"])
-    now, _ = tables.read_column(table, ["cluster"])
-    names, _ = tables.read_column(table, ["name"])
+    columns = ["original_cluster"], ["cluster"], ["name"]
+    rows, _ = tables.read_columns(table, *columns)
     own = {str(k): k for k in range(n_clusters)}
-    for file in was:
-        if was[file] not in own or not now[file].isdecimal():
+    for file, (was, now, _) in rows.items():
+        if was not in own or not now.isdecimal():
             raise ValueError(
                 f"{str(table)!r} must have in each row a cluster, and an original "
-                f"cluster from 0 to {n_clusters - 1}; got {now[file]!r} and "
-                f"{was[file]!r} for {file!r}."
+                f"cluster from 0 to {n_clusters - 1}; got {now!r} and {was!r} for "
+                f"{file!r}."
             )
-    _check_same(was, table, result)
-    parts = Counter((own[was[file]], int(now[file])) for file in was)
-    called = Counter((int(now[file]), names[file]) for file in was)
+    _check_same({file: was for file, (was, *_) in rows.items()}, table, result)
+    parts = Counter((own[was], int(now)) for was, now, _ in rows.values())
+    called = Counter((int(now), name) for _, now, name in rows.values())
     into = {k: k for k in own.values()} | _most(parts)
     return Naming([*into.values()], _most(called))
 
@@ -51,7 +49,7 @@ def _check_same(was: dict, table, result: ResultFolder) -> None:
         return
     fitted, _ = tables.read_column(result.table, ["cluster"])
     same = [was[file] == cluster for file, cluster in fitted.items() if file in was]
-    if same and np.mean(same) < LEAST_SAME:
+    if same and np.mean(same) < LIMITS["same"]:
         raise ValueError(
             f"{str(table)!r} must be of this result, {str(result.path)!r}, where "
             f"{same.count(False):,} of {len(same):,} images have other clusters."

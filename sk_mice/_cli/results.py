@@ -149,15 +149,9 @@ class ResultFolder:
         features = self.started_features
         return any(kept) or (features.exists() and features.stat().st_size > 0)
 
-    def move_features(self, facts: dict | None, replaces: bool) -> None:
-        """Keep the features of the fit that ends here, or remove those of the last.
-
-        Features of `sk-mice choose-k`, where no fit was, serve another one.
-        """
-        if facts is None and replaces:
-            self.features.unlink(missing_ok=True)
-            self.of_features.unlink(missing_ok=True)
-        elif facts is not None and self.started_features.exists():
+    def move_features(self, facts: dict) -> None:
+        """Keep the features of the fit that ends here."""
+        if self.started_features.exists():
             replace(self.started_features, self.features)
             self.describe_features(facts)
 
@@ -185,8 +179,12 @@ class ResultFolder:
     def end_features(self) -> None:
         """Remove what is known of features, if there are none yet."""
         if not self.features.exists() or self.features.stat().st_size == 0:
-            self.features.unlink(missing_ok=True)
-            self.of_features.unlink(missing_ok=True)
+            self.drop_features()
+
+    def drop_features(self) -> None:
+        """Remove the features, and what is known of them."""
+        self.features.unlink(missing_ok=True)
+        self.of_features.unlink(missing_ok=True)
 
     def describe_features(self, facts: dict) -> None:
         """Write what the features in this folder were made of."""

@@ -43,7 +43,13 @@ def _decoded(content: bytes) -> str:
 
 
 def read_column(path, names) -> tuple[dict[str, str], str]:
-    """The column of a table that has one of these names, by file, and its name.
+    """The column of a table that has one of these names, by file, and its name."""
+    found, (name,) = read_columns(path, names)
+    return {file: value for file, (value,) in found.items()}, name
+
+
+def read_columns(path, *wanted) -> tuple[dict[str, list[str]], list[str]]:
+    """Columns of a table, by file, each with one of several names, and their names.
 
     A table of two columns may call its second one as it likes. Semicolons may separate
     columns, as they do where a comma is the decimal point.
@@ -58,16 +64,9 @@ def read_column(path, names) -> tuple[dict[str, str], str]:
     except csv.Error as error:
         raise ValueError(f"{str(path)!r} must be a CSV file: {error}.") from error
     header = rows[0] if rows else []
-    known = [name for name in names if name in header]
-    if len(header) == 2 and not known:
-        known = [name for name in header if name != "file"]
-    if "file" not in header or not known:
-        raise ValueError(
-            f"{str(path)!r} must begin with a line that names its columns, `file` and "
-            f"{' or '.join(f'`{name}`' for name in names)}; got {header!r}."
-        )
-    at_file, at_value = header.index("file"), header.index(known[0])
-    found: dict[str, str] = {}
+    columns = [_column(path, header, names) for names in wanted]
+    at_file, *at_values = map(header.index, ["file", *columns])
+    found: dict[str, list[str]] = {}
     for number, row in enumerate(rows[1:], start=2):
         if not any(row):  # a spreadsheet leaves commas where a row was emptied
             continue
@@ -78,5 +77,18 @@ def read_column(path, names) -> tuple[dict[str, str], str]:
             )
         if row[at_file] in found:
             raise ValueError(f"{str(path)!r} has {row[at_file]!r} twice.")
-        found[row[at_file]] = row[at_value]
-    return found, known[0]
+        found[row[at_file]] = [row[at] for at in at_values]
+    return found, columns
+
+
+def _column(path, header: list[str], names) -> str:
+    """The first of some names that a header has."""
+    known = [name for name in names if name in header]
+    if len(header) == 2 and not known:
+        known = [name for name in header if name != "file"]
+    if "file" not in header or not known:
+        raise ValueError(
+            f"{str(path)!r} must begin with a line that names its columns, `file` and "
+            f"{' or '.join(f'`{name}`' for name in names)}; got {header!r}."
+        )
+    return known[0]

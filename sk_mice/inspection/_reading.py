@@ -27,6 +27,7 @@ LIMITS = {
     "small": 0.25,  # times an even share of the samples
     "large": 3.0,
     "members": 0.1,  # least share of the smaller of two clusters
+    "same": 0.9,  # least share of a corrected table that has the clusters of the fit
 }
 
 # What the confidence of a sample is.

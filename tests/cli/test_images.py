@@ -138,18 +138,13 @@ def test_choose_k_goes_on_from_the_last_whole_batch(
     assert run(*fit) == 0
     assert "The features are those in" in capsys.readouterr().err
     # Other images begin anew; a fit takes the folder with a part of the features, too.
-    shutil.rmtree(out)
-    with cut_off(error):
-        assert run(*command) in (1, 130)
-    (own / NAMES[1]).unlink()
-    assert run(*fit) == 0
-    assert "Those of" not in capsys.readouterr().err
-    shutil.rmtree(out)
-    with cut_off(error):
-        assert run(*command) in (1, 130)
-    (own / NAMES[2]).unlink()
-    assert run(*command) == 0
-    assert "Those of" not in capsys.readouterr().err
+    for gone, again in zip(NAMES[1:3], (fit, command), strict=True):
+        shutil.rmtree(out)
+        with cut_off(error):
+            assert run(*command) in (1, 130)
+        (own / gone).unlink()
+        assert run(*again) == 0
+        assert "Those of" not in capsys.readouterr().err
     assert len(np.load(out / "features.npy")) == 18
 
 

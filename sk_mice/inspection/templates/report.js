@@ -297,8 +297,8 @@ const asCharacters = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(
 const asText = (cell) => new TextDecoder().decode(Uint8Array.from(cell, (c) => c.charCodeAt(0)));
 function cellsOf(bytes) {
   const text = asCharacters(bytes).replace(/^\xef\xbb\xbf/, "");
-  const semicolons = /^[^,\n]*;[^,\n]*\n/.test(text); // as some spreadsheets write
-  const cell = semicolons ? /("(?:[^"]|"")*"|[^;\r\n]*)(;|\r?\n|$)/gy : /("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|$)/gy;
+  const between = /^[^,\n]*;[^,\n]*\n/.test(text) ? ";" : ","; // as some spreadsheets write
+  const cell = new RegExp(`("(?:[^"]|"")*"|[^${between}\\r\\n]*)(${between}|\\r?\\n|$)`, "gy");
   const rows = [[]];
   let done = 0;
   for (const [all, value, end] of text.matchAll(cell)) {
@@ -325,7 +325,7 @@ function editsOf([header = [], ...rows]) {
   const known = [...wanted.keys()].filter((i) => wanted[i]), names = new Map();
   if (!known.length) throw new Error(`has none of the ${NOUN} of this page`);
   const same = known.filter((i) => atOriginal < 0 || Number(wanted[i][atOriginal]) === data.labels[i]);
-  if (same.length < 0.9 * known.length) throw new Error("is of another fit, whose clusters have other numbers");
+  if (same.length < data.limits.same * known.length) throw new Error("is of another fit, whose clusters have other numbers");
   for (const i of known) {
     const k = wanted[i][atCluster], name = asText(wanted[i][atName] ?? "");
     if (!/^\d{1,9}$/.test(k)) throw new Error(`has no number of a cluster for ${nameOf(i)}`);
@@ -336,7 +336,7 @@ function editsOf([header = [], ...rows]) {
   const made = [...names.keys()].filter((k) => k >= K).sort((a, b) => a - b);
   const numberOf = (k) => (k < K ? k : K + made.indexOf(k));
   const goal = wanted.map((row) => (row ? numberOf(Number(row[atCluster])) : null));
-  const own = Array.from({ length: K }, () => []), isLeft = new Set(goal), moves = new Map(), merges = [];
+  const own = Array.from({ length: K }, () => []), isLeft = new Set(goal), moves = new Map();
   for (const [i, k] of data.labels.entries()) own[k].push(i);
   const into = own.map((rows, k) => { // one in which nothing is left was merged
     const goals = rows.map((i) => goal[i]).filter((m) => m !== null);
@@ -347,7 +347,7 @@ function editsOf([header = [], ...rows]) {
   for (const k of made) { // each begins with a move
     if (!moves.has(numberOf(k))) move(known.find((i) => goal[i] === numberOf(k)));
   }
-  into.forEach((m, k) => { if (m !== k) merges.push({ merge: k, into: m }); });
+  const merges = into.flatMap((m, k) => (m === k ? [] : [{ merge: k, into: m }]));
   const open = [...moves].sort((a, b) => a[0] - b[0]).map(([m, rows]) => ({ move: rows, into: m })).concat(merges);
   for (const [k, name] of names) if (name && name !== `Cluster ${k}`) open.push({ rename: numberOf(k), name });
   return { open, n: known.length };
