@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from _common import limit_threads, report
+from sklearn.base import clone
 
 from sk_mice import MoCo
 from sk_mice.features import PretrainedFeatures
@@ -47,6 +48,8 @@ def main(argv=None):
     features = PretrainedFeatures("efficientnet-lite0", device="cpu").fit(X)
     moco = MoCo(max_epochs=1, device="cpu", random_state=0).fit(X)
 
+    epochs = clone(moco).set_params(max_epochs=30)
+
     def with_one_thread():
         torch.set_num_threads(1)
         moco.fit(X)
@@ -57,6 +60,7 @@ def main(argv=None):
         "predictions": lambda: moco.transform(X),
         "an epoch": lambda: moco.fit(X),
         "an epoch with one thread": with_one_thread,
+        "30 epochs": lambda: epochs.fit(X),
     }
     seconds = {name: {"idle": [], "busy": []} for name in runs}
     for _ in range(options.repeats):

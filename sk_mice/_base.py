@@ -21,6 +21,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from . import augmentation, backbones
+from ._busy_cores import BusyCores
 from ._callbacks import EpochProgress, LookForBusyCores, check_callbacks
 from ._check_input import (
     check_samples,
@@ -230,6 +231,7 @@ class ContrastiveEstimator(
             batch_size=batch_size,
             queue_size=queue_size,
             queue_dtype=queue_dtype,
+            cores=BusyCores(),
             bar=FitBar(n_epochs, shown=bool(self.verbose) and group.first),
             interrupt=Interrupt(is_announced=group.first),
             restarts=Restarts(seeds, checkpoint, device.type),
@@ -461,7 +463,7 @@ class ContrastiveEstimator(
         progress = EpochProgress(task.bar, task.interrupt, stage)
         callbacks = [progress, *(self.callbacks or ())]
         if task.device.type == "cpu" and task.group.size == 1:
-            callbacks.append(LookForBusyCores())
+            callbacks.append(LookForBusyCores(task.cores))
         if self.checkpoint is not None:
             callbacks.append(SaveProgress(task.restarts, run, task.group))
         return self._trainer_class(

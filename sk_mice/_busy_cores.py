@@ -1,6 +1,7 @@
-"""Whether the threads of a fit wait for cores that other processes keep busy."""
+"""A fit leaves the cores that other processes keep busy."""
 
 import math
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -8,19 +9,27 @@ from pathlib import Path
 import torch
 
 from ._engine.warn import warn_user
+from ._words import count
 
 
 class BusyCores:
-    """Warns once if the threads of torch wait for busy cores, where Linux counts it.
+    """Lowers the number of torch's threads if they wait for cores, where Linux counts it.
 
-    They share every operation of a step, which ends when the last of them ends.
+    They share every operation of a step, which ends when the last of them ends. After a
+    while, all of them are tried again. The first time, a warning says so. If the user
+    has set OMP_NUM_THREADS, a warning is all.
+
+    Whoever makes one gives torch its threads back.
     """
 
     every = 10.0  # seconds
     most = 0.3  # of a thread that waits, on average
+    rest = 300.0  # seconds with fewer threads
 
     def __init__(self):
-        self.warned = torch.get_num_threads() == 1
+        self.n_threads = torch.get_num_threads()
+        self.lowered = -math.inf
+        self.warned = False
         self.begin()
 
     def begin(self) -> None:
@@ -28,23 +37,38 @@ class BusyCores:
         self.since = time.perf_counter(), seconds_of_waiting()
 
     def look(self) -> None:
-        """Warn if threads have waited for much of the last seconds."""
+        """Take fewer threads if they waited for much of the last seconds."""
+        now, n = time.perf_counter(), torch.get_num_threads()
         began, waited = self.since
-        seconds = time.perf_counter() - began
-        if self.warned or seconds < self.every:
+        if self.n_threads == 1 or now - began < self.every:
             return
-        share = (seconds_of_waiting() - waited) / seconds
+        share = (seconds_of_waiting() - waited) / (now - began)
+        if n > 1 and share > self.most:
+            self.leave(n, max(1, n - math.ceil(share)))
+            self.lowered = now
+        elif n < self.n_threads and now - self.lowered > self.rest:
+            torch.set_num_threads(self.n_threads)
         self.begin()
-        if share > self.most:
-            self.warned = True
-            n = torch.get_num_threads()
-            free = max(1, n - math.ceil(share))
-            warn_user(
-                f"The {n} threads of the fit wait for each other, as other processes "
-                "keep cores busy, or a container grants too few. Fewer threads may be "
-                "many times as fast: set the environment variable "
-                f"OMP_NUM_THREADS={free}, or call torch.set_num_threads({free})."
+
+    def leave(self, n: int, n_free: int) -> None:
+        """Go on with as many threads as there are free cores, and say so once."""
+        why = "other processes keep cores busy, or a container grants too few"
+        if "OMP_NUM_THREADS" in os.environ:
+            message = (
+                f"The {n} threads of the fit wait for each other, as {why}. Fewer may "
+                "be many times as fast: set the environment variable "
+                f"OMP_NUM_THREADS={n_free}."
             )
+        else:
+            torch.set_num_threads(n_free)
+            message = (
+                f"The fit goes on with {count(n_free, 'thread')} instead of {n}, which "
+                f"wait for each other, as {why}. If a fit must give the same result "
+                f"each time, set the environment variable OMP_NUM_THREADS={n_free}."
+            )
+        if not self.warned:
+            self.warned = True
+            warn_user(message)
 
 
 def seconds_of_waiting() -> float:

@@ -21,10 +21,10 @@ class EpochProgress(Callback):
 
 
 class LookForBusyCores(Callback):
-    """Warns once if the threads of torch wait for busy cores."""
+    """Leaves cores that are busy; those that one stage has left, the next does, too."""
 
-    def __init__(self):
-        self.cores = BusyCores()
+    def __init__(self, cores: BusyCores):
+        self.cores = cores
 
     def on_train_begin(self, net, **kwargs):
         self.cores.begin()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ._busy_cores import BusyCores
 from ._checkpoint import Restarts
 from ._engine.ambient import kept_memory
 from ._engine.distributed import Group
@@ -31,6 +32,7 @@ class Task:
     batch_size: int
     queue_size: int
     queue_dtype: torch.dtype
+    cores: BusyCores
     bar: FitBar
     interrupt: Interrupt
     restarts: Restarts

@@ -3,32 +3,36 @@ import torch
 from shared import tiny
 from sklearn.datasets import load_digits
 
-from sk_mice import MoCo, NeighborMixture
+from sk_mice import MoCo, NeighborMixture, _busy_cores
 from sk_mice._busy_cores import BusyCores, seconds_of_waiting
 
 X = load_digits().images[:32]
 
 
+class Waiting:
+    """A machine on which a share of two threads waits for cores."""
+
+    def __init__(self):
+        self.share = 0.98
+        self.now = self.waited = 0.0
+
+    def perf_counter(self):
+        self.now += 1
+        self.waited += self.share
+        return self.now
+
+    def seconds_of_waiting(self):
+        return self.waited
+
+
 @pytest.fixture
 def waiting(two_threads, monkeypatch):
-    """A machine on which a share of one of two threads waits for cores."""
+    machine = Waiting()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(BusyCores, "every", 1.0)
-
-    def set_share(share):
-        clock = iter(range(100_000))
-        waited = {"seconds": 0.0}
-
-        def seconds():
-            return waited["seconds"]
-
-        def now():
-            waited["seconds"] += share
-            return float(next(clock))
-
-        monkeypatch.setattr("sk_mice._busy_cores.time.perf_counter", now)
-        monkeypatch.setattr("sk_mice._busy_cores.seconds_of_waiting", seconds)
-
-    return set_share
+    monkeypatch.setattr(_busy_cores.time, "perf_counter", machine.perf_counter)
+    monkeypatch.setattr(_busy_cores, "seconds_of_waiting", machine.seconds_of_waiting)
+    return machine
 
 
 def fit_moco():
@@ -40,22 +44,55 @@ def fit_neighbors():
 
 
 @pytest.mark.parametrize("fit", [fit_moco, fit_neighbors])
-def test_a_fit_on_busy_cores_says_once_that_its_threads_wait(waiting, fit):
-    waiting(0.98)
-    with pytest.warns(UserWarning, match="2 threads.*OMP_NUM_THREADS=1,") as caught:
+def test_a_fit_leaves_busy_cores_and_says_so_once(waiting, fit, monkeypatch):
+    numbers = []
+    monkeypatch.setattr(torch, "set_num_threads", watched(numbers))
+    with pytest.warns(UserWarning, match="1 thread instead of 2") as caught:
         fit()
+    assert len(caught) == 1
+    assert numbers == [1, 2]
+
+
+def watched(numbers, set_num_threads=torch.set_num_threads):
+    """`torch.set_num_threads` that keeps what it is called with."""
+
+    def and_keep(n):
+        numbers.append(n)
+        set_num_threads(n)
+
+    return and_keep
+
+
+def test_a_number_of_threads_that_the_user_set_stays(waiting, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(torch, "set_num_threads", None)
+    with pytest.warns(UserWarning, match="2 threads.*OMP_NUM_THREADS=1") as caught:
+        fit_moco()
     assert len(caught) == 1
 
 
+def test_cores_that_are_free_again_are_used(waiting, monkeypatch):
+    monkeypatch.setattr(BusyCores, "rest", 3.0)
+    cores, numbers = BusyCores(), []
+    with pytest.warns(UserWarning, match="1 thread instead of 2"):
+        cores.look()
+    waiting.share = 0.0
+    for _ in range(4):
+        numbers.append(torch.get_num_threads())
+        cores.look()
+    waiting.share = 0.98
+    cores.look()  # without a second warning
+    assert [*numbers, torch.get_num_threads()] == [1, 1, 2, 2, 1]
+
+
 def test_a_fit_on_idle_cores_says_nothing(waiting):
-    waiting(0.05)
-    tiny(MoCo).fit(X)
+    waiting.share = 0.05
+    fit_moco()
 
 
 def test_one_thread_waits_for_no_other(waiting):
-    waiting(0.98)
     torch.set_num_threads(1)
-    tiny(MoCo).fit(X)
+    fit_moco()
 
 
 def test_what_the_system_counts():

@@ -31,14 +31,13 @@ IMPORTS = {
     # estimators
     "_mice": "torch _base _constraints _empty_clusters _engine _start",
     "_moco": "_base",
-    "_base": "torch _fitting _check_input _checkpoint _constraints _device "
+    "_base": "torch _busy_cores _fitting _check_input _checkpoint _constraints _device "
     "_engine _identity _interruption _callbacks _freeze _output _progress_bar "
     "_short_names _task _words augmentation backbones",
     "_classification_em": "_check_rows _fitting _constraints _cosine_kmeans "
     "_directions _engine.warn",
     "_neighbor_mixture": "torch _busy_cores _check_rows _classification_em "
-    "_constraints "
-    "_directions _engine _fitting _progress_bar",
+    "_constraints _directions _engine _fitting _progress_bar",
     "_spherical_kmeans": "_check_rows _fitting _constraints _cosine_kmeans "
     "_engine.arrays _engine.warn",
     "ablations": "torch _constraints _engine _mice _moco",
@@ -46,11 +45,11 @@ IMPORTS = {
     "_pipelines": "",
     "_short_names": "",
     "_start": "torch _classification_em _engine _pipelines",
-    "_task": "torch _checkpoint _engine _interruption _progress_bar",
+    "_task": "torch _busy_cores _checkpoint _engine _interruption _progress_bar",
     "augmentation": "_constraints _engine.invariances",
     "backbones": "torch torchvision _constraints _engine.ambient _fitting _pretrained",
     "_fitting": "",
-    "_busy_cores": "torch _engine.warn",
+    "_busy_cores": "torch _engine.warn _words",
     "_callbacks": "skorch _busy_cores _interruption _progress_bar",
     "_check_input": "_engine.arrays _engine.dataset _engine.format _engine.warn",
     "_checkpoint": "skorch _engine.distributed _engine.files _engine.model "

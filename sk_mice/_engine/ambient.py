@@ -26,9 +26,9 @@ def own_settings():
     """Compute as torch and NumPy do by default, in this thread, whatever is set.
 
     Ends an outer autocast, inference mode, `no_grad` and default device for as long as
-    it lasts, and takes no more threads than there are cores for them. The default dtype
-    belongs to the whole process and is left alone: code that runs in here names the
-    dtype of what it makes.
+    it lasts. Takes no more threads than there are cores for them; the code that runs in
+    here may take fewer. The default dtype belongs to the whole process and is left
+    alone: code in here names the dtype of what it makes.
     """
     with ExitStack() as settings:
         settings.enter_context(_granted_threads())
@@ -53,14 +53,13 @@ def _granted_threads():
     """
     n = torch.get_num_threads()
     granted = n if "OMP_NUM_THREADS" in os.environ else cpu_count()
-    if granted >= n:
-        yield
-        return
-    torch.set_num_threads(granted)
+    if granted < n:
+        torch.set_num_threads(granted)
     try:
         yield
     finally:
-        torch.set_num_threads(n)
+        if torch.get_num_threads() != n:
+            torch.set_num_threads(n)
 
 
 def spawn_seed(seed: int, purpose: str, *numbers: int) -> int:
