@@ -13,7 +13,7 @@ from ._words import count
 
 
 class BusyCores:
-    """Lowers the number of torch's threads if they wait for cores, where Linux counts it.
+    """Lowers the number of torch's threads if they wait for cores, as Linux counts it.
 
     They share every operation of a step, which ends when the last of them ends. After a
     while, all of them are tried again. The first time, a warning says so. If the user
