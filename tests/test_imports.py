@@ -124,7 +124,7 @@ IMPORTS = {
     "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
     "datasets datasets._paths features",
     "_cli.naming": "_cli.results _cli.tables inspection._reading",
-    "_cli.results": "_engine.files datasets._names",
+    "_cli.results": "_engine.files _engine.maps datasets._names",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.warn _words "
     "datasets._names",

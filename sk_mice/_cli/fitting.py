@@ -96,13 +96,14 @@ def _fit_into(result, run, request: Request, group) -> None:
             run["features"] = {"weights": network.weights_sha256_}
         result.begin(run)
     try:
-        samples, facts = images.X, None
+        samples, features = images.X, None
         if network is not None:
             facts = facts_of_features(network, images, run)
             into = result.started_features
             samples = features_of(
                 network, images, result, facts, progress, into, IF_CHANGED
             )
+            features = samples, facts
         clusterer = _train(run, samples, result, request.start, progress, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
         run = run | {"finished": whole}
@@ -115,7 +116,7 @@ def _fit_into(result, run, request: Request, group) -> None:
         if network is not None:
             network.set_params(verbose=0)
             model = Pipeline([("features", network), ("clusters", clusterer)])
-        _write(request, result, run, model, facts, reading, images, progress)
+        _write(request, result, run, model, features, reading, images, progress)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {_advice(request)}")
     except Exception as error:
@@ -397,9 +398,9 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
 
 
 def _write(
-    request, result, run, model, facts, reading, images, progress: Progress
+    request, result, run, model, features, reading, images, progress: Progress
 ) -> None:
-    """Write the files of a result; `facts` are those of features."""
+    """Write the files of a result; `features` are those, and what decides them."""
     replaces = result.read_run() is not None
     # The page takes longest; an earlier result is whole until it is drawn.
     write_page(result.started_page, reading, model, images, progress)
@@ -408,8 +409,8 @@ def _write(
     write_atomically(result.table, [tables.as_csv(rows)])
     save(model, result.model)
     result.write_run(run)  # now, because it goes with the model
-    if facts is not None:
-        result.move_features(facts)
+    if features is not None:
+        result.keep_features(*features)
     elif replaces:  # those of `sk-mice choose-k`, where no fit was, serve another one
         result.drop_features()
     result.move_page()

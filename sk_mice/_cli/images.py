@@ -35,15 +35,22 @@ class Images:
     left_out: list[str]  # names of what could not be read
 
     @cached_property
+    def digests(self) -> list[str]:
+        """For each image, a hash of it and its name."""
+        shas = [
+            hashlib.sha256(repr((name, image.shape)).encode() + image.tobytes())
+            for name, image in zip(self.files, self.X, strict=True)
+        ]
+        return [sha.hexdigest()[:32] for sha in shas]
+
+    @property
     def digest(self) -> str:
         """A hash of the images and their names."""
-        sha = hashlib.sha256(repr((self.X.shape, list(self.files))).encode())
-        sha.update(np.ascontiguousarray(self.X).data)
-        return sha.hexdigest()
+        return hashlib.sha256(repr(self.digests).encode()).hexdigest()
 
-    def paths(self, first: int = 0) -> list[str]:
+    def paths(self) -> list[str]:
         """The files that a pretrained network reads itself, at its own size."""
-        return [os.path.join(self.folder, name) for name in self.files[first:]]
+        return [os.path.join(self.folder, name) for name in self.files]
 
 
 def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> Images:
@@ -90,7 +97,8 @@ def _has_colours(image) -> bool:
 def facts_of_features(network, images: Images, run: dict) -> dict:
     """What decides features: images, weights, versions of libraries, and options."""
     return {
-        "images": images.digest,
+        "images": images.digests,
+        "size": network.image_size_,
         "weights": network.weights_sha256_,
         "versions": run["versions"],
         **{name: run["parameters"][name] for name in OF_FEATURES},
@@ -102,47 +110,55 @@ def features_of(
 ):
     """Features (N, F) of the files, by a fitted network, or those kept in a result.
 
-    `facts` are what decides them. `into` is a .npy file that they are written to while
-    they are computed. `if_changed` is what to do if images have changed since.
+    `facts` are what decides them. `into` is a .npy file that those of images of which
+    none are kept are written to while they are computed. `if_changed` is what to do if
+    images have changed since.
     """
-    kept = result.read_features(facts)
-    if kept is not None:
-        progress.say(f"The features are those in {str(result.features)!r}")
-        return kept
-    if into is not None:
-        return _features_in_file(network, images, into, progress, if_changed)
+    kept, row_of = result.read_features(facts)
+    is_new = np.array([digest not in row_of for digest in images.digests])
+    rows = [row_of[digest] for digest in images.digests if digest in row_of]
+    if rows:
+        some = f" of {count(len(rows), 'image')}" if is_new.any() else ""
+        progress.say(f"The features{some} are those in {str(result.features)!r}")
+    if not is_new.any():
+        return kept[rows]
+    paths = [path for path, new in zip(images.paths(), is_new, strict=True) if new]
     progress.say(f"Computing the features of {network.network}")
     with _printed_on_stderr(), _as_they_were(images, if_changed):
-        return network.transform(images.paths())
+        if into is None:
+            computed = network.transform(paths)
+        else:
+            computed = _transform_into(into, network, paths, progress)
+    if not rows:
+        return computed
+    features = np.empty((len(is_new), computed.shape[1]), computed.dtype)
+    features[is_new], features[~is_new] = computed, kept[rows]
+    return features
 
 
-def _features_in_file(network, images: Images, path, progress, if_changed):
+def _transform_into(into, network, paths, progress: Progress):
     """Features, written to a .npy file batch by batch; rows it has are not computed."""
-    n = len(images.files)
+    n = len(paths)
     start = header((n, network.n_features_out_), np.float32)
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of one image
-    with naming(path), open(path, "ab") as file:
+    with naming(into), open(into, "a+b") as file:
         n_done, rest = divmod(file.tell() - len(start), n_bytes)
         if n_done == n and not rest:
-            return np.load(path)
+            return np.load(into)
         # The last bits depend on the size of a batch.
         whole = n_done - n_done % network.batch_size_
-        n_done = whole if 0 < n_done < n else 0
+        file.seek(0)
+        n_done = whole if 0 < n_done < n and file.read(len(start)) == start else 0
         file.truncate(len(start) + n_done * n_bytes if n_done else 0)
-        progress.say(f"Computing the features of {network.network}")
         if n_done:
             progress.say(f"Those of {count(n_done, 'image')} are there")
-        with (
-            _printed_on_stderr(),
-            _as_they_were(images, if_changed),
-            network._computing(images.paths(n_done)) as (_, batches),
-        ):
+        with network._computing(paths[n_done:]) as (_, batches):
             before = b"" if n_done else start
             for features in batches:
                 file.write(before + features.tobytes())
                 file.flush()
                 before = b""
-    return np.load(path)
+    return np.load(into)
 
 
 def fitted_network(parameters: dict, images: Images, progress: Progress):

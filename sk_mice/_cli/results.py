@@ -11,6 +11,7 @@ import numpy as np
 from typer import BadParameter
 
 from .._engine.files import check_writable, locked_folder, replace, write_atomically
+from .._engine.maps import write_rows
 from ..datasets._names import is_hidden
 
 
@@ -149,10 +150,10 @@ class ResultFolder:
         features = self.started_features
         return any(kept) or (features.exists() and features.stat().st_size > 0)
 
-    def move_features(self, facts: dict) -> None:
+    def keep_features(self, features, facts: dict) -> None:
         """Keep the features of the fit that ends here."""
-        if self.started_features.exists():
-            replace(self.started_features, self.features)
+        if self.started_features.exists() or self._facts_of_features()[0] != facts:
+            write_rows(self.features, features.shape, features.dtype, [features])
             self.describe_features(facts)
 
     def move_page(self) -> None:
@@ -192,10 +193,18 @@ class ResultFolder:
         write_atomically(self.of_features, [json.dumps(facts, indent=2).encode()])
 
     def read_features(self, facts: dict):
-        """The features in this folder, if they were made of this; None otherwise."""
+        """The features in this folder, and the row of each image by its digest.
+
+        There are none if they were made of anything else than this, but for the images.
+        """
         kept, sha256 = self._facts_of_features()
-        is_same = sha256 and kept == facts and _sha256(self.features) == sha256
-        return np.load(self.features) if is_same else None
+        images = kept.get("images")
+        is_same = kept == facts | {"images": images}
+        if not sha256 or not is_same or _sha256(self.features) != sha256:
+            return None, {}
+        return np.load(self.features), {
+            digest: row for row, digest in enumerate(images)
+        }
 
     def _facts_of_features(self) -> tuple[dict, str | None]:
         """What features here are made of, and their checksum once all are there."""

@@ -153,12 +153,18 @@ def test_a_fit_that_was_cut_off_goes_on_with_the_features_of_the_last(
     assert not computed
 
 
-def test_a_fit_that_ends_while_its_features_move_keeps_or_computes_them(
-    photos, fitted, tmp_path, monkeypatch, computed
+WRITING = pytest.mark.parametrize(
+    "function", ["write_rows", "ResultFolder.describe_features"]
+)
+
+
+@WRITING
+def test_a_fit_that_ends_while_its_features_are_written_keeps_or_computes_them(
+    photos, fitted, tmp_path, monkeypatch, computed, function
 ):
     out = tmp_path / "result"
     with monkeypatch.context() as patch:
-        patch.setattr("sk_mice._cli.results.replace", press_ctrl_c)
+        patch.setattr(f"sk_mice._cli.results.{function}", press_ctrl_c)
         assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 130
     assert run("predict", out, photos, "-q") == 0
     assert computed == [20, 20]
@@ -234,18 +240,64 @@ def test_features_by_other_options_are_computed(photos, result, computed, option
     assert computed == [20]
 
 
-def test_features_of_changed_or_other_images_are_computed(
-    photos, result, tmp_path, computed
+def change_photos(folder):
+    """Two are new, one of them under an old name, and one is gone."""
+    with Image.open(folder / NAMES[1]) as image:
+        turned = image.transpose(Image.Transpose.ROTATE_90)
+    turned.save(folder / "0.png")
+    turned.save(folder / NAMES[1])
+    (folder / NAMES[2]).unlink()
+
+
+def test_only_features_of_new_images_are_computed(
+    photos, result, tmp_path, computed, capsys
 ):
     own = shutil.copytree(photos, tmp_path / "photos")
     assert run("report", result, own, "-q") == 0
     assert not computed
-    image = Image.open(own / NAMES[1])
-    image.transpose(Image.Transpose.ROTATE_90).save(own / NAMES[1])
-    assert run("predict", result, own, "-q") == 0
-    (own / NAMES[1]).unlink()
-    assert run("fit", own, *THREE, "--out", result, *QUIETLY) == 0
-    assert computed == [20, 19]
+    change_photos(own)
+    predict = ("predict", result, own, "--out", tmp_path / "new.csv", *QUIETLY)
+    assert run(*predict) == 0
+    command = ("fit", own, *THREE, "--overwrite", "--out")
+    assert run(*command, result) == 0
+    said = f"The features of 18 images are those in {str(result / 'features.npy')!r}"
+    assert said in capsys.readouterr().err
+    assert run(*command, tmp_path / "fresh") == 0
+    assert computed == [2, 2, 20]
+    kept, fresh = (
+        np.load(out / "features.npy") for out in (result, tmp_path / "fresh")
+    )
+    np.testing.assert_allclose(kept, fresh, rtol=1e-4, atol=1e-4)
+    # Without the new one, there is nothing to compute.
+    (own / "0.png").unlink()
+    assert run(*command, result) == 0
+    assert run(*predict) == 0
+    assert computed == [2, 2, 20]
+    assert np.array_equal(np.load(result / "features.npy"), kept[1:])
+
+
+@WRITING
+def test_features_of_new_images_go_on(
+    photos, result, tmp_path, computed, monkeypatch, function
+):
+    own = shutil.copytree(photos, tmp_path / "photos")
+    change_photos(own)
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", press_ctrl_c)
+        assert run("fit", own, *THREE, "--out", result, *QUIETLY) == 130
+    resume = ("fit", own, "--out", result, "--resume", "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"sk_mice._cli.results.{function}", press_ctrl_c)
+        assert run(*resume) == 130
+    assert computed == [2]
+    assert run(*resume) == 0
+    # Once the features are others than is written of them, all are computed.
+    assert computed == ([2] if function == "write_rows" else [2, 20])
+    assert run("fit", own, *THREE, "--out", tmp_path / "fresh", "-q") == 0
+    kept, fresh = (
+        np.load(out / "features.npy") for out in (result, tmp_path / "fresh")
+    )
+    np.testing.assert_allclose(kept, fresh, rtol=1e-4, atol=1e-4)
 
 
 def test_a_fit_without_features_keeps_none(photos, result, computed):
