@@ -564,7 +564,10 @@ def move_to(find, form, cluster):
 
 def opened(browser, find, path):
     """Open a table in the page; the words of an error, if there is one."""
-    from selenium.common.exceptions import NoAlertPresentException
+    from selenium.common.exceptions import (
+        NoAlertPresentException,
+        UnexpectedAlertPresentException,
+    )
 
     before = find("#edits-note")[0].text
     find("#table")[0].send_keys(str(path))
@@ -575,7 +578,10 @@ def opened(browser, find, path):
             words = alert.text
             alert.accept()
             return [words]
-        return find("#edits-note")[0].text != before and [None]
+        try:
+            return find("#edits-note")[0].text != before and [None]
+        except UnexpectedAlertPresentException as alert:  # it came in between
+            return [alert.alert_text]
 
     return wait(told)[0]
 

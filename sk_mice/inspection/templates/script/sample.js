@@ -1,0 +1,57 @@
+// One sample, and the search for samples.
+
+let opened = null;
+function openDetail(i, rows = []) {
+  opened = { i, rows };
+  $("detail-name").textContent = nameOf(i);
+  $("detail-picture").replaceChildren(...[picture(i)].filter(Boolean));
+  const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
+  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), isMoved(i) ? "none: moved by hand" : isSingle(i) ? "none: alone in its cluster" : percent(confidence[i])]];
+  if (second[i] >= 0) facts.push(["Second", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
+  if (data.y?.[i] >= 0) facts.push(["Class", classOf(data.y[i])]);
+  if (data.names) facts.push(["Number", String(i)]);
+  offerMove($("detail-move"), [i]);
+  $("detail-facts").replaceChildren(...facts.flatMap(([term, value]) => [make("dt", {}, term), make("dd", {}, value)]));
+  const near = shownAt.has(i) ? data.nearest[shownAt.get(i)] : [];
+  const mark = (j) => clusterOf(j) !== clusterOf(i);
+  $("nearest-note").textContent = near.some(mark) ? "; outlined: in another cluster" : "";
+  fillGallery($("nearest"), near, { mark });
+  if (!$("detail").open) $("detail").showModal();
+  $("detail").scrollTop = 0;
+  $("detail-close").focus();
+}
+$("detail-close").onclick = () => $("detail").close();
+$("detail").onclose = () => { // the image that was looked at last
+  const node = document.activeElement.closest(".gallery")?.querySelector(`.thumb[data-i="${opened.i}"]`);
+  if (node) focusThumb(node);
+  else refocus();
+};
+$("detail").addEventListener("click", (event) => { if (event.target === $("detail")) $("detail").close(); });
+document.addEventListener("keydown", (event) => {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!step || !$("detail").open || event.target.closest?.(".thumb, select")) return;
+  const place = opened.rows.indexOf(opened.i), next = place < 0 ? undefined : opened.rows[place + step];
+  if (next !== undefined) openDetail(next, opened.rows);
+});
+
+// -------------------------------------------------------------------------- search
+
+function showFound(text) {
+  // A Mac may write é as e and an accent, which no keyboard types.
+  const plain = (name) => name.normalize("NFC").toLowerCase();
+  const wanted = plain(text);
+  const rows = [];
+  for (let i = 0; i < N; i++) if (plain(nameOf(i)).includes(wanted)) rows.push(i);
+  $("search-title").textContent = `${rows.length ? count(rows.length) : `No ${NOUN}`} with “${text}” in the name`;
+  fillGallery($("found"), rows, { caption: fileOf });
+}
+let before = "#clusters";
+$("search").oninput = () => {
+  const text = $("search").value;
+  if (!location.hash.startsWith("#search/")) before = location.hash || "#clusters";
+  history.replaceState(null, "", text ? `#search/${encodeURIComponent(text.toWellFormed())}` : before);
+  route();
+};
+$("search").onkeydown = (event) => {
+  if (event.key === "Enter") $("found").querySelector(".thumb")?.focus();
+};

@@ -1,0 +1,81 @@
+// The samples of the page, their names and pictures.
+
+const $ = (id) => document.getElementById(id);
+const data = JSON.parse($("data").textContent);
+const N = data.labels.length, K = data.n_clusters, thumbs = data.thumbs;
+const NOUN = data.noun, ONE = NOUN === "images" ? "image" : "sample";
+const PART = 240; // thumbnails that are added at a time: full rows of 12, 15 or 16, and of 1 to 6
+const percent = (x) => `${Math.round(100 * x)}%`;
+const count = (n, one = ONE) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
+const bytesIn = (id) => Uint8Array.from(atob($(id).textContent), (c) => c.charCodeAt(0));
+// Values and how often each is there, the most frequent first.
+function tally(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1]);
+}
+
+// Text is set as text and never read as markup.
+function make(tag, properties = {}, ...children) {
+  const { dataset, style, aria, ...rest } = properties;
+  const node = Object.assign(document.createElement(tag), rest);
+  Object.assign(node.dataset, dataset);
+  for (const [name, value] of Object.entries(style ?? {})) node.style.setProperty(name, value);
+  for (const [name, value] of Object.entries(aria ?? {})) node.setAttribute(name === "role" ? name : `aria-${name}`, value);
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+const rank = new Int32Array(N);
+data.order.forEach((i, place) => { rank[i] = place; });
+const shownAt = new Map(data.shown.map((i, place) => [i, place]));
+const sheetOf = new Int32Array(N).fill(-1), cellOf = new Int32Array(N);
+(thumbs?.members ?? []).forEach((rows, sheet) => rows.forEach((i, cell) => {
+  sheetOf[i] = sheet;
+  cellOf[i] = cell;
+}));
+
+// Characters that cannot be seen, and bytes that are not UTF-8, are spelled out.
+const rawName = (i) => (data.names ? data.names[i] : String(i));
+function visible(text) {
+  const controls = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+  return text.toWellFormed() === text && !controls.test(text) ? text : Array.from(text, (c) => {
+    const code = c.codePointAt(0);
+    if (code >= 0xdc80 && code <= 0xdcff) return "\\x" + (code - 0xdc00).toString(16);
+    if (code >= 0xd800 && code <= 0xdfff) return "\\u" + code.toString(16);
+    if (c === "\n") return "\\n";
+    return c.match(controls) ? "\\u" + code.toString(16).padStart(4, "0") : c;
+  }).join("");
+}
+const nameOf = (i) => (data.names ? visible(data.names[i]) : `${ONE} ${i}`);
+// The end of a path, which tells more than its beginning where there is little room.
+const fileOf = (i) => (data.names ? visible(data.names[i].replace(/^.*[/\\](?=.)/s, "")) : nameOf(i));
+const classOf = (y) => visible(data.classes[y]);
+
+const urls = new Map();
+function sheetUrl(sheet) {
+  if (!urls.has(sheet)) {
+    urls.set(sheet, URL.createObjectURL(new Blob([bytesIn(`sheet-${sheet}`)], { type: thumbs.type })));
+  }
+  return urls.get(sheet);
+}
+
+// A tall picture is narrower than its place, and no more than twice as high as that is wide.
+const shape = thumbs && { "aspect-ratio": `${thumbs.width} / ${thumbs.height}`, width: `${Math.min(100, (200 * thumbs.width) / thumbs.height)}%` };
+function picture(i) {
+  if (sheetOf[i] < 0) return null;
+  const { columns, width, height, members } = thumbs;
+  const rows = Math.ceil(members[sheetOf[i]].length / columns);
+  const x = cellOf[i] % columns, y = Math.floor(cellOf[i] / columns);
+  const at = (place, n) => (n > 1 ? `${(100 * place) / (n - 1)}%` : "0");
+  return make("span", {
+    className: Math.max(width, height) < 48 ? "pic pixels" : "pic",
+    aria: { role: "img", label: nameOf(i) },
+    style: {
+      ...shape,
+      "background-image": `url(${sheetUrl(sheetOf[i])})`,
+      "background-size": `${columns * 100}% ${rows * 100}%`,
+      "background-position": `${at(x, columns)} ${at(y, rows)}`,
+    },
+  });
+}

@@ -1,0 +1,107 @@
+// Tables of the clusters, as CSV: written, and opened again.
+
+// Bytes of names that are not UTF-8 come back as they were.
+function bytesOf(text) {
+  const encoder = new TextEncoder();
+  const parts = text.split(/((?<![\ud800-\udbff])[\udc80-\udcff])/);
+  return parts.map((part, n) => (n % 2 ? Uint8Array.of(part.charCodeAt(0) - 0xdc00) : encoder.encode(part)));
+}
+const quoted = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+function csv(rows) {
+  const lines = [[data.names ? "file" : "sample", "cluster", "name", "confidence", "original_cluster"]];
+  for (const i of rows) {
+    const k = clusterOf(i);
+    lines.push([rawName(i), k, clusterName(k), data.of_neighbors && N === 1 ? "" : confidence[i], data.labels[i]]);
+  }
+  return bytesOf(lines.map((line) => line.map((cell) => quoted(String(cell))).join(",") + "\r\n").join(""));
+}
+function download(name, rows) {
+  const url = URL.createObjectURL(new Blob(csv(rows), { type: "text/csv" }));
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+for (const id of ["download", "download-edited"]) $(id).onclick = () => download("clusters.csv", data.labels.keys());
+
+// A table that was downloaded is opened again: here, in another browser, or in a page of more images.
+$("open").onclick = () => $("table").click();
+$("table").onchange = async () => {
+  const [file] = $("table").files;
+  $("table").value = "";
+  try {
+    edits.push({ ...editsOf(clustersOf(cellsOf(await bytesOfFile(file)))), file: file.name });
+  } catch (error) {
+    alert(`${file.name} ${error.message}`);
+    return;
+  }
+  changed();
+};
+async function bytesOfFile(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  const kind = { "255,254": "utf-16le", "254,255": "utf-16be" }[bytes.slice(0, 2)]; // by > in PowerShell
+  return kind ? new TextEncoder().encode(new TextDecoder(kind).decode(bytes)) : bytes;
+}
+// Bytes are compared, as a character each, since names need not be UTF-8.
+const asCharacters = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+const asText = (cell) => new TextDecoder().decode(Uint8Array.from(cell, (c) => c.charCodeAt(0)));
+function cellsOf(bytes) {
+  const text = asCharacters(bytes).replace(/^\xef\xbb\xbf/, "");
+  const between = /^[^,\n]*;[^,\n]*\n/.test(text) ? ";" : ","; // as some spreadsheets write
+  const cell = new RegExp(`("(?:[^"]|"")*"|[^${between}\\r\\n]*)(${between}|\\r?\\n|$)`, "gy");
+  const rows = [[]];
+  let done = 0;
+  for (const [all, value, end] of text.matchAll(cell)) {
+    if (!all) break;
+    done += all.length;
+    rows.at(-1).push(value.startsWith('"') ? value.slice(1, -1).replaceAll('""', '"') : value);
+    if (end.includes("\n")) rows.push([]);
+  }
+  if (done < text.length) throw new Error(`cannot be read as CSV after its line ${rows.length}`);
+  return rows.filter((row) => row.some(Boolean));
+}
+// The cluster of each sample of the page in a table, null if it is not there; and the names of clusters.
+function clustersOf([header = [], ...rows]) {
+  const columns = [data.names ? "file" : "sample", "cluster", "name", "original_cluster"];
+  const [atFile, atCluster, atName, atOriginal] = columns.map((name) => header.indexOf(name));
+  if (atFile < 0 || atCluster < 0) throw new Error(`has no column ${data.names ? "file" : "sample"}, or no column cluster`);
+  const found = new Map();
+  for (const row of rows) {
+    const file = row[atFile] ?? "";
+    if (found.has(file)) throw new Error(`has ${visible(asText(file))} twice`);
+    found.set(file, row);
+  }
+  const wanted = data.labels.map((_, i) => found.get(asCharacters(Uint8Array.from(bytesOf(rawName(i)).flatMap((part) => [...part])))));
+  const known = [...wanted.keys()].filter((i) => wanted[i]), names = new Map();
+  if (!known.length) throw new Error(`has none of the ${NOUN} of this page`);
+  const same = known.filter((i) => atOriginal < 0 || Number(wanted[i][atOriginal]) === data.labels[i]);
+  if (same.length < data.limits.same * known.length) throw new Error("is of another fit, whose clusters have other numbers");
+  for (const i of known) {
+    const k = wanted[i][atCluster], name = asText(wanted[i][atName] ?? "");
+    if (!/^\d{1,9}$/.test(k)) throw new Error(`has no number of a cluster for ${nameOf(i)}`);
+    if ((names.get(Number(k)) ?? name) !== name) throw new Error(`has two names of cluster ${k}: ${names.get(Number(k))} and ${name}`);
+    names.set(Number(k), name);
+  }
+  return { clusters: wanted.map((row) => (row ? Number(row[atCluster]) : null)), names };
+}
+// The moves, merges and names that make the clusters of a table from those of the model.
+function editsOf({ clusters, names }) {
+  // Clusters that were made by hand are numbered anew, as some may be gone.
+  const made = [...names.keys()].filter((k) => k >= K).sort((a, b) => a - b);
+  const numberOf = (k) => (k < K ? k : K + made.indexOf(k));
+  const goal = clusters.map((k) => (k === null ? null : numberOf(k)));
+  const known = [...goal.keys()].filter((i) => goal[i] !== null);
+  const own = Array.from({ length: K }, () => []), isLeft = new Set(goal), moves = new Map();
+  for (const [i, k] of data.labels.entries()) own[k].push(i);
+  const into = own.map((rows, k) => { // one in which nothing is left was merged
+    const goals = rows.map((i) => goal[i]).filter((m) => m !== null);
+    return isLeft.has(k) || !goals.length || 2 * goals.length < rows.length ? k : tally(goals)[0][0];
+  });
+  const move = (i) => moves.set(goal[i], moves.get(goal[i]) ?? []).get(goal[i]).push(i);
+  for (const i of known) if (goal[i] !== into[data.labels[i]]) move(i);
+  for (const k of made) { // each begins with a move
+    if (!moves.has(numberOf(k))) move(known.find((i) => goal[i] === numberOf(k)));
+  }
+  const merges = into.flatMap((m, k) => (m === k ? [] : [{ merge: k, into: m }]));
+  const open = [...moves].sort((a, b) => a[0] - b[0]).map(([m, rows]) => ({ move: rows, into: m })).concat(merges);
+  for (const [k, name] of names) if (name && name !== `Cluster ${k}`) open.push({ rename: numberOf(k), name });
+  return { open, n: known.length };
+}
