@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ._blas import one_blas_thread
 from ._check_rows import check_rows
 from ._constraints import RANDOM_STATE, Count
 from ._cosine_kmeans import class_sums, first_centers, lloyd, unit_rows
@@ -223,7 +224,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         ConvergenceWarning
             If clusters are empty.
         """
-        with fitting(self):
+        with fitting(self), one_blas_thread():
             X = check_rows(self, X, reset=True)
             random_state = check_random_state(self.random_state)
             self._fit_axes(X, self._most_components(), random_state)

@@ -1,18 +1,16 @@
 """K-means by cosine: unit rows, first centres, and two steps in turn."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.extmath import row_norms
-from threadpoolctl import ThreadpoolController
 
 from ._assignment import Assignment
+from ._blas import one_blas_thread
 from ._check_rows import fitting_floats
 from ._engine.arrays import plain_array
 
@@ -25,37 +23,23 @@ _MOST_COPIED = 2**12  # rows in a block that has to be gathered
 _FEW_CLUSTERS = 128  # at most 255
 # Below this many multiplications a second thread costs more than it brings.
 _PARALLEL_PRODUCTS = 2**23
-# Held by who sets the threads of BLAS, which are those of the process. A second one
-# would take the limit of the first for the user's setting, and restore it.
-_limiting = threading.Lock()
 
 # ------------------------------------------------------------------------ unit rows
 
 
 @contextmanager
 def unit_rows(X, n_clusters, weight=None):
-    """Yield `UnitRows` that work on as many threads as BLAS has.
+    """Yield `UnitRows` that work on as many threads as BLAS has; few rows on one.
 
     Each thread gets a BLAS of one thread, so that the argmax and the sums run in
     parallel too, and not the products alone.
     """
     n_values = X.nnz if sparse.issparse(X) else X.size
-    is_large = n_values * n_clusters >= _PARALLEL_PRODUCTS
-    if not (is_large and _limiting.acquire(blocking=False)):
-        yield UnitRows(X, weight)  # BLAS works as it does, or for another thread
-        return
-    try:
-        controller = _thread_controller().select(user_api="blas")
-        n_threads = max((info["num_threads"] for info in controller.info()), default=1)
-        with controller.limit(limits=1), ThreadPoolExecutor(n_threads) as pool:
+    with one_blas_thread() as n_threads:
+        if n_values * n_clusters < _PARALLEL_PRODUCTS:
+            n_threads = 1
+        with ThreadPoolExecutor(n_threads) as pool:
             yield UnitRows(X, weight, pool if n_threads > 1 else None, n_threads)
-    finally:
-        _limiting.release()
-
-
-@cache
-def _thread_controller():
-    return ThreadpoolController()  # looks through all loaded libraries: 10 ms
 
 
 class UnitRows:

@@ -34,9 +34,9 @@ IMPORTS = {
     "_base": "torch _busy_cores _fitting _check_input _checkpoint _constraints _device "
     "_engine _identity _interruption _callbacks _freeze _output _progress_bar "
     "_short_names _task _words augmentation backbones",
-    "_classification_em": "_check_rows _fitting _constraints _cosine_kmeans "
+    "_classification_em": "_blas _check_rows _fitting _constraints _cosine_kmeans "
     "_directions _engine.warn",
-    "_neighbor_mixture": "torch _busy_cores _check_rows _classification_em "
+    "_neighbor_mixture": "torch _blas _busy_cores _check_rows _classification_em "
     "_constraints _directions _engine _fitting _progress_bar",
     "_spherical_kmeans": "_check_rows _fitting _constraints _cosine_kmeans "
     "_engine.arrays _engine.warn",
@@ -57,7 +57,8 @@ IMPORTS = {
     "_constraints": "",
     "_assignment": "",
     "_check_rows": "_engine.arrays _engine.dataset",
-    "_cosine_kmeans": "_assignment _check_rows _engine.arrays",
+    "_blas": "",
+    "_cosine_kmeans": "_assignment _blas _check_rows _engine.arrays",
     "_directions": "",
     "_device": "torch _engine.format _engine.warn _memory",
     "_memory": "",

@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -22,13 +21,12 @@ from sklearn.preprocessing import FunctionTransformer, normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
-from sk_mice import SphericalKMeans, _cosine_kmeans
+from sk_mice import SphericalKMeans
 from sk_mice._assignment import Assignment
 from sk_mice._cosine_kmeans import (
     UnitRows,
     distinct_rows,
     first_centers,
-    unit_rows,
 )
 
 
@@ -264,37 +262,6 @@ def test_threads_and_blocks_change_nothing_but_rounding(n_clusters):
         one = clone(model).fit(X)
     assert one.inertia_ == pytest.approx(many.inertia_, rel=1e-6)
     np.testing.assert_allclose(one.cluster_centers_, many.cluster_centers_, atol=1e-9)
-
-
-class Blas:
-    """As its controller sees it; both fits of a test ask before one sets a limit."""
-
-    n_threads = 2
-
-    def select(self, **kwargs):
-        return self
-
-    def info(self):
-        return [{"num_threads": 2}]
-
-    @contextmanager
-    def limit(self, limits):
-        before, self.n_threads = self.n_threads, limits
-        yield
-        self.n_threads = before
-
-
-def test_fits_at_once_leave_the_threads_of_blas_as_they_are(monkeypatch):
-    blas = Blas()
-    monkeypatch.setattr(_cosine_kmeans, "_thread_controller", lambda: blas)
-    X, _ = directions(20_000, 64, 3)
-    first, second = unit_rows(X, 8), unit_rows(X, 8)
-    first.__enter__()
-    second.__enter__()
-    assert blas.n_threads == 1
-    first.__exit__(None, None, None)
-    second.__exit__(None, None, None)
-    assert blas.n_threads == 2
 
 
 def test_labels_are_int64():
