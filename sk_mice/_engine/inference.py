@@ -1,9 +1,9 @@
 """Inference with a trained model, and bounds that make it fast."""
 
 import copy
-import itertools
 import math
 from contextlib import nullcontext
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -265,27 +265,15 @@ def in_pieces(network, x: Tensor, at_once=True) -> Tensor:
 def folded(backbone: nn.Module) -> nn.Module:
     """A copy of a residual network with batch norms folded into the convolutions.
 
-    In evaluation mode, batch norm is a linear map after that of the convolution. Layers
-    that have no batch norm are shared with the copy.
+    In evaluation mode, batch norm is a linear map after that of the convolution. Each
+    comes right after its convolution among the modules of a block, also of
+    torchvision's. Layers that have no batch norm are shared with the copy.
     """
     leaves = [layer for layer in backbone.modules() if not any(layer.children())]
     backbone = copy.deepcopy(backbone, {id(layer): layer for layer in leaves})
     for block in list(backbone.modules()):
-        for conv, norm in _pairs(block):
-            fused = fuse_conv_bn_eval(getattr(block, conv), getattr(block, norm))
-            setattr(block, conv, fused)
-            setattr(block, norm, nn.Identity())
+        for (conv, layer), (norm, follows) in pairwise([*block.named_children()]):
+            if isinstance(layer, nn.Conv2d) and isinstance(follows, nn.BatchNorm2d):
+                setattr(block, conv, fuse_conv_bn_eval(layer, follows))
+                setattr(block, norm, nn.Identity())
     return backbone
-
-
-def _pairs(block: nn.Module):
-    """Names of convolutions with those of the batch norms that follow them at once."""
-    names = [name for name, _ in block.named_children()]
-    if not isinstance(block, nn.Sequential):  # a block of ours or of torchvision's
-        found = [(name, name.replace("conv", "bn")) for name in names]
-    else:
-        found = list(itertools.pairwise(names))
-    for first, second in found:
-        conv, norm = getattr(block, first), getattr(block, second, None)
-        if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-            yield first, second
