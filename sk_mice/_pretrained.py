@@ -11,13 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from ._engine.inference import folded
 from ._engine.warn import first_line
 
 LITE = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}
@@ -292,31 +291,27 @@ class _Turned(nn.Module):
     at the beginning. There torch's own padding does the same without a copy: the row
     that it adds at the end is one that is skipped.
 
-    Batch norm becomes part of the convolutions: among the modules of a layer, each
-    convolution comes right before its batch norm. Activations change their input.
+    Batch norm becomes part of the convolutions. Activations change their input.
     """
 
     def __init__(self, net):
         super().__init__()
-        self.net = copy.deepcopy(net)
-        for layer in [*self.net.modules()]:
-            for (name, conv), (norm, follows) in pairwise([*layer.named_children()]):
-                if isinstance(follows, nn.BatchNorm2d):
-                    layer.set_submodule(name, _turned(fuse_conv_bn_eval(conv, follows)))
-                    layer.set_submodule(norm, nn.Identity())
-            if isinstance(layer, nn.ReLU6):
+        self.net = folded(copy.deepcopy(net))
+        for layer in self.net.modules():
+            if isinstance(layer, nn.Conv2d):
+                _turn(layer)
+            elif isinstance(layer, nn.ReLU6):
                 layer.inplace = True
 
     def forward(self, images):
         return self.net(images.flip(2, 3))
 
 
-def _turned(conv):
+def _turn(conv) -> None:
     conv.weight = nn.Parameter(conv.weight.flip(2, 3))
     widths = getattr(conv.static_padding, "padding", (0,))
     conv.padding = 2 * (max(widths),)
     conv.static_padding = nn.Identity()
-    return conv
 
 
 # --------------------------------------------------------------------- preprocessing

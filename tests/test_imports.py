@@ -65,7 +65,7 @@ IMPORTS = {
     "_empty_clusters": "torch _engine.inference",
     "_freeze": "torch",
     "_identity": "torch _engine.arrays _engine.dataset _show_versions",
-    "_pretrained": "torch torchvision safetensors _engine.warn",
+    "_pretrained": "torch torchvision safetensors _engine.inference _engine.warn",
     "_output": "_engine.arrays _engine.maps",
     "_fitted_state": "torch _classification_em _engine _mice _moco _neighbor_mixture "
     "ablations _spherical_kmeans augmentation backbones datasets._decoding features",
