@@ -327,7 +327,7 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
             "simplex": objective.simplex_centres,
             "repelled": repelled_directions,
         }
-        return make[self.gating_prototypes](*size)
+        return make[self.gating_prototypes](*size).float()
 
     @property
     def _n_rounds(self):

@@ -617,7 +617,7 @@ def test_peers_find_clusters_that_are_apart(benchmark, name):
 def test_elbo_of_perfect_clusters_is_that_of_the_objective(benchmark, tau, kappa):
     K, D, V = 4, 6, 20
     z, others = torch.arange(V) % K, torch.arange(K)
-    omega = objective.simplex_centres(K, D).double()
+    omega = objective.simplex_centres(K, D)
     mu = torch.nn.functional.normalize(torch.randn(K, D, dtype=torch.float64), dim=1)
     own = (z[:, None] == others).unsqueeze(-1)  # (V, K, 1)
     v = torch.where(own, mu, -mu)

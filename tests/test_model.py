@@ -13,7 +13,6 @@ from sk_mice._engine import objective
 from sk_mice._engine.inference import Inference
 from sk_mice._engine.model import (
     ContrastiveMixture,
-    _repelled_directions,
     gating_prototypes,
     repelled_directions,
 )
@@ -265,16 +264,16 @@ def test_gating_prototypes_are_a_simplex_where_there_is_room():
     ],
 )
 def test_repelled_directions_are_far_apart(n_clusters, dim, worst):
-    omega = _repelled_directions(n_clusters, dim)
+    omega = repelled_directions(n_clusters, dim)
     cosines = omega @ omega.T
     torch.testing.assert_close(cosines.diag(), torch.ones(n_clusters).double())
     assert cosines.fill_diagonal_(-1).max() < worst
 
 
 def test_repelled_directions_are_the_same_at_every_call(monkeypatch):
-    omega = repelled_directions(7, 3)
+    omega = gating_prototypes(7, 3)
     monkeypatch.delattr(torch, "softmax")  # they are computed once
-    again = repelled_directions(7, 3)
+    again = gating_prototypes(7, 3)
     assert torch.equal(again, omega)
     omega.zero_()
-    assert torch.equal(again, repelled_directions(7, 3))
+    assert torch.equal(again, gating_prototypes(7, 3))

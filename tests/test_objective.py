@@ -52,7 +52,7 @@ def parts():
         "mu": unit(K, D, seed=3),
         "queue": unit(V, K, D, seed=4),
         "g": unit(B, D, seed=5),
-        "omega": simplex_centres(K, D, torch.float64),
+        "omega": simplex_centres(K, D),
     }
 
 
@@ -69,7 +69,7 @@ def joint_of(parts, tau=1.0, kappa=1.0, partition=None):
 @pytest.mark.parametrize("dim", [1, 2, 3, 9, 128])
 def test_simplex_centres_have_unit_norm_and_equal_angles(dim):
     for n_clusters in {1, 2, dim // 2 + 1, dim, dim + 1}:
-        omega = simplex_centres(n_clusters, dim, torch.float64)
+        omega = simplex_centres(n_clusters, dim)
         expected = torch.eye(n_clusters, dtype=torch.float64)
         if n_clusters > 1:
             expected[expected == 0] = -1 / (n_clusters - 1)

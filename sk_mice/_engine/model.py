@@ -389,23 +389,18 @@ def gating_prototypes(n_clusters: int, dim: int) -> Tensor:
     Of more clusters, unit vectors spread by repulsion.
     """
     if n_clusters <= dim + 1:
-        return objective.simplex_centres(n_clusters, dim)
-    return repelled_directions(n_clusters, dim)
+        return objective.simplex_centres(n_clusters, dim).float()
+    return repelled_directions(n_clusters, dim).float()
 
 
+@lru_cache(maxsize=8)  # as many of them take long
 def repelled_directions(n_clusters: int, dim: int) -> Tensor:
-    """Unit vectors (K, D) spread by mutual repulsion, the same ones on every call.
+    """Unit vectors (K, D), float64, spread by mutual repulsion; not to be written to.
 
     The stand-in for :func:`objective.simplex_centres` where K > D + 1. A soft maximum
     of each vector's cosines to the others is pushed down by gradient descent while its
     sharpness grows, from a fixed random start.
     """
-    return _repelled_directions(n_clusters, dim).float()
-
-
-@lru_cache(maxsize=8)
-def _repelled_directions(n_clusters: int, dim: int) -> Tensor:
-    """In float64. Kept, as many of them take long."""
     generator = torch.Generator().manual_seed(0)
     omega = torch.randn(n_clusters, dim, generator=generator, dtype=torch.float64)
     omega = F.normalize(omega, dim=1)

@@ -16,7 +16,7 @@ from .attention import LARGEST_LOGIT, log_sum_exp_of_sums, log_sum_exp_over
 # ---------------------------------------------------------------- gating prototypes
 
 
-def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
+def simplex_centres(n_clusters: int, dim: int) -> Tensor:
     """Centres of the Max-Mahalanobis distribution (Algorithm 2).
 
     Parameters
@@ -25,12 +25,10 @@ def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
         Number of centres K, at most ``dim + 1``.
     dim : int
         Dimension D of the embedding space.
-    dtype : torch.dtype, default=torch.float32
-        Type of the result; computed in float64.
 
     Returns
     -------
-    Tensor of shape (K, D)
+    float64 Tensor of shape (K, D)
         Unit vectors whose pairwise inner products are all -1 / (K - 1).
 
     Raises
@@ -51,7 +49,7 @@ def simplex_centres(n_clusters: int, dim: int, dtype=torch.float32) -> Tensor:
     omega[n, :n] = -factor.sum(dim=0)  # the centres sum to zero
     if n == 0:
         omega[0, 0] = 1.0
-    return omega.to(dtype)
+    return omega
 
 
 def gating_log_prob(g: Tensor, omega: Tensor, kappa: float) -> Tensor:
