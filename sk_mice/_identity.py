@@ -130,9 +130,7 @@ class _Digests:
         return digest
 
     def _of_parts(self, value) -> bytes:
-        if isinstance(value, np.ndarray) and value.dtype != object:
-            return _of_array(value)
-        if isinstance(value, DatasetRows):
+        if isinstance(value, np.ndarray | DatasetRows) and value.dtype != object:
             return _of_array(value)
         if isinstance(value, torch.Tensor) and value.layout == torch.strided:
             return _of_tensor(value)
