@@ -241,7 +241,10 @@ class PretrainedFeatures(
 
         def make(size):
             network = source.build(size, progress=self._shows_download())
-            self._format = fmt or _format_of_files(network.decoded_size)
+            side = network.decoded_size
+            of_files = SampleFormat((side, side, 3), (3, side, side), high=255.0)
+            # Networks standardise images themselves.
+            self._format = fmt or of_files.unstandardised()
             self._settle(network)
             self.n_features_out_ = self._probe(self._format.shape[1:])
             return network
@@ -461,11 +464,3 @@ class PretrainedFeatures(
         tags.input_tags.string = True
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-# ------------------------------------------------------------------------------- files
-
-
-def _format_of_files(side) -> SampleFormat:
-    """What decoding makes of every file; networks standardise the images themselves."""
-    return SampleFormat((side, side, 3), (3, side, side), high=255.0).unstandardised()
