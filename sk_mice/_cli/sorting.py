@@ -114,8 +114,7 @@ def check_apart(result: ResultFolder, folders: dict) -> None:
 
 def check_empty(folder, option: str) -> None:
     """Refuse a folder in which a file could be overwritten."""
-    is_new = not os.path.lexists(folder)
-    if not (is_new or (os.path.isdir(folder) and not holds_files(folder))):
+    if os.path.lexists(folder) and holds_files(folder):
         _refuse(folder, option)
 
 
@@ -218,8 +217,6 @@ def sort_into(folder, photos, places: dict, option: str) -> list[str]:
 
 def _check_made(folder, sources, option: str) -> None:
     """Refuse a folder with a file that sorting these images does not make."""
-    if os.path.lexists(folder) and not os.path.isdir(folder):
-        _refuse(folder, option)
     for at, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_hidden(name)]
         links = [name for name in folders if os.path.islink(os.path.join(at, name))]
