@@ -246,8 +246,11 @@ def _with_new_names(classes, clusters):
     if classes.dtype.kind not in "biuf":
         known = set(names)
         for cluster in clusters:
-            names.append(_new_name(cluster, known))
-            known.add(names[-1])
+            name = f"unmatched {cluster}"
+            while name in known:
+                name = f"_{name}"
+            names.append(name)
+            known.add(name)
         return np.array(names) if classes.dtype.kind == "U" else _object_array(names)
     largest = max(filter(math.isfinite, names), default=0)
     if abs(largest) >= 2**52:  # a float to which 1 may add nothing
@@ -260,13 +263,6 @@ def _with_new_names(classes, clusters):
             if typed.tolist() == names.tolist():
                 return typed
     return names
-
-
-def _new_name(cluster, known):
-    name = f"unmatched {cluster}"
-    while name in known:
-        name = f"_{name}"
-    return name
 
 
 # -------------------------------------------------------------------------- scorers
