@@ -16,7 +16,7 @@ from typer import BadParameter
 
 from .. import MiCEClustering, NeighborMixture, save
 from .._device import resolve_device
-from .._engine.files import write_atomically
+from .._engine.files import replace, write_atomically
 from .._engine.warn import warn_user
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
@@ -413,7 +413,7 @@ def _write(
         result.keep_features(*features)
     elif replaces:  # those of `sk-mice choose-k`, where no fit was, serve another one
         result.drop_features()
-    result.move_page()
+    replace(result.started_page, result.page)
     run["results"]["seconds"] = _seconds_since(request.start)
     result.write_run(run)
 

@@ -156,10 +156,6 @@ class ResultFolder:
             write_rows(self.features, features.shape, features.dtype, [features])
             self.describe_features(facts)
 
-    def move_page(self) -> None:
-        """Give the page of the fit that ends here its place."""
-        replace(self.started_page, self.page)
-
     @property
     def has_begun_features(self) -> bool:
         """Whether features of `sk-mice choose-k` are here, and not all of them."""
