@@ -72,8 +72,10 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> I
         on_error="warn",
         verbose=progress.verbose,
     )
-    if size and grey is None and not any(map(_has_colours, X)):
-        X, grey = np.ascontiguousarray(X[..., 0]), True
+    if size and grey is None:
+        has_colours = any((image != image[..., :1]).any() for image in X)
+        if not has_colours:
+            X, grey = np.ascontiguousarray(X[..., 0]), True
     every = {"/".join(parts) for parts in (*found, *(parts for parts, _ in problems))}
     left_out = sorted(every - set(files))
     left = f", {len(left_out):,} left out" if left_out else ""
@@ -87,11 +89,6 @@ def files_beside(folder, known) -> list[str]:
     """Names of the files of a folder that are not known."""
     found, _ = find_files(os.fspath(folder))
     return [name for name in map("/".join, found) if name not in known]
-
-
-def _has_colours(image) -> bool:
-    red = image[..., :1]
-    return bool((image != red).any())
 
 
 def facts_of_features(network, images: Images, run: dict) -> dict:
