@@ -32,7 +32,12 @@ def show_versions():
       python ...
     """
     sections = {
-        "System": _system(),
+        "System": {
+            "python": sys.version.replace("\n", " "),
+            "executable": sys.executable,
+            "machine": platform.platform(),
+            "cores": os.cpu_count(),
+        },
         "Libraries": versions(*_libraries()),
         "Torch": _torch(),
     }
@@ -41,15 +46,6 @@ def show_versions():
         print(f"\n{title}:")
         for name, value in facts.items():
             print(f"  {name:{width}}  {value}")
-
-
-def _system():
-    return {
-        "python": sys.version.replace("\n", " "),
-        "executable": sys.executable,
-        "machine": platform.platform(),
-        "cores": os.cpu_count(),
-    }
 
 
 def _libraries():
