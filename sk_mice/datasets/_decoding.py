@@ -362,8 +362,6 @@ def _check_file(path):
 
 def _check_pixels(size):
     pixels, limit = math.prod(size), Image.MAX_IMAGE_PIXELS
-    if pixels == 0:
-        raise ImageError("has no pixels")
     if limit is not None and pixels > limit:
         raise ImageError(
             f"has {pixels:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS={limit}; it "
