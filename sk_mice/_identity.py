@@ -6,6 +6,7 @@ kind, a text and the digests of parts, so that no two values run into one anothe
 """
 
 import copyreg
+import dis
 import hashlib
 import sys
 import sysconfig
@@ -163,7 +164,7 @@ class _Digests:
         if isinstance(value, type):
             members = {k: v for k, v in vars(value).items() if k not in _NO_STATE}
             return _joined("class", name, self(value.__bases__), self(members))
-        code = value.__code__
+        code = _without_docstring(value)
         known = value.__globals__
         names = sorted(_names_in(code) & known.keys())
         used = {name: known[name] for name in names}
@@ -206,6 +207,17 @@ def _of_tensor(tensor: torch.Tensor) -> bytes:
     content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     kind = f"{tuple(tensor.shape)} {tensor.dtype} {tensor.requires_grad}"
     return _joined("tensor", kind, _of_array(content.numpy()))
+
+
+def _without_docstring(function) -> CodeType:
+    """The code of a function, but for what is of no effect."""
+    code = function.__code__
+    doc, *others = code.co_consts or (None,)
+    steps = dis.get_instructions(code)
+    is_used = any(step.opcode in dis.hasconst and step.arg == 0 for step in steps)
+    if doc is None or doc != function.__doc__ or is_used:
+        return code
+    return code.replace(co_consts=("", *others))
 
 
 def _names_in(code: CodeType) -> set[str]:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import asdict
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
@@ -270,6 +271,8 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     parameters = model.get_params(deep=False)
     attributes = {k: v for k, v in vars(model).items() if k not in parameters}
     parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
+    if hasattr(parameters.get("init"), "__array__"):  # labels in a column of a table
+        parameters["init"] = np.asarray(parameters["init"])
     fmt = asdict(attributes.pop("_format")) if "_format" in attributes else {}
     parts = {"parameters": _without_module(parameters), "attributes": attributes}
     parts |= {"format": fmt, "network": {}}
@@ -292,16 +295,16 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     for name, value in network.state_dict().items():
         tensors[f"model.{name}"] = value.cpu().contiguous().clone()
     figures = {name: getattr(network, name) for name in _FIGURES}
-    parts["network"] = {"backbone": network.description} | figures
+    parts["network"] = _without_module({"backbone": network.description}) | figures
     return parts
 
 
 def _without_module(parameters: dict) -> dict:
     """Parameters without a `backbone` of the user's own, for which `load` asks."""
     backbone = parameters.get("backbone", "")
-    if isinstance(backbone, backbones.Pretrained):
+    if type(backbone) is backbones.Pretrained:
         return parameters | {"backbone": _as_data(backbone)}
-    if isinstance(backbone, (str, *PARAMETER_CLASSES.values())):
+    if isinstance(backbone, str) or type(backbone) in PARAMETER_CLASSES.values():
         return parameters
     return parameters | {"backbone": None}
 

@@ -40,7 +40,10 @@ def _no_such_part(name, parts, short, objects, found) -> str:
     wanted = ", ".join(f"`{name}__{part}`" for part in sorted(parts))
     if not found:
         known = f", or one of {', '.join(map(repr, objects))}" if objects else ""
-        return f"{wanted}: `{name}` must be an object{known}; got {short!r:.100}."
+        return (
+            f"{wanted}: `{name}` must be an object with `get_params` and "
+            f"`set_params`, as BaseEstimator has them{known}; got {short!r:.100}."
+        )
     valid = [
         ", ".join(f"{name}__{part}" for part in sorted(known.get_params()))
         for known in found

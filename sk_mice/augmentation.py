@@ -169,14 +169,14 @@ def resolve_augmentation(augmentation, samples):
     """
     if isinstance(augmentation, str) and augmentation in NAMED:
         augmentation = NAMED[augmentation][0 if samples.format.is_image else 1]
-    if isinstance(augmentation, ImageAugmentation | VectorAugmentation):
-        return augmentation._decided(samples)
     if augmentation is None:
         return None
     if callable(augmentation) and not isinstance(augmentation, type):
         rule = "`augmentation` must be called as augmentation(images, generator)"
         check_call(augmentation, rule, 2)
         return augmentation
+    if isinstance(augmentation, ImageAugmentation | VectorAugmentation):
+        return augmentation._decided(samples)
     error = ValueError if isinstance(augmentation, str) else TypeError
     raise error(
         f"`augmentation` must be {', '.join(map(repr, NAMED))}, an object of "

@@ -230,6 +230,26 @@ def subclass(lr=0.1, share=0.5):
     return Own
 
 
+def described(text):
+    """A function of a script, whose docstring may be edited."""
+    scope = {"__name__": "script"}
+    exec(f"def view(stack, generator):\n    '{text}'\n    return stack / 2", scope)
+    return scope["view"]
+
+
+def returned(text):
+    scope = {"__name__": "script"}
+    exec(f"def view(stack, generator):\n    '{text}'\n    return '{text}'", scope)
+    return scope["view"]
+
+
+def test_a_docstring_has_no_effect_unless_it_is_used():
+    one, other = (identity(mice(augmentation=described(t))) for t in ("Grey.", "Dark."))
+    assert one == other
+    one, other = (identity(mice(augmentation=returned(t))) for t in ("Grey.", "Dark."))
+    assert one != other
+
+
 def test_subclasses_are_told_apart_by_their_code_and_all_parameters(tmp_path):
     def digests(cls):
         return identity(cls(), X=IMAGES)

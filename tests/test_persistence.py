@@ -179,6 +179,25 @@ def test_backbones_that_are_invalid_or_changed_in_place(path):
         sk_mice.save(model.set_params(backbone__width=-3), path)
 
 
+class Wider(SmallResNet):
+    pass
+
+
+def test_a_backbone_of_a_class_of_the_users_own_is_given_again(path):
+    model = tiny(backbone=Wider(4)).fit(IMAGES)
+    with pytest.raises(ValueError, match="pass it to `load` as `backbone`"):
+        reloaded(model, path)
+    loaded = sk_mice.load(path, Wider(4))
+    found, expected = loaded.predict_proba(IMAGES), model.predict_proba(IMAGES)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_labels_in_a_column_of_a_table_are_kept(path):
+    labels = pd.Series(np.arange(len(IMAGES)) % 3)
+    model = tiny(init=labels).fit(IMAGES)
+    np.testing.assert_array_equal(reloaded(model, path).init, labels)
+
+
 def test_bad_parameters_wait_for_no_other_process(mice, path, monkeypatch):
     def wait(self):
         pytest.fail("it waits")

@@ -22,7 +22,7 @@ from sk_mice._engine.colours import (
 )
 from sk_mice._engine.geometry import crop_boxes, sampling_grid
 from sk_mice._engine.views import ImageViews, VectorViews, corrupt
-from sk_mice.augmentation import NAMED, ImageAugmentation
+from sk_mice.augmentation import NAMED, ImageAugmentation, resolve_augmentation
 
 LUMA = torch.tensor([0.299, 0.587, 0.114])
 TO_CHROMA = torch.tensor([[1, -0.5, -0.5], [0, 0.75**0.5, -(0.75**0.5)]])
@@ -503,6 +503,19 @@ def test_what_a_callable_returns_is_resized_and_cast():
     made = views(pictures(2, 3, 20, 20), 2, seeded())
     assert made.shape == (2, 2, 3, 20, 20)
     assert made.dtype == torch.float32
+
+
+class Darker(ImageAugmentation):
+    def __call__(self, stack, generator):
+        return stack / 2
+
+
+def test_a_subclass_that_can_be_called_is_called():
+    augmentation = Darker()
+    assert resolve_augmentation(augmentation, None) is augmentation
+    batch = pictures(2, 1, 16, 16)
+    views = image_views((1, 16, 16), augmentation=augmentation)
+    torch.testing.assert_close(views(batch, 1, seeded())[0], views.plain(batch / 2))
 
 
 @pytest.mark.parametrize(

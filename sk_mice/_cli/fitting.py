@@ -91,6 +91,8 @@ def _fit_into(result, run, request: Request, group) -> None:
     _check_weights(network, run)
     goes_on = run is not None
     if not goes_on:
+        if request.resume:
+            progress.say(f"{str(request.out)!r} holds no run: this is a new fit")
         run = _new_run(parameters, images)
         if network is not None:
             run["features"] = {"weights": network.weights_sha256_}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from typer import BadParameter
 
-from .._engine.files import check_writable, locked_folder, replace, write_atomically
+from .._engine.files import check_writable, locked_folder, write_atomically
 from .._engine.maps import write_rows
 from ..datasets._names import is_hidden
 

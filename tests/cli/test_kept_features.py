@@ -115,11 +115,14 @@ def test_a_fit_reads_those_that_choose_k_keeps_in_a_new_folder(
     assert_same_result(out, fitted)
 
 
-def test_a_fit_without_features_leaves_those_of_choose_k(photos, tmp_path, computed):
+def test_a_fit_without_features_leaves_those_of_choose_k(
+    photos, tmp_path, computed, capsys
+):
     out = tmp_path / "result"
     command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
     assert run(*command, "--out", out / "choose-k.png") == 0
-    assert run("fit", photos, *FIT, "--out", out, "-q") == 0
+    assert run("fit", photos, *FIT, "--out", out, "--resume") == 0
+    assert "result' holds no run: this is a new fit" in capsys.readouterr().err
     assert (out / "features.npy").exists()
     assert run("fit", photos, *FIT_FEATURES, "--out", out, *QUIETLY) == 0
     assert computed == [20]

@@ -83,15 +83,12 @@ function changed() {
 }
 function save() {
   apply();
-  keep();
+  try { localStorage.setItem(KEY, JSON.stringify(edits)); } catch { /* not kept */ }
   showEdits();
 }
 
 // Changes survive a reload, where the browser lets a file keep something.
 const KEY = `sk_mice:${data.key}`;
-function keep() {
-  try { localStorage.setItem(KEY, JSON.stringify(edits)); } catch { /* not kept */ }
-}
 function recall() {
   try { edits.splice(0, edits.length, ...JSON.parse(localStorage.getItem(KEY) ?? "[]")); } catch { /* none */ }
 }

@@ -34,7 +34,7 @@ function fillGallery(box, rows, { caption = () => "", mark = () => false } = {})
 const titleOf = (i) => `${nameOf(i)}\n${sureOf(i)} in ${clusterName(clusterOf(i))}${data.y?.[i] >= 0 ? `\n${classOf(data.y[i])}` : ""}`;
 function thumb(i, caption, marked) {
   const inside = picture(i) ?? (thumbs ? make("span", { className: "pic", style: shape }) : null);
-  if (sheetOf[i] < 0) caption = fileOf(i); // there is no picture to know it by
+  if (!thumbAt.has(i)) caption = fileOf(i); // there is no picture to know it by
   const node = make("button", {
     type: "button", className: marked ? "thumb other" : "thumb", tabIndex: -1, dataset: { i },
     title: titleOf(i),

@@ -29,11 +29,8 @@ function make(tag, properties = {}, ...children) {
 const rank = new Int32Array(N);
 data.order.forEach((i, place) => { rank[i] = place; });
 const shownAt = new Map(data.shown.map((i, place) => [i, place]));
-const sheetOf = new Int32Array(N).fill(-1), cellOf = new Int32Array(N);
-(thumbs?.members ?? []).forEach((rows, sheet) => rows.forEach((i, cell) => {
-  sheetOf[i] = sheet;
-  cellOf[i] = cell;
-}));
+// Thumbnails: the sheet of each, and its place there.
+const thumbAt = new Map(thumbs?.members.flatMap((rows, sheet) => rows.map((i, cell) => [i, [sheet, cell]])));
 
 // Characters that cannot be seen, and bytes that are not UTF-8, are spelled out.
 const rawName = (i) => (data.names ? data.names[i] : String(i));
@@ -63,17 +60,17 @@ function sheetUrl(sheet) {
 // A tall picture is narrower than its place, and no more than twice as high as that is wide.
 const shape = thumbs && { "aspect-ratio": `${thumbs.width} / ${thumbs.height}`, width: `${Math.min(100, (200 * thumbs.width) / thumbs.height)}%` };
 function picture(i) {
-  if (sheetOf[i] < 0) return null;
-  const { columns, width, height, members } = thumbs;
-  const rows = Math.ceil(members[sheetOf[i]].length / columns);
-  const x = cellOf[i] % columns, y = Math.floor(cellOf[i] / columns);
+  if (!thumbAt.has(i)) return null;
+  const { columns, width, height, members } = thumbs, [sheet, cell] = thumbAt.get(i);
+  const rows = Math.ceil(members[sheet].length / columns);
+  const x = cell % columns, y = Math.floor(cell / columns);
   const at = (place, n) => (n > 1 ? `${(100 * place) / (n - 1)}%` : "0");
   return make("span", {
     className: Math.max(width, height) < 48 ? "pic pixels" : "pic",
     aria: { role: "img", label: nameOf(i) },
     style: {
       ...shape,
-      "background-image": `url(${sheetUrl(sheetOf[i])})`,
+      "background-image": `url(${sheetUrl(sheet)})`,
       "background-size": `${columns * 100}% ${rows * 100}%`,
       "background-position": `${at(x, columns)} ${at(y, rows)}`,
     },
