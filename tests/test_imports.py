@@ -128,7 +128,7 @@ IMPORTS = {
     "_cli.results": "_engine.files _engine.maps datasets._names",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.warn _words "
-    "datasets._names",
+    "datasets",
     "_cli.tables": "",
     "_cli.terminal": "_words",
     "_cli.together": "_engine.distributed",

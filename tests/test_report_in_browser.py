@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from contextlib import suppress
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -631,6 +632,15 @@ def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_pa
     find("#undo")[0].click()
     table.write_bytes((tmp_path / "first.csv").read_bytes())
     assert opened(browser, find, table) is None
+    # Names of files may be written as a Mac does, or as Windows does.
+    nfd = normalize("NFD", text).replace("folder/", "folder\\")
+    assert nfd != text
+    table.write_text(nfd, encoding="utf-8", newline="")
+    assert opened(browser, find, table) is None
+    of_a_mac = downloaded(browser, find)
+    same = [row["cluster"] for row in of_a_mac] == [row["cluster"] for row in utf16]
+    assert same
+    find("#undo")[0].click()
     # A table from a spreadsheet, of a part of the images and of others.
     file, name = (
         text.encode(errors="surrogateescape") for text in ("caf\udce9.png", "é")
@@ -639,7 +649,7 @@ def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_pa
         b"\xef\xbb\xbffile;cluster;name\r\n%b;7;%b\r\nother.png;1;b" % (file, name)
     )
     assert opened(browser, find, table) is None
-    assert find("#edits-note")[0].text.endswith("with 1 image of this page")
+    assert find("#edits-note")[0].text.endswith("with 1 image of this page and 1 other")
     changed = downloaded(browser, find)
     for i, row in enumerate(changed):
         is_moved = data["names"][i] == "caf\udce9.png"
@@ -700,6 +710,10 @@ def test_a_table_of_fewer_images_merges_those_that_it_lacks(open_page, page, tmp
             "file,cluster,name\nfolder/005.png,1,a\nfolder/006.png,1,b\n",
             "has two names of cluster 1: a and b",
         ),
+        (
+            b"file,cluster,name\nfolder/005.png,1,F\xfc\xdfe\n",
+            "is not UTF-8: a spreadsheet must save it as CSV UTF-8",
+        ),
         ("file,cluster\na,1\na,1\n", "has a twice"),
         ("file,cluster\na,1\nb\rc,1\n", "cannot be read as CSV after its line 3"),
         (
@@ -707,14 +721,24 @@ def test_a_table_of_fewer_images_merges_those_that_it_lacks(open_page, page, tmp
             "is of another fit, whose clusters have other numbers",
         ),
     ],
-    ids=["empty", "no file", "others", "no number", "two names", "twice", "CR", "fit"],
+    ids=[
+        "empty",
+        "no file",
+        "others",
+        "no number",
+        "two names",
+        "cp1252",
+        "twice",
+        "CR",
+        "fit",
+    ],
 )
 def test_a_table_that_cannot_be_opened_says_why(
     open_page, browser, tmp_path, text, why
 ):
     _, find = open_page("clusters")
     table = tmp_path / "mine.csv"
-    table.write_text(text, encoding="utf-8")
+    table.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert opened(browser, find, table) == f"mine.csv {why}"
     assert not find("#edits")[0].is_displayed()
 

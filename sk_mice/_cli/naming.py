@@ -31,6 +31,7 @@ def read_naming(table, result: ResultFolder, n_clusters: int) -> Naming:
                 f"cluster from 0 to {n_clusters - 1}; got {now!r} and {was!r} for "
                 f"{file!r}."
             )
+    tables.check_names(table, {name for *_, name in rows.values()})
     _check_same({file: was for file, (was, *_) in rows.items()}, table, result)
     parts = Counter((own[was], int(now)) for was, now, _ in rows.values())
     called = Counter((int(now), name) for _, now, name in rows.values())

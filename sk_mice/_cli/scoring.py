@@ -1,7 +1,5 @@
 """``sk-mice score``: clusters beside known classes."""
 
-from unicodedata import normalize
-
 import numpy as np
 
 from .. import metrics
@@ -15,7 +13,7 @@ def score(clusters, truth, as_json) -> None:
     """Compare a table of clusters with one of classes."""
     found, _ = tables.read_column(clusters, ["cluster"])
     known, _ = tables.read_column(truth, ["class", "label", "cluster"])
-    known = _as_named(known, found)
+    known = tables.as_named(known, found)
     _name_missing(found, clusters, known, truth)
     _name_missing(known, truth, found, clusters)
     found = _with_value(found, clusters, "cluster")
@@ -35,24 +33,6 @@ def score(clusters, truth, as_json) -> None:
         put_json({"files": len(files), **values, "matching": matching})
     else:
         _show(len(files), scores, matching)
-
-
-def _as_named(table: dict, other: dict) -> dict:
-    """The table with the names of the other one, should they only be written otherwise.
-
-    A Mac may write é as e and an accent, which a spreadsheet does not, and paths of
-    Windows have backslashes.
-    """
-    written = {_plain(name): name for name in other}
-    named = {}
-    for name, value in table.items():
-        there = written.get(_plain(name), name)
-        named[name if name in other or there in table else there] = value
-    return named
-
-
-def _plain(name: str) -> str:
-    return normalize("NFC", name).replace("\\", "/")
 
 
 def _name_missing(here: dict, path, there: dict, other) -> None:

@@ -12,6 +12,7 @@ from typer import BadParameter
 
 from .._engine.warn import warn_user
 from .._words import count, shortened
+from ..datasets import find_files
 from ..datasets._names import NO_FOLDER, is_hidden
 from . import tables
 from .results import (
@@ -33,6 +34,9 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
         raise BadParameter("one of them is required", param_hint="--copy-to, --link-to")
     check_folders(folders, photos)
     places = _read_places(table)
+    if not all(os.path.exists(os.path.join(photos, name)) for name in places):
+        found, _ = find_files(os.fspath(photos))
+        places = tables.as_named(places, ["/".join(parts) for parts in found])
     progress = Progress(quiet)
     try:
         missing = sort_all(folders, photos, places, progress)
@@ -41,7 +45,10 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
             "Stopped before all images were sorted. The same command goes on."
         )
     if len(missing) == len(places):
-        raise ValueError(f"{str(photos)!r} has none of the files of {str(table)!r}.")
+        raise ValueError(
+            f"{str(photos)!r} has none of the files of {str(table)!r}."
+            f"{_if_not_utf8(missing)}"
+        )
     warn_of_missing(missing, photos)
     sorted_into = [places[name] for name in places.keys() - {*missing}]
     images = count(len(sorted_into), "image")
@@ -51,6 +58,7 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
 def _read_places(table) -> dict[str, str]:
     """The files of a table, and the folder of each: the name of its cluster."""
     found, column = tables.read_column(table, ["name", "cluster"])
+    tables.check_names(table, found.values())
     for name, cluster in found.items():
         if not _is_inside(name) or re.search(NO_FOLDER, cluster, re.IGNORECASE):
             raise ValueError(
@@ -181,8 +189,14 @@ def warn_of_missing(missing: list[str], photos) -> None:
         warn_user(
             f"{count(len(missing), 'image')} cannot be sorted, since "
             f"{str(photos)!r} no longer has {'it' if len(missing) == 1 else 'them'}: "
-            f"{', '.join(shortened([*map(repr, missing)]))}"
+            f"{', '.join(shortened([*map(repr, missing)]))}{_if_not_utf8(missing)}"
         )
+
+
+def _if_not_utf8(names) -> str:
+    if all(map(tables.is_utf8, names)):
+        return ""
+    return " If a spreadsheet has saved the table, let it save it as CSV UTF-8."
 
 
 def sort_into(folder, photos, places: dict, option: str) -> list[str]:

@@ -7,6 +7,8 @@ import codecs
 import csv
 import io
 import os
+import re
+from unicodedata import normalize
 
 HEADER = ["file", "cluster", "confidence", "second_cluster", "margin"]
 
@@ -79,6 +81,39 @@ def read_columns(path, *wanted) -> tuple[dict[str, list[str]], list[str]]:
             raise ValueError(f"{str(path)!r} has {row[at_file]!r} twice.")
         found[row[at_file]] = [row[at] for at in at_values]
     return found, columns
+
+
+def as_named(table: dict, names) -> dict:
+    """The table with these names of files, where its own are only written otherwise.
+
+    A Mac may write é as e and an accent, which a spreadsheet does not, and paths of
+    Windows have backslashes.
+    """
+    written = {_plain(name): name for name in names}
+    known, named = {*names}, {}
+    for name, value in table.items():
+        there = written.get(_plain(name), name)
+        named[name if name in known or there in table else there] = value
+    return named
+
+
+def _plain(name: str) -> str:
+    return normalize("NFC", name).replace("\\", "/")
+
+
+def check_names(path, names) -> None:
+    """Refuse names of clusters that are not UTF-8."""
+    for name in names:
+        if not is_utf8(name):
+            raise ValueError(
+                f"{str(path)!r} must be UTF-8, as spreadsheets save it by CSV UTF-8; "
+                f"got the name {name!r}."
+            )
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text of a table has no bytes that are not UTF-8."""
+    return not re.search("[\udc80-\udcff]", text)
 
 
 def _column(path, header: list[str], names) -> str:

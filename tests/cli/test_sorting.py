@@ -106,6 +106,36 @@ def test_a_sort_says_what_it_needs(photos, fitted, tmp_path, capsys):
     assert "has none of the files" in refused(capsys, 1, *sort)
 
 
+def test_files_may_be_written_as_a_mac_or_windows_does(photos, tmp_path, capsys):
+    own, into = tmp_path / "photos", tmp_path / "sorted"
+    (own / "below").mkdir(parents=True)
+    for name in ("below/é.png", "a.png"):
+        shutil.copy(photos / NAMES[1], own / name)
+    rows = [["below\\e\u0301.png", 0, "here"], ["a.png", 1, "there"]]
+    clusters = write_names(tmp_path / "clusters.csv", rows)
+    assert run("sort", clusters, own, "--copy-to", into) == 0
+    assert capsys.readouterr().err.endswith("\n2 images in 2 folders\n")
+    assert (into / "here" / "below" / "é.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "words"),
+    [
+        (f"Fuß.png,a\n{NAMES[1]},b\n", 0, "let it save it as CSV UTF-8"),
+        ("Fuß.png,a\n", 1, "let it save it as CSV UTF-8"),
+        (f"{NAMES[1]},Füße\n", 1, "must be UTF-8, as spreadsheets save it by"),
+    ],
+    ids=["some", "all", "clusters"],
+)
+def test_a_table_that_is_not_utf8_says_what_to_do(
+    photos, tmp_path, capsys, rows, code, words
+):
+    table = tmp_path / "clusters.csv"
+    table.write_bytes(f"file,name\n{rows}".encode("cp1252"))
+    assert run("sort", table, photos, "--copy-to", tmp_path / "sorted") == code
+    assert words in capsys.readouterr().err
+
+
 def test_ctrl_c_in_a_sort_says_how_to_go_on(
     photos, fitted, tmp_path, monkeypatch, capsys
 ):

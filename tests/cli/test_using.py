@@ -151,6 +151,9 @@ def test_names_of_another_table_are_refused(photos, fitted, corrected, capsys):
         return refused(capsys, 1, "predict", fitted, photos, "--names", path, "-q")
 
     assert "`file` and `original_cluster`; got" in error(fitted / "clusters.csv")
+    path = corrected(lambda i, k: (k, "Füße"))
+    path.write_bytes(path.read_bytes().replace("ü".encode(), b"\xfc"))
+    assert "must be UTF-8, as spreadsheets save it by CSV UTF-8" in error(path)
     path = corrected(lambda i, k: (k, "a"))
     text = path.read_bytes()
     path.write_bytes(text.replace(b",0\n", b",7\n"))

@@ -58,7 +58,7 @@ function cellsOf(bytes) {
   if (done < text.length) throw new Error(`cannot be read as CSV after its line ${rows.length}`);
   return rows.filter((row) => row.some(Boolean));
 }
-// The cluster of each sample of the page in a table, null if it is not there; and the names of clusters.
+// The cluster of each sample of the page in a table, null if it is not there; the names of clusters; the rows.
 function clustersOf([header = [], ...rows]) {
   const columns = [data.names ? "file" : "sample", "cluster", "name", "original_cluster"];
   const [atFile, atCluster, atName, atOriginal] = columns.map((name) => header.indexOf(name));
@@ -69,21 +69,27 @@ function clustersOf([header = [], ...rows]) {
     if (found.has(file)) throw new Error(`has ${visible(asText(file))} twice`);
     found.set(file, row);
   }
-  const wanted = data.labels.map((_, i) => found.get(asCharacters(Uint8Array.from(bytesOf(rawName(i)).flatMap((part) => [...part])))));
+  const plain = (cell) => asText(cell).normalize("NFC").replaceAll("\\", "/"); // by a Mac, or by Windows
+  const alike = new Map([...found].map(([file, row]) => [plain(file), row]));
+  const wanted = data.labels.map((_, i) => {
+    const file = asCharacters(Uint8Array.from(bytesOf(rawName(i)).flatMap((part) => [...part])));
+    return found.get(file) ?? (plain(file).includes("\ufffd") ? undefined : alike.get(plain(file)));
+  });
   const known = [...wanted.keys()].filter((i) => wanted[i]), names = new Map();
   if (!known.length) throw new Error(`has none of the ${NOUN} of this page`);
   const same = known.filter((i) => atOriginal < 0 || Number(wanted[i][atOriginal]) === data.labels[i]);
   if (same.length < data.limits.same * known.length) throw new Error("is of another fit, whose clusters have other numbers");
   for (const i of known) {
     const k = wanted[i][atCluster], name = asText(wanted[i][atName] ?? "");
+    if (name.includes("\ufffd")) throw new Error("is not UTF-8: a spreadsheet must save it as CSV UTF-8");
     if (!/^\d{1,9}$/.test(k)) throw new Error(`has no number of a cluster for ${nameOf(i)}`);
     if ((names.get(Number(k)) ?? name) !== name) throw new Error(`has two names of cluster ${k}: ${names.get(Number(k))} and ${name}`);
     names.set(Number(k), name);
   }
-  return { clusters: wanted.map((row) => (row ? Number(row[atCluster]) : null)), names };
+  return { clusters: wanted.map((row) => (row ? Number(row[atCluster]) : null)), names, n: found.size };
 }
 // The moves, merges and names that make the clusters of a table from those of the model.
-function editsOf({ clusters, names }) {
+function editsOf({ clusters, names, n }) {
   // Clusters that were made by hand are numbered anew, as some may be gone.
   const made = [...names.keys()].filter((k) => k >= K).sort((a, b) => a - b);
   const numberOf = (k) => (k < K ? k : K + made.indexOf(k));
@@ -103,5 +109,5 @@ function editsOf({ clusters, names }) {
   const merges = into.flatMap((m, k) => (m === k ? [] : [{ merge: k, into: m }]));
   const open = [...moves].sort((a, b) => a[0] - b[0]).map(([m, rows]) => ({ move: rows, into: m })).concat(merges);
   for (const [k, name] of names) if (name && name !== `Cluster ${k}`) open.push({ rename: numberOf(k), name });
-  return { open, n: known.length };
+  return { open, n: known.length, others: n - known.length };
 }
