@@ -29,7 +29,7 @@ from image_files import (
     with_chunks,
     write,
 )
-from PIL import Image, PngImagePlugin
+from PIL import Image, PngImagePlugin, features
 from systems import needs_proc
 
 from sk_mice.datasets import _decoding, load_image_folder
@@ -73,7 +73,10 @@ def as_stored(image, orientation, format="PNG"):
 
 def test_exif_rotation(tmp_path):
     image = Image.fromarray(CORNER)
-    for orientation, format in product(UNDO, ["PNG", "JPEG", "TIFF", "WEBP"]):
+    formats = ["PNG", "JPEG", "TIFF", "WEBP"]
+    if features.check("avif"):  # Pillow 11.3 and later
+        formats.append("AVIF")
+    for orientation, format in product(UNDO, formats):
         loaded = load_one(tmp_path, as_stored(image, orientation, format), 16)
         assert loaded[2, 2, 0] > 200, (orientation, format)
         assert loaded[[2, 13, 13], [13, 2, 13], 0].max() < 60

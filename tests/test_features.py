@@ -4,7 +4,9 @@ import os
 import pickle
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import joblib
 import numpy as np
@@ -64,6 +66,68 @@ def folder(tmp_path):
     for number, image in enumerate(X):
         Image.fromarray(image).save(tmp_path / f"{number:02}.png")
     return sorted(map(str, tmp_path.glob("*.png")))
+
+
+class Headed(nn.Module):
+    """A classifier with a head that can be taken off, as those of timm."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1))
+        self.head = nn.Linear(4, 10)
+
+    def reset_classifier(self, n_classes):
+        self.head = nn.Identity()
+
+    def forward(self, x):
+        return self.head(self.body(x).flatten(1))
+
+
+@pytest.fixture
+def timm(monkeypatch):
+    """A stand-in for timm, which knows two networks, one of them with weights."""
+    timm, data = ModuleType("timm"), ModuleType("timm.data")
+    timm.__spec__ = ModuleSpec("timm", None)
+    timm.is_model = lambda name: name in ("headed", "bare")
+    config = SimpleNamespace(input_size=(3, 48, 48))
+    timm.get_pretrained_cfg = {"headed": config}.get
+    timm.fetched = []
+
+    def create_model(name, pretrained):
+        timm.fetched.append(pretrained)
+        if pretrained:
+            raise RuntimeError("no connection")
+        return Headed()
+
+    timm.create_model = create_model
+    data.resolve_model_data_config = lambda net: {
+        "mean": (0.5, 0.4, 0.3),
+        "std": (0.2, 0.2, 0.1),
+        "crop_pct": 0.75,
+        "interpolation": "bicubic",
+    }
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    monkeypatch.setitem(sys.modules, "timm.data", data)
+    return timm
+
+
+def test_networks_of_timm(timm, tmp_path):
+    net, weights = Headed().eval(), tmp_path / "headed.pth"
+    torch.save(net.state_dict(), weights)
+    exact = {"device": "cpu", "precision": "float32"}
+    features = PretrainedFeatures("headed", weights=weights, **exact).fit(X)
+    assert (features.image_size_, features.n_features_out_) == (48, 4)
+    # The shorter side of an image becomes 48 / 0.75, and its middle is cut out.
+    square = Square(48, 64, Standardize((0.5, 0.4, 0.3), (0.2, 0.2, 0.1)), "bicubic")
+    net.reset_classifier(0)
+    with torch.inference_mode():
+        expected = net(square(torch.from_numpy(X).permute(0, 3, 1, 2) / 255))
+    np.testing.assert_allclose(features.transform(X), expected, atol=1e-4)
+    assert timm.fetched == [False] * len(timm.fetched)
+    with pytest.raises(OSError, match="could not be loaded by timm .*no connection"):
+        PretrainedFeatures("headed").fit(X)
+    with pytest.raises(ValueError, match="'bare' has no weights in timm"):
+        PretrainedFeatures("bare").fit(X)
 
 
 # ----------------------------------------------------------------------- the features

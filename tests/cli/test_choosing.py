@@ -1,5 +1,6 @@
 """`sk-mice choose-k`."""
 
+import json
 import signal
 from types import SimpleNamespace
 
@@ -42,6 +43,18 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
         run("choose-k", photos, *numbers, *NETWORK, "--out", plot, "--overwrite") == 0
     )
     assert capsys.readouterr().out.splitlines()[-2].startswith("Take ")
+
+
+def test_choose_k_prints_one_object(photos, tmp_path, capsys):
+    plot = tmp_path / "plot.png"
+    numbers = ("--from", 2, "--to", 3, "--repeats", 2)
+    assert run("choose-k", photos, *numbers, *NETWORK, "--out", plot, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["clusters"] in (2, 3)
+    assert found["sentence"].startswith(f"Take {found['clusters']} clusters")
+    assert found["plot"] == str(plot)
+    assert [row["n_clusters"] for row in found["table"]] == [2, 3]
+    assert {"stability_mean", "silhouette_mean"} < found["table"][0].keys()
 
 
 def test_options_reach_what_choose_k_compares(photos, tmp_path, monkeypatch):
