@@ -25,10 +25,11 @@ class BusyCores:
     every = 10.0  # seconds
     most = 0.3  # of a thread that waits, on average
     rest = 300.0  # seconds with fewer threads
+    all_threads = 0  # of a command that has begun with fewer
 
     def __init__(self):
-        self.n_threads = torch.get_num_threads()
-        self.lowered = -math.inf
+        self.n_threads = max(torch.get_num_threads(), self.all_threads)
+        self.lowered = time.perf_counter()
         self.warned = False
         self.begin()
 

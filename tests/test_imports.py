@@ -121,7 +121,7 @@ IMPORTS = {
     "_cli.images _cli.results _cli.sorting _cli.tables _cli.terminal _cli.together "
     "_device _engine.files _engine.warn augmentation "
     "inspection._reading inspection._report inspection._thumbnails",
-    "_cli.cores": "torch _cli.terminal _words",
+    "_cli.cores": "torch _busy_cores _cli.terminal _words",
     "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
     "datasets datasets._paths features",
     "_cli.naming": "_cli.results _cli.tables inspection._reading",

@@ -8,6 +8,7 @@ import torch
 from joblib import cpu_count
 from threadpoolctl import threadpool_limits
 
+from .._busy_cores import BusyCores
 from .._words import count
 from .terminal import Progress
 
@@ -31,6 +32,7 @@ def leave_busy_cores(progress: Progress) -> None:
             f"Computing with {threads} instead of {n}, as no more cores are free "
             "(OMP_NUM_THREADS sets another number)"
         )
+        BusyCores.all_threads = min(n, cpu_count())  # a long fit tries them later
         torch.set_num_threads(n_free)
         threadpool_limits(n_free)  # of scikit-learn, and of products of matrices
 

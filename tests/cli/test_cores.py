@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+from sk_mice._busy_cores import BusyCores
 from sk_mice._cli import cores
 from sk_mice._cli.terminal import Progress
 
@@ -19,6 +20,7 @@ def limits(two_threads, monkeypatch):
     found = []
     monkeypatch.setattr(cores, "threadpool_limits", found.append)
     monkeypatch.setattr(cores, "cpu_count", lambda: 2)
+    monkeypatch.setattr(BusyCores, "all_threads", 0)
     return found
 
 
@@ -47,6 +49,13 @@ def test_fit_leaves_busy_cores(limits, monkeypatch, photos, tmp_path, capsys):
     assert run("fit", photos, *FIT, "--out", out) == 0
     assert json.loads((out / "run.json").read_text())["results"]["threads"] == 1
     assert "as no more cores are free" in capsys.readouterr().err
+    # A long fit tries all of them again.
+    monkeypatch.setattr(BusyCores, "every", 0.0)
+    monkeypatch.setattr(BusyCores, "rest", 0.0)
+    monkeypatch.setattr(BusyCores, "most", 9.0)
+    busy = BusyCores()
+    busy.look()
+    assert torch.get_num_threads() == 2
 
 
 def test_what_the_system_counts_may_be_closed_to_the_user(monkeypatch):
