@@ -6,8 +6,8 @@ from shared import tiny
 
 from sk_mice._engine.format import infer_format
 from sk_mice.inspection import write_report
+from sk_mice.inspection._doubts import doubt_of_duplicates
 from sk_mice.inspection._duplicates import near_duplicates
-from sk_mice.inspection._reading import doubt_of_duplicates
 
 
 @pytest.fixture

@@ -103,12 +103,12 @@ IMPORTS = {
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
     "_interruption _pipelines inspection._drawing metrics",
     "recipes": "_constraints augmentation",
-    "inspection._reading": "_directions _engine.nearest _pipelines _words "
-    "inspection._duplicates",
+    "inspection._doubts": "_words inspection._duplicates inspection._reading",
+    "inspection._reading": "_directions _engine.nearest _pipelines",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
     "_engine.nearest _words metrics "
-    "inspection._drawing inspection._duplicates inspection._reading "
-    "inspection._thumbnails _show_versions datasets._names",
+    "inspection._doubts inspection._drawing inspection._duplicates "
+    "inspection._reading inspection._thumbnails _show_versions datasets._names",
     "inspection._thumbnails": "torch _engine.dataset _engine.format datasets._paths",
     # the command line, which nothing imports
     "__main__": "cli",
@@ -124,7 +124,7 @@ IMPORTS = {
     "_cli.cores": "torch _busy_cores _cli.terminal _words",
     "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
     "datasets datasets._paths features",
-    "_cli.naming": "_cli.results _cli.tables inspection._reading",
+    "_cli.naming": "_cli.results _cli.tables inspection._doubts inspection._reading",
     "_cli.results": "_engine.files _engine.maps datasets._names",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.warn _words "

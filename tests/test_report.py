@@ -29,6 +29,7 @@ from sk_mice.inspection import (
     ClusterGalleryDisplay,
     EmbeddingDisplay,
     MatchedConfusionDisplay,
+    _doubts,
     _reading,
     _report,
     _thumbnails,
@@ -252,7 +253,7 @@ def test_given_confidence_is_shown_and_a_vector_is_not_called_agreement(
     assert data["order"][0] == len(X) - 1
     low = _reading.read(mice, X, np.full(len(X), 0.5))
     assert "the mean confidence is below 70%" in " ".join(
-        doubt.sentence for doubt in _reading.doubts(low)
+        doubt.sentence for doubt in _doubts.doubts(low)
     )
     shares = np.full((len(X), 3), 1 / 3)
     data = data_of(write_report(mice, X, tmp_path / "b.html", confidence=shares))

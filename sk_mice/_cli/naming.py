@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..inspection._reading import LIMITS, Reading, merged
+from ..inspection._doubts import LIMITS
+from ..inspection._reading import Reading, merged
 from . import tables
 from .results import ResultFolder
 

@@ -25,9 +25,10 @@ from .._show_versions import LIBRARIES, versions
 from .._words import count, duration
 from ..datasets._names import NO_FOLDER
 from ..metrics import _as_array, _encode_classes, _scores_in_words
+from ._doubts import LIMITS, doubt_of_duplicates, doubts
 from ._drawing import estimator_and_samples, fair_sample
 from ._duplicates import near_duplicates
-from ._reading import LIMITS, check_model, doubt_of_duplicates, doubts, is_mixture, read
+from ._reading import check_model, is_mixture, read
 from ._thumbnails import COLUMNS, Thumbnails, draw_sheets, image_format
 
 MOST_SHOWN = 10_000  # samples with a thumbnail

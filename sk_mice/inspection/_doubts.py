@@ -1,0 +1,166 @@
+"""What to look at before trusting clusters."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from .._words import count
+from ._duplicates import SIDE
+from ._reading import GIVEN_SHARES, OF_VIEWS, Reading
+
+MOST_PAIRS = 100  # pairs of nearly equal images that are named
+# Where doubts begin, here and in the script of the page.
+LIMITS = {
+    "steady": 0.9,  # mean agreement of clusters
+    "unsure": 0.7,
+    "pure": 0.8,  # share of the most frequent class, where classes are known
+    "shared": 0.2,  # least share of the views in a second cluster
+    "small": 0.25,  # times an even share of the samples
+    "large": 3.0,
+    "members": 0.1,  # least share of the smaller of two clusters
+    "same": 0.9,  # least share of a corrected table that has the clusters of the fit
+}
+
+UNITS = {OF_VIEWS: "views", GIVEN_SHARES: "views or neighbours"}
+
+
+class Chip(NamedTuple):
+    """A cluster to look at, what to say of it, and which of its samples to show."""
+
+    cluster: int
+    detail: str
+    filter: str = ""
+    other: int | None = None  # the second cluster of a pair
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A sentence, and its clusters or pairs of samples.
+
+    The page has a test for each kind, as a doubt may end when clusters are merged.
+    """
+
+    kind: str
+    sentence: str
+    clusters: list[Chip]
+    pairs: list[list[int]] = field(default_factory=list)
+
+
+def doubts(reading: Reading, noun: str = "images", codes=None) -> list[Doubt]:
+    """What a reader should look at before trusting the clusters.
+
+    `codes` are classes from 0 on, or -1 where a class is missing.
+    """
+    found = [
+        *_doubts_of_sizes(reading, noun),
+        *_doubts_of_confidence(reading),
+        *([] if codes is None else _doubts_of_classes(reading, noun, codes)),
+        *_doubts_of_pairs(reading, noun),
+    ]
+    return [doubt for doubt in found if doubt.clusters]
+
+
+def _doubts_of_sizes(reading, noun):
+    one, sizes = noun.removesuffix("s"), reading.sizes
+    even = len(reading.labels) / reading.n_clusters
+    small = (sizes > 0) & (sizes < LIMITS["small"] * even)
+    large = (sizes > LIMITS["large"] * even) & (reading.n_clusters > 1) & (sizes > 1)
+    yield Doubt(
+        "empty",
+        f"Empty: no {noun} were assigned.",
+        [Chip(k, "") for k in np.flatnonzero(sizes == 0).tolist()],
+    )
+    yield Doubt(
+        "small",
+        f"Small: less than a quarter of an even share of the {noun}.",
+        [Chip(k, count(sizes[k], one)) for k in _sorted(small, sizes)],
+    )
+    yield Doubt(
+        "large",
+        f"Large: more than three times an even share of the {noun}.",
+        [Chip(k, count(sizes[k], one)) for k in _sorted(large, -sizes)],
+    )
+
+
+def _doubts_of_confidence(reading):
+    means = reading.means
+    least = 2 if reading.is_of_neighbors else 1
+    unsure = (reading.sizes >= least) & (means < LIMITS["unsure"])
+    yield Doubt(
+        "unsure",
+        f"Unsure: the mean {reading.measure} is below {LIMITS['unsure']:.0%}.",
+        [Chip(k, f"{means[k]:.0%}") for k in _sorted(unsure, means)],
+    )
+
+
+def _doubts_of_classes(reading, noun, codes):
+    """Clusters without a class that most samples have."""
+    known = codes >= 0
+    counts = np.zeros((reading.n_clusters, codes.max() + 1), np.int64)
+    np.add.at(counts, (reading.labels[known], codes[known]), 1)
+    sizes = counts.sum(axis=1)
+    most = counts.max(axis=1) / np.maximum(sizes, 1)
+    several = (sizes > 0) & (most < LIMITS["pure"])
+    yield Doubt(
+        "classes",
+        f"Several classes: fewer than {LIMITS['pure']:.0%} of the {noun} are of one "
+        "class.",
+        [Chip(k, f"{most[k]:.0%}", "other") for k in _sorted(several, most)],
+    )
+
+
+def _doubts_of_pairs(reading, noun):
+    """Pairs of clusters, each with how many samples lie between them."""
+    shared = (reading.second >= 0) & (reading.second_share >= LIMITS["shared"])
+    counts = np.zeros((reading.n_clusters,) * 2, np.int64)
+    np.add.at(counts, (reading.labels[shared], reading.second[shared]), 1)
+    both, sizes = counts + counts.T, reading.sizes
+    smaller = np.minimum.outer(sizes, sizes)
+    pairs = np.argwhere(
+        np.triu(both >= np.maximum(2, LIMITS["members"] * smaller), 1) & (smaller > 0)
+    )
+    pairs = sorted(pairs.tolist(), key=lambda pair: -both[tuple(pair)])
+    # The cluster with more of the samples first: its gallery is opened.
+    pairs = [(a, b) if counts[a, b] >= counts[b, a] else (b, a) for a, b in pairs]
+    one, unit = noun.removesuffix("s"), UNITS.get(reading.meaning, "nearest neighbours")
+    yield Doubt(
+        "pairs",
+        f"Shared members: of some {noun}, at least {LIMITS['shared']:.0%} of the "
+        f"{unit} are in the other cluster.",
+        [Chip(a, count(both[a, b], one), "between", b) for a, b in pairs],
+    )
+
+
+def doubt_of_duplicates(noun, pairs) -> list[Doubt]:
+    """A doubt about pairs (P, 2) of nearly equal samples; none without pairs."""
+    if not len(pairs):
+        return []
+    sentence = (
+        f"{len(np.unique(pairs)):,} {noun} are nearly the same as another one at "
+        f"{SIDE} x {SIDE} pixels"
+    )
+    if len(pairs) > MOST_PAIRS:
+        sentence += f"; the first {MOST_PAIRS} of {len(pairs):,} pairs"
+        pairs = _one_of_each_group_first(pairs)
+    return [Doubt("duplicates", f"{sentence}.", [], pairs[:MOST_PAIRS].tolist())]
+
+
+def _one_of_each_group_first(pairs):
+    """Pairs (P, 2), so that the first ones are not all of one long series."""
+    n = pairs.max() + 1
+    graph = coo_array((np.ones(len(pairs), np.int8), pairs.T), shape=(n, n))
+    groups = connected_components(graph, directed=False)[1][pairs[:, 0]]
+    by_group = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[by_group], groups[by_group])
+    place = np.empty(len(pairs), np.int64)  # the place of a pair in its group
+    place[by_group] = np.arange(len(pairs)) - starts
+    return pairs[np.argsort(place, kind="stable")]
+
+
+def _sorted(mask, by) -> list[int]:
+    """Clusters of a mask, those to doubt most first: the page shows these."""
+    order = np.argsort(by, kind="stable")
+    return order[mask[order]].tolist()
