@@ -54,7 +54,7 @@ def page():
                 "em_heads_digits_200": "digits",
                 "em_heads_fashion_mnist_24": "Fashion-MNIST",
             },
-            f"{of_em} On a machine without bfloat16.",
+            of_em,
         ),
         *side_by_side(
             "The same on classes of unlike sizes",
@@ -73,7 +73,7 @@ def page():
                 "em_heads_fashion_mnist_24_unbalanced_random": "unequal Fashion-MNIST, "
                 "24 epochs",
             },
-            "All epochs are EM's. On a machine without bfloat16.",
+            "All epochs are EM's.",
         ),
         *side_by_side(
             "E-steps, EM after one first stage",
