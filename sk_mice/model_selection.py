@@ -199,7 +199,9 @@ def choose_n_clusters(
     fixed value of their own measure of stability. The standard error is as in the
     selection of a model by cross-validation [2]_; as the repeats share samples, it is
     rather too small. Several numbers may be stable, since clusters that are clearly
-    apart merge in the same way in each half. The largest of them says the most.
+    apart merge in the same way in each half. The largest of them says the most. A fit
+    that leaves clusters empty, such as one of more clusters than there are different
+    samples, has an agreement of 0.
 
     The silhouette is that of each model's clusters of the half that it was not fitted
     to. It takes no part in the choice, because that of MiCE leans towards few clusters.
@@ -423,13 +425,23 @@ def _measure(estimator, halves, seeds, scores):
 
 
 def _agreement(models, halves):
-    """Adjusted Rand index of two models' clusters, mean over two halves."""
+    """Adjusted Rand index of two models' clusters, mean over two halves.
+
+    It is 0 if one has fewer clusters than it was to find, which more could then have.
+    """
     values = []
-    for half in halves:
+    for i, half in enumerate(halves):
         partitions = [model.predict(half) for model in models]
-        trivial = any(len(np.unique(labels)) < 2 for labels in partitions)
-        values.append(0.0 if trivial else adjusted_rand_score(*partitions))
+        found = [len(np.unique(labels)) for labels in partitions]
+        is_whole = min(found) > 1 and found[i] >= _n_asked(models[i])
+        values.append(adjusted_rand_score(*partitions) if is_whole else 0.0)
     return np.mean(values)
+
+
+def _n_asked(model) -> int:
+    """How many clusters a model was to find; 0 if that was left to it."""
+    n_clusters = getattr(last_step(model)[0], "n_clusters", 0)
+    return int(n_clusters) if isinstance(n_clusters, Integral) else 0
 
 
 def _silhouette(models, halves):

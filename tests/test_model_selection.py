@@ -136,6 +136,15 @@ def test_wine_sorted_by_class_has_three_clusters(clusterer):
     assert choice.table[1]["stability_mean"] > 0.8
 
 
+@pytest.mark.parametrize("clusterer", [SphericalKMeans(), KMeans(n_init=2)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_there_are_no_more_clusters_than_different_samples(clusterer):
+    X = np.eye(4)[np.random.default_rng(0).integers(0, 4, 300)]
+    choice = choose_n_clusters(clusterer, X, range(2, 9), n_repeats=3, random_state=0)
+    assert choice.n_clusters == 4
+    assert [row["stability_mean"] for row in choice.table[3:]] == [0.0] * 4
+
+
 def test_table_has_the_stability_of_each_candidate(blobs):
     options = {"n_repeats": 3, "random_state": 0}
     kmeans = KMeans(n_init=2)

@@ -651,6 +651,11 @@ def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_pa
     assert opened(browser, find, table) is None
     assert find("#edits-note")[0].text.endswith("with 1 image of this page and 1 other")
     changed = downloaded(browser, find)
+    table.write_bytes(b"file,cluster\nfolder/005.png,1\nF\xfc.png,1\n")
+    assert opened(browser, find, table) is None
+    note = find("#edits-note")[0].text
+    assert "1 image of this page and 1 other. Some names are not UTF-8" in note
+    find("#undo")[0].click()
     for i, row in enumerate(changed):
         is_moved = data["names"][i] == "caf\udce9.png"
         assert row["cluster"] == (

@@ -38,7 +38,7 @@ def score(clusters, truth, as_json) -> None:
 def _name_missing(here: dict, path, there: dict, other) -> None:
     missing = [name for name in here if name not in there]
     if missing:
-        warn_user(not_in(missing, path, other))
+        warn_user(not_in(missing, path, other) + tables.if_not_utf8(missing))
 
 
 def _with_value(table: dict, path, what: str) -> dict:

@@ -46,8 +46,8 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
         )
     if len(missing) == len(places):
         raise ValueError(
-            f"{str(photos)!r} has none of the files of {str(table)!r}."
-            f"{_if_not_utf8(missing)}"
+            f"{str(photos)!r} has none of the files of {str(table)!r}"
+            f"{tables.if_not_utf8(missing)}."
         )
     warn_of_missing(missing, photos)
     sorted_into = [places[name] for name in places.keys() - {*missing}]
@@ -189,14 +189,9 @@ def warn_of_missing(missing: list[str], photos) -> None:
         warn_user(
             f"{count(len(missing), 'image')} cannot be sorted, since "
             f"{str(photos)!r} no longer has {'it' if len(missing) == 1 else 'them'}: "
-            f"{', '.join(shortened([*map(repr, missing)]))}{_if_not_utf8(missing)}"
+            f"{', '.join(shortened([*map(repr, missing)]))}"
+            f"{tables.if_not_utf8(missing)}"
         )
-
-
-def _if_not_utf8(names) -> str:
-    if all(map(tables.is_utf8, names)):
-        return ""
-    return " If a spreadsheet has saved the table, let it save it as CSV UTF-8."
 
 
 def sort_into(folder, photos, places: dict, option: str) -> list[str]:

@@ -58,11 +58,9 @@ def read_columns(path, *wanted) -> tuple[dict[str, list[str]], list[str]]:
     """
     with open(path, "rb") as file:
         text = _decoded(file.read()).removeprefix("\ufeff")
-    first = text.partition("\n")[0]
-    between = ";" if ";" in first and "," not in first else ","
     lines = io.StringIO(text, newline="")
     try:
-        rows = list(csv.reader(lines, delimiter=between, strict=True))
+        rows = list(csv.reader(lines, delimiter=_delimiter(text), strict=True))
     except csv.Error as error:
         raise ValueError(f"{str(path)!r} must be a CSV file: {error}.") from error
     header = rows[0] if rows else []
@@ -81,6 +79,13 @@ def read_columns(path, *wanted) -> tuple[dict[str, list[str]], list[str]]:
             raise ValueError(f"{str(path)!r} has {row[at_file]!r} twice.")
         found[row[at_file]] = [row[at] for at in at_values]
     return found, columns
+
+
+def _delimiter(text: str) -> str:
+    """The one by which the first line has a column `file`."""
+    first = text.partition("\n")[0].strip()
+    header = next(csv.reader([first], delimiter=";"), [])
+    return ";" if "file" in header and len(header) > 1 else ","
 
 
 def as_named(table: dict, names) -> dict:
@@ -114,6 +119,13 @@ def check_names(path, names) -> None:
 def is_utf8(text: str) -> bool:
     """Whether a text of a table has no bytes that are not UTF-8."""
     return not re.search("[\udc80-\udcff]", text)
+
+
+def if_not_utf8(names) -> str:
+    """A sentence on what to do about names of which some are not UTF-8."""
+    if all(map(is_utf8, names)):
+        return ""
+    return ". If a spreadsheet has saved the table, let it save it as CSV UTF-8"
 
 
 def _column(path, header: list[str], names) -> str:

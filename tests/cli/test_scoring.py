@@ -124,6 +124,21 @@ def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
     assert tables.read_column(path, ["class"])[0] == {"a": "x", "b;c": "y"}
 
 
+def test_columns_beside_those_that_are_read_may_have_commas_in_their_names(tmp_path):
+    path = tmp_path / "truth.csv"
+    path.write_text("Area (px, mean);file;class\n7,5;a;x\n", encoding="utf-8")
+    assert tables.read_column(path, ["class"])[0] == {"a": "x"}
+
+
+def test_score_says_what_to_do_about_names_that_are_not_utf8(tmp_path, capsys):
+    rows = [["Käfer", 0], ["a", 1]]
+    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
+    truth = tmp_path / "truth.csv"
+    truth.write_bytes("file,class\nKäfer,x\na,y\n".encode("cp1252"))
+    assert run("score", clusters, truth) == 0
+    assert "let it save it as CSV UTF-8" in capsys.readouterr().err
+
+
 def test_score_takes_what_powershell_writes(tmp_path):
     path = tmp_path / "truth.csv"
     path.write_bytes("file,class\r\na,Käfer\r\n".encode("utf-16"))

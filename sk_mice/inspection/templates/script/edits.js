@@ -1,6 +1,6 @@
 // Clusters, and the changes that a reader makes to them.
 
-// {merge: k, into: m}, {move: samples, into: m}, {rename: k, name}, or a table: {open: edits, file, n, others}
+// {merge: k, into: m}, {move: samples, into: m}, {rename: k, name}, or a table: {open: edits, file, n, others, odd}
 const edits = [];
 // Those since the table that was opened last, which replaces what was before.
 function steps() {
@@ -109,7 +109,7 @@ function refusal(k) {
 function showEdits() {
   const edit = edits.at(-1);
   $("edits").hidden = !edit;
-  $("edits-note").textContent = !edit ? "" : "open" in edit ? `Opened: ${edit.file}, with ${count(edit.n)} of this page${edit.others ? ` and ${count(edit.others, "other")}` : ""}`
+  $("edits-note").textContent = !edit ? "" : "open" in edit ? `Opened: ${edit.file}, with ${count(edit.n)} of this page${edit.others ? ` and ${count(edit.others, "other")}` : ""}${edit.odd ? ". Some names are not UTF-8: a spreadsheet must save them as CSV UTF-8" : ""}`
     : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
     : "merge" in edit ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
     : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}${refusal(edit.rename)}`;

@@ -58,7 +58,8 @@ function cellsOf(bytes) {
   if (done < text.length) throw new Error(`cannot be read as CSV after its line ${rows.length}`);
   return rows.filter((row) => row.some(Boolean));
 }
-// The cluster of each sample of the page in a table, null if it is not there; the names of clusters; the rows.
+// The cluster of each sample of the page in a table, null if it is not there; the names of clusters; how many rows
+// there are, and whether there are some of other samples whose names are not UTF-8.
 function clustersOf([header = [], ...rows]) {
   const columns = [data.names ? "file" : "sample", "cluster", "name", "original_cluster"];
   const [atFile, atCluster, atName, atOriginal] = columns.map((name) => header.indexOf(name));
@@ -86,10 +87,11 @@ function clustersOf([header = [], ...rows]) {
     if ((names.get(Number(k)) ?? name) !== name) throw new Error(`has two names of cluster ${k}: ${names.get(Number(k))} and ${name}`);
     names.set(Number(k), name);
   }
-  return { clusters: wanted.map((row) => (row ? Number(row[atCluster]) : null)), names, n: found.size };
+  const odd = [...found].some(([file, row]) => plain(file).includes("\ufffd") && !wanted.includes(row));
+  return { clusters: wanted.map((row) => (row ? Number(row[atCluster]) : null)), names, n: found.size, odd };
 }
 // The moves, merges and names that make the clusters of a table from those of the model.
-function editsOf({ clusters, names, n }) {
+function editsOf({ clusters, names, n, odd }) {
   // Clusters that were made by hand are numbered anew, as some may be gone.
   const made = [...names.keys()].filter((k) => k >= K).sort((a, b) => a - b);
   const numberOf = (k) => (k < K ? k : K + made.indexOf(k));
@@ -109,5 +111,5 @@ function editsOf({ clusters, names, n }) {
   const merges = into.flatMap((m, k) => (m === k ? [] : [{ merge: k, into: m }]));
   const open = [...moves].sort((a, b) => a[0] - b[0]).map(([m, rows]) => ({ move: rows, into: m })).concat(merges);
   for (const [k, name] of names) if (name && name !== `Cluster ${k}`) open.push({ rename: numberOf(k), name });
-  return { open, n: known.length, others: n - known.length };
+  return { open, n: known.length, others: n - known.length, odd };
 }
