@@ -399,7 +399,7 @@ class ContrastiveEstimator(
 
     def _build(self, task: Task, seed: int, *, n_experts, **options):
         """A model with fresh weights, a function of the seed; in evaluation mode."""
-        known = isinstance(task.backbone, backbones.Backbone)
+        known = backbones.is_ours(task.backbone)
         shape = task.views.out_shape
         with OwnDraws(seed):
             network = backbones.build_backbone(task.backbone, shape)

@@ -29,6 +29,7 @@ class BusyCores:
 
     def __init__(self):
         self.n_threads = max(torch.get_num_threads(), self.all_threads)
+        self.has_left = torch.get_num_threads() < self.n_threads
         self.lowered = time.perf_counter()
         self.warned = False
         self.begin()
@@ -46,9 +47,10 @@ class BusyCores:
         share = (seconds_of_waiting() - waited) / (now - began)
         if n > 1 and share > self.most:
             self.leave(n, max(1, n - math.ceil(share)))
-            self.lowered = now
-        elif n < self.n_threads and now - self.lowered > self.rest:
+            self.has_left, self.lowered = True, now
+        elif self.has_left and now - self.lowered > self.rest:
             torch.set_num_threads(self.n_threads)
+            self.has_left = False
         self.begin()
 
     def leave(self, n: int, n_free: int) -> None:

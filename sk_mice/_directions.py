@@ -4,6 +4,8 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.utils import gen_batches
 
+from ._blas import one_blas_thread
+
 AXES = 64  # at least so many hold what distinguishes the features of a network
 EXACT_FEATURES = 2048  # up to which the components are exact
 BLOCK = 4096  # rows that are computed at a time
@@ -35,12 +37,14 @@ def principal(rows, most, random_state):
     solver = "auto"
     if n_features <= EXACT_FEATURES:  # the covariance of few rows takes longer
         solver = "full" if n < n_features / 2 else "covariance_eigh"
-    return PCA(
+    pca = PCA(
         min(most, *rows.shape),
         svd_solver=solver,
         iterated_power=10,
         random_state=random_state,
-    ).fit(rows)
+    )
+    with one_blas_thread():
+        return pca.fit(rows)
 
 
 class Centered:

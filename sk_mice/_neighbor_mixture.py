@@ -9,7 +9,6 @@ from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ._blas import one_blas_thread
 from ._busy_cores import BusyCores
 from ._check_rows import check_rows
 from ._classification_em import (
@@ -202,7 +201,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
             If X has more than 50,000 rows and the search for neighbours is slow or
             finds too few of them.
         """
-        with fitting(self), one_blas_thread():
+        with fitting(self):
             X = check_rows(self, X, reset=True)
             seed = check_random_state(self.random_state).randint(2**31 - 1)
             self._fit_axes(X, COMPONENTS_PER_CLUSTER * self.n_clusters, seed)

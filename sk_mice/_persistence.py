@@ -295,7 +295,7 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     for name, value in network.state_dict().items():
         tensors[f"model.{name}"] = value.cpu().contiguous().clone()
     figures = {name: getattr(network, name) for name in _FIGURES}
-    parts["network"] = _without_module({"backbone": network.description}) | figures
+    parts["network"] = {"backbone": network.description} | figures
     return parts
 
 

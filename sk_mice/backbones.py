@@ -321,6 +321,11 @@ def resolve_backbone(backbone, shape, device):
     raise TypeError(_no_backbone(backbone))
 
 
+def is_ours(backbone) -> bool:
+    """Whether a network is known: subclasses of the user's may build any other."""
+    return isinstance(backbone, Backbone) and type(backbone).__module__ == __name__
+
+
 def own_copy(value):
     """A copy of a `Backbone`, which shares its modules; any other value as it is.
 

@@ -2,8 +2,9 @@ import pytest
 import torch
 from shared import tiny
 from sklearn.datasets import load_digits
+from skorch.callbacks import Callback
 
-from sk_mice import MoCo, NeighborMixture, _busy_cores
+from sk_mice import MiCEClustering, MoCo, NeighborMixture, _busy_cores
 from sk_mice._busy_cores import BusyCores, seconds_of_waiting
 
 X = load_digits().images[:32]
@@ -69,6 +70,43 @@ def test_a_number_of_threads_that_the_user_set_stays(waiting, monkeypatch):
     with pytest.warns(UserWarning, match="2 threads.*OMP_NUM_THREADS=1") as caught:
         fit_moco()
     assert len(caught) == 1
+
+
+def test_the_next_stage_goes_on_with_fewer_threads_until_cores_are_free(
+    waiting, monkeypatch
+):
+    monkeypatch.setattr(BusyCores, "rest", 0.0)
+    seen = []
+
+    class Free(Callback):
+        def on_train_begin(self, net, **kwargs):
+            seen.append(torch.get_num_threads())
+
+        def on_train_end(self, net, **kwargs):
+            waiting.share = 0.0
+            seen.append(torch.get_num_threads())
+
+    mice = tiny(MiCEClustering, init="two-stage", max_epochs=10, callbacks=[Free()])
+    with pytest.warns(UserWarning, match="1 thread instead of 2"):
+        mice.fit(X)
+    assert seen[:2] == [2, 1]
+    assert seen[2] == 1
+    assert seen[-1] == torch.get_num_threads() == 2
+
+
+def test_a_number_that_a_callback_sets_stays(waiting, monkeypatch):
+    waiting.share = 0.0
+    monkeypatch.setattr(BusyCores, "rest", 0.0)
+
+    class One(Callback):
+        def on_train_begin(self, net, **kwargs):
+            torch.set_num_threads(1)
+
+        def on_train_end(self, net, **kwargs):
+            assert torch.get_num_threads() == 1
+
+    tiny(MoCo, callbacks=[One()], max_epochs=3).fit(X)
+    assert torch.get_num_threads() == 2
 
 
 def test_cores_that_are_free_again_are_used(waiting, monkeypatch):

@@ -36,7 +36,7 @@ IMPORTS = {
     "_short_names _task _words augmentation backbones",
     "_classification_em": "_blas _check_rows _fitting _constraints _cosine_kmeans "
     "_directions _engine.warn",
-    "_neighbor_mixture": "torch _blas _busy_cores _check_rows _classification_em "
+    "_neighbor_mixture": "torch _busy_cores _check_rows _classification_em "
     "_constraints _directions _engine _fitting _progress_bar",
     "_spherical_kmeans": "_check_rows _fitting _constraints _cosine_kmeans "
     "_engine.arrays _engine.warn",
@@ -59,7 +59,7 @@ IMPORTS = {
     "_check_rows": "_engine.arrays _engine.dataset",
     "_blas": "",
     "_cosine_kmeans": "_assignment _blas _check_rows _engine.arrays",
-    "_directions": "",
+    "_directions": "_blas",
     "_device": "torch _engine.format _engine.warn _memory",
     "_memory": "",
     "_empty_clusters": "torch _engine.inference",

@@ -717,7 +717,8 @@ def test_a_table_of_fewer_images_merges_those_that_it_lacks(open_page, page, tmp
         ),
         (
             b"file,cluster,name\nfolder/005.png,1,F\xfc\xdfe\n",
-            "is not UTF-8: a spreadsheet must save it as CSV UTF-8",
+            "has a name of cluster 1, F\ufffd\ufffde. Some names are not UTF-8: a "
+            "spreadsheet must save them as CSV UTF-8",
         ),
         ("file,cluster\na,1\na,1\n", "has a twice"),
         ("file,cluster\na,1\nb\rc,1\n", "cannot be read as CSV after its line 3"),

@@ -198,9 +198,10 @@ class ResultFolder:
         is_same = kept == facts | {"images": images}
         if not sha256 or not is_same or _sha256(self.features) != sha256:
             return None, {}
-        return np.load(self.features), {
-            digest: row for row, digest in enumerate(images)
-        }
+        features = np.load(self.features)
+        if not isinstance(images, list) or len(images) != len(features):  # by hand
+            return None, {}
+        return features, {digest: row for row, digest in enumerate(images)}
 
     def _facts_of_features(self) -> tuple[dict, str | None]:
         """What features here are made of, and their checksum once all are there."""

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from PIL import Image
 
 from sk_mice import load
 from sk_mice._cli import choosing, fitting
+from sk_mice._cli import images as images_module
+from sk_mice._cli.terminal import Progress
 
 from .calls import (
     FILES,
@@ -203,6 +207,15 @@ def without_facts(result):
     (result / "features.json").unlink()
 
 
+def of_other_rows(result):
+    facts = json.loads((result / "features.json").read_bytes())
+    change_facts(result, images=facts["images"][1:])
+
+
+def without_images(result):
+    change_facts(result, images=None)
+
+
 def of_unknown_facts(result):
     (result / "features.json").write_text("[]")
 
@@ -222,6 +235,8 @@ def change_facts(result, **changes):
         of_other_libraries,
         without_facts,
         of_unknown_facts,
+        of_other_rows,
+        without_images,
     ],
 )
 def test_features_that_may_be_others_are_computed(
@@ -277,6 +292,39 @@ def test_only_features_of_new_images_are_computed(
     assert run(*predict) == 0
     assert computed == [2, 2, 20]
     assert np.array_equal(np.load(result / "features.npy"), kept[1:])
+
+
+def test_features_at_another_size_are_others():
+    """Which one a network takes by itself depends on all images of a folder."""
+    images = images_module.Images(None, np.zeros((1, 2, 2)), ["a"], [])
+    run = {"versions": {}, "parameters": dict.fromkeys(images_module.OF_FEATURES)}
+    small, large = (
+        SimpleNamespace(image_size_=size, weights_sha256_="0") for size in (160, 224)
+    )
+    one, other = (
+        images_module.facts_of_features(network, images, run)
+        for network in (small, large)
+    )
+    assert one != other
+
+
+def test_a_part_of_the_features_of_another_number_of_images_is_dropped(tmp_path):
+    asked = []
+
+    @contextmanager
+    def computing(paths):
+        asked.append(len(paths))
+        yield len(paths), (np.full((1, 3), i, np.float32) for i in range(len(paths)))
+
+    network = SimpleNamespace(n_features_out_=3, batch_size_=1, _computing=computing)
+    into = tmp_path / "features.npy"
+    for n, again in ((4, 4), (4, 2), (5, 5)):
+        features = images_module._transform_into(
+            into, network, list("abcde")[:n], Progress(quiet=True)
+        )
+        assert features.shape == (n, 3)
+        assert asked.pop() == again
+        into.write_bytes(into.read_bytes()[: 2 * 12 - n * 12])  # two rows are left
 
 
 @WRITING

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from systems import needs_locks
 
-from sk_mice._cli import fitting
+from sk_mice._cli import fitting, naming
 from sk_mice._cli.results import ResultFolder
 from sk_mice._engine.inference import Inference
 
@@ -144,6 +144,15 @@ def test_predict_merges_clusters_as_a_corrected_table_does(
             del before[column]
         assert row.pop("name") in ("made", "Cluster 0")
         assert row == before
+
+
+def test_names_of_another_table_are_refused_with_backslashes_too(tmp_path):
+    result = ResultFolder(tmp_path, "RESULT")
+    result.table.write_text("file,cluster\na/b.png,0\n")
+    for file in ("a/b.png", "a\\b.png"):
+        naming._check_same({file: "0"}, "names.csv", result)
+        with pytest.raises(ValueError, match="'names.csv' must be of this result"):
+            naming._check_same({file: "1"}, "names.csv", result)
 
 
 def test_names_of_another_table_are_refused(photos, fitted, corrected, capsys):

@@ -109,7 +109,7 @@ function refusal(k) {
 function showEdits() {
   const edit = edits.at(-1);
   $("edits").hidden = !edit;
-  $("edits-note").textContent = !edit ? "" : "open" in edit ? `Opened: ${edit.file}, with ${count(edit.n)} of this page${edit.others ? ` and ${count(edit.others, "other")}` : ""}${edit.odd ? ". Some names are not UTF-8: a spreadsheet must save them as CSV UTF-8" : ""}`
+  $("edits-note").textContent = !edit ? "" : "open" in edit ? `Opened: ${edit.file}, with ${count(edit.n)} of this page${edit.others ? ` and ${count(edit.others, "other")}` : ""}${edit.odd ? NOT_UTF8 : ""}`
     : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
     : "merge" in edit ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
     : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}${refusal(edit.rename)}`;

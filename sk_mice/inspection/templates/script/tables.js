@@ -58,6 +58,7 @@ function cellsOf(bytes) {
   if (done < text.length) throw new Error(`cannot be read as CSV after its line ${rows.length}`);
   return rows.filter((row) => row.some(Boolean));
 }
+const NOT_UTF8 = ". Some names are not UTF-8: a spreadsheet must save them as CSV UTF-8";
 // The cluster of each sample of the page in a table, null if it is not there; the names of clusters; how many rows
 // there are, and whether there are some of other samples whose names are not UTF-8.
 function clustersOf([header = [], ...rows]) {
@@ -77,17 +78,17 @@ function clustersOf([header = [], ...rows]) {
     return found.get(file) ?? (plain(file).includes("\ufffd") ? undefined : alike.get(plain(file)));
   });
   const known = [...wanted.keys()].filter((i) => wanted[i]), names = new Map();
-  if (!known.length) throw new Error(`has none of the ${NOUN} of this page`);
+  const odd = [...found].some(([file, row]) => plain(file).includes("\ufffd") && !wanted.includes(row));
+  if (!known.length) throw new Error(`has none of the ${NOUN} of this page${odd ? NOT_UTF8 : ""}`);
   const same = known.filter((i) => atOriginal < 0 || Number(wanted[i][atOriginal]) === data.labels[i]);
   if (same.length < data.limits.same * known.length) throw new Error("is of another fit, whose clusters have other numbers");
   for (const i of known) {
     const k = wanted[i][atCluster], name = asText(wanted[i][atName] ?? "");
-    if (name.includes("\ufffd")) throw new Error("is not UTF-8: a spreadsheet must save it as CSV UTF-8");
+    if (name.includes("\ufffd")) throw new Error(`has a name of cluster ${k}, ${name}${NOT_UTF8}`);
     if (!/^\d{1,9}$/.test(k)) throw new Error(`has no number of a cluster for ${nameOf(i)}`);
     if ((names.get(Number(k)) ?? name) !== name) throw new Error(`has two names of cluster ${k}: ${names.get(Number(k))} and ${name}`);
     names.set(Number(k), name);
   }
-  const odd = [...found].some(([file, row]) => plain(file).includes("\ufffd") && !wanted.includes(row));
   return { clusters: wanted.map((row) => (row ? Number(row[atCluster]) : null)), names, n: found.size, odd };
 }
 // The moves, merges and names that make the clusters of a table from those of the model.
