@@ -34,8 +34,7 @@ def page():
             },
             "The partition that EM would start from, and how often an image's nearest "
             "neighbour has its class, after the same time of MoCo. Small maps: "
-            "`SmallResNet(max_pool=True)`. "
-            "Fashion-MNIST on a machine without bfloat16.",
+            "`SmallResNet(max_pool=True)`.",
             more=("neighbour",),
         ),
         *side_by_side(
