@@ -111,7 +111,8 @@ def beside_others():
     text = (
         "512 images of 32 x 32, on 2 threads if no other number is named. Another "
         "process counts without end. In training, threads share every operation and "
-        "wait for each other; else, each computes a batch of its own."
+        "wait for each other, until the fit goes on with one after 10 s; else, each "
+        "computes a batch of its own."
     )
     return table(head, *rows), line_on(kept, text)
 
