@@ -47,7 +47,7 @@ class BusyCores:
         share = (seconds_of_waiting() - waited) / (now - began)
         if n > 1 and share > self.most:
             self.leave(n, max(1, n - math.ceil(share)))
-            self.has_left, self.lowered = True, now
+            self.lowered = now
         elif self.has_left and now - self.lowered > self.rest:
             torch.set_num_threads(self.n_threads)
             self.has_left = False
@@ -64,6 +64,7 @@ class BusyCores:
             )
         else:
             torch.set_num_threads(n_free)
+            self.has_left = True
             message = (
                 f"The fit goes on with {count(n_free, 'thread')} instead of {n}, which "
                 f"wait for each other, as {why}. If a fit must give the same result "
