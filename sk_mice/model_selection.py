@@ -75,8 +75,9 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None):
     values : ndarray of shape (n_repeats,)
         The stability in each split: 1 if both models find the same clusters, about 0
         if they agree only by chance. A half in which either model has only one cluster
-        counts as 0, because any two models agree on that. After Ctrl-C, the values of
-        the splits before it, with a ConvergenceWarning.
+        counts as 0, because any two models agree on that, and so does one of which a
+        model leaves clusters empty. After Ctrl-C, the values of the splits before it,
+        with a ConvergenceWarning.
 
     Raises
     ------
@@ -427,7 +428,8 @@ def _measure(estimator, halves, seeds, scores):
 def _agreement(models, halves):
     """Adjusted Rand index of two models' clusters, mean over two halves.
 
-    It is 0 if one has fewer clusters than it was to find, which more could then have.
+    It is 0 if a model leaves clusters of its own half empty: any larger number of
+    clusters would be as reproducible.
     """
     values = []
     for i, half in enumerate(halves):
