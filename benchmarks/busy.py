@@ -19,7 +19,7 @@ import torch
 from _common import limit_threads, report
 from sklearn.base import clone
 
-from sk_mice import MoCo
+from sk_mice import ClassificationEM, MoCo
 from sk_mice.features import PretrainedFeatures
 
 
@@ -48,6 +48,8 @@ def main(argv=None):
     features = PretrainedFeatures("efficientnet-lite0", device="cpu").fit(X)
     moco = MoCo(max_epochs=1, device="cpu", random_state=0).fit(X)
 
+    partition = ClassificationEM(10, random_state=0)
+    vectors = np.random.default_rng(0).standard_normal((4 * options.n, 1280), "f4")
     epochs = clone(moco).set_params(max_epochs=30)
 
     def with_one_thread():
@@ -61,6 +63,7 @@ def main(argv=None):
         "an epoch": lambda: moco.fit(X),
         "an epoch with one thread": with_one_thread,
         "30 epochs": lambda: epochs.fit(X),
+        "clusters of vectors": lambda: partition.fit(vectors),
     }
     seconds = {name: {"idle": [], "busy": []} for name in runs}
     for _ in range(options.repeats):

@@ -29,8 +29,8 @@ class BusyCores:
 
     def __init__(self):
         self.n_threads = max(torch.get_num_threads(), self.all_threads)
-        self.has_left = torch.get_num_threads() < self.n_threads
-        self.lowered = time.perf_counter()
+        has_fewer = torch.get_num_threads() < self.n_threads
+        self.lowered = time.perf_counter() if has_fewer else None  # when
         self.warned = False
         self.begin()
 
@@ -46,14 +46,13 @@ class BusyCores:
             return
         share = (seconds_of_waiting() - waited) / (now - began)
         if n > 1 and share > self.most:
-            self.leave(n, max(1, n - math.ceil(share)))
-            self.lowered = now
-        elif self.has_left and now - self.lowered > self.rest:
+            self.leave(n, max(1, n - math.ceil(share)), now)
+        elif self.lowered is not None and now - self.lowered > self.rest:
             torch.set_num_threads(self.n_threads)
-            self.has_left = False
+            self.lowered = None
         self.begin()
 
-    def leave(self, n: int, n_free: int) -> None:
+    def leave(self, n: int, n_free: int, now: float) -> None:
         """Go on with as many threads as there are free cores, and say so once."""
         why = "other processes keep cores busy, or a container grants too few"
         if "OMP_NUM_THREADS" in os.environ:
@@ -64,7 +63,7 @@ class BusyCores:
             )
         else:
             torch.set_num_threads(n_free)
-            self.has_left = True
+            self.lowered = now
             message = (
                 f"The fit goes on with {count(n_free, 'thread')} instead of {n}, which "
                 f"wait for each other, as {why}. If a fit must give the same result "

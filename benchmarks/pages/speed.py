@@ -109,7 +109,8 @@ def beside_others():
     ]
     head = ("**One of 2 cores is busy**", "idle", "busy", "busy to idle", "commit")
     text = (
-        "512 images of 32 x 32, on 2 threads if no other number is named. Another "
+        "512 images of 32 x 32, or 2,048 vectors of 1,280 values by "
+        "`ClassificationEM`, on 2 threads if no other number is named. Another "
         "process counts without end. In training, threads share every operation and "
         "wait for each other, until the fit goes on with one after 10 s; else, each "
         "computes a batch of its own."

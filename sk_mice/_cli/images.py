@@ -107,9 +107,8 @@ def features_of(
 ):
     """Features (N, F) of the files, by a fitted network, or those kept in a result.
 
-    `facts` are what decides them. `into` is a .npy file that those of images of which
-    none are kept are written to while they are computed. `if_changed` is what to do if
-    images have changed since.
+    `facts` are what decides them. `into` is a .npy file for those that are computed,
+    which grows batch by batch. `if_changed` is what to do if images have changed since.
     """
     kept, row_of = result.read_features(facts)
     is_new = np.array([digest not in row_of for digest in images.digests])

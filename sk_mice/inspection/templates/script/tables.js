@@ -28,7 +28,8 @@ $("table").onchange = async () => {
   const [file] = $("table").files;
   $("table").value = "";
   try {
-    edits.push({ ...editsOf(clustersOf(cellsOf(await bytesOfFile(file)))), file: file.name });
+    const { clusters, names, ...counts } = clustersOf(cellsOf(await bytesOfFile(file)));
+    edits.push({ open: editsOf(clusters, names), file: file.name, ...counts });
   } catch (error) {
     alert(`${file.name} ${error.message}`);
     return;
@@ -59,8 +60,8 @@ function cellsOf(bytes) {
   return rows.filter((row) => row.some(Boolean));
 }
 const NOT_UTF8 = ". Some names are not UTF-8: a spreadsheet must save them as CSV UTF-8";
-// The cluster of each sample of the page in a table, null if it is not there; the names of clusters; how many rows
-// there are, and whether there are some of other samples whose names are not UTF-8.
+// The cluster of each sample of the page in a table, null if it is not there, and the names of clusters.
+// Counts: rows of the page's samples, rows of others, and whether names of the others are not UTF-8.
 function clustersOf([header = [], ...rows]) {
   const columns = [data.names ? "file" : "sample", "cluster", "name", "original_cluster"];
   const [atFile, atCluster, atName, atOriginal] = columns.map((name) => header.indexOf(name));
@@ -77,8 +78,8 @@ function clustersOf([header = [], ...rows]) {
     const file = asCharacters(Uint8Array.from(bytesOf(rawName(i)).flatMap((part) => [...part])));
     return found.get(file) ?? (plain(file).includes("\ufffd") ? undefined : alike.get(plain(file)));
   });
-  const known = [...wanted.keys()].filter((i) => wanted[i]), names = new Map();
-  const odd = [...found].some(([file, row]) => plain(file).includes("\ufffd") && !wanted.includes(row));
+  const known = [...wanted.keys()].filter((i) => wanted[i]), taken = new Set(wanted), names = new Map();
+  const odd = [...found].some(([file, row]) => plain(file).includes("\ufffd") && !taken.has(row));
   if (!known.length) throw new Error(`has none of the ${NOUN} of this page${odd ? NOT_UTF8 : ""}`);
   const same = known.filter((i) => atOriginal < 0 || Number(wanted[i][atOriginal]) === data.labels[i]);
   if (same.length < data.limits.same * known.length) throw new Error("is of another fit, whose clusters have other numbers");
@@ -89,10 +90,11 @@ function clustersOf([header = [], ...rows]) {
     if ((names.get(Number(k)) ?? name) !== name) throw new Error(`has two names of cluster ${k}: ${names.get(Number(k))} and ${name}`);
     names.set(Number(k), name);
   }
-  return { clusters: wanted.map((row) => (row ? Number(row[atCluster]) : null)), names, n: found.size, odd };
+  const clusters = wanted.map((row) => (row ? Number(row[atCluster]) : null));
+  return { clusters, names, n: known.length, others: found.size - known.length, odd };
 }
 // The moves, merges and names that make the clusters of a table from those of the model.
-function editsOf({ clusters, names, n, odd }) {
+function editsOf(clusters, names) {
   // Clusters that were made by hand are numbered anew, as some may be gone.
   const made = [...names.keys()].filter((k) => k >= K).sort((a, b) => a - b);
   const numberOf = (k) => (k < K ? k : K + made.indexOf(k));
@@ -110,7 +112,7 @@ function editsOf({ clusters, names, n, odd }) {
     if (!moves.has(numberOf(k))) move(known.find((i) => goal[i] === numberOf(k)));
   }
   const merges = into.flatMap((m, k) => (m === k ? [] : [{ merge: k, into: m }]));
-  const open = [...moves].sort((a, b) => a[0] - b[0]).map(([m, rows]) => ({ move: rows, into: m })).concat(merges);
-  for (const [k, name] of names) if (name && name !== `Cluster ${k}`) open.push({ rename: numberOf(k), name });
-  return { open, n: known.length, others: n - known.length, odd };
+  const steps = [...moves].sort((a, b) => a[0] - b[0]).map(([m, rows]) => ({ move: rows, into: m })).concat(merges);
+  for (const [k, name] of names) if (name && name !== `Cluster ${k}`) steps.push({ rename: numberOf(k), name });
+  return steps;
 }
