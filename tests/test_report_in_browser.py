@@ -566,7 +566,7 @@ def move_to(find, form, cluster):
 def opened(browser, find, path):
     """Open a table in the page; the words of an error, if there is one."""
     before = find("#edits-note")[0].text
-    # A real alert may come while the driver looks at the page, which then finds nothing.
+    # While a real alert is open, the driver finds nothing in the page.
     browser.execute_script("window.told = null; window.alert = (t) => { told = t; };")
     find("#table")[0].send_keys(str(path))
 
@@ -638,7 +638,8 @@ def test_a_downloaded_table_can_be_opened_again(open_page, page, browser, tmp_pa
         text.encode(errors="surrogateescape") for text in ("caf\udce9.png", "é")
     )
     table.write_bytes(
-        b"\xef\xbb\xbffile;cluster;name\r\n%b;7;%b\r\nother.png;1;b" % (file, name)
+        b'\xef\xbb\xbf"area, mean";file;cluster;name\r\n'
+        b"1,5;%b;7;%b\r\n2,5;other.png;1;b" % (file, name)
     )
     assert opened(browser, find, table) is None
     assert find("#edits-note")[0].text.endswith("with 1 image of this page and 1 other")

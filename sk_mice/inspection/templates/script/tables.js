@@ -46,7 +46,8 @@ const asCharacters = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(
 const asText = (cell) => new TextDecoder().decode(Uint8Array.from(cell, (c) => c.charCodeAt(0)));
 function cellsOf(bytes) {
   const text = asCharacters(bytes).replace(/^\xef\xbb\xbf/, "");
-  const between = /^[^,\n]*;[^,\n]*\n/.test(text) ? ";" : ","; // as some spreadsheets write
+  const [first] = text.split(/\r?\n/, 1);
+  const between = first.split(";").some((name) => /^"?(file|sample)"?$/.test(name)) ? ";" : ","; // as some spreadsheets write
   const cell = new RegExp(`("(?:[^"]|"")*"|[^${between}\\r\\n]*)(${between}|\\r?\\n|$)`, "gy");
   const rows = [[]];
   let done = 0;
