@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typer import BadParameter
 
 from .._engine.warn import warn_user
+from .._progress_bar import tqdm
 from .._words import count, shortened
 from ..datasets import find_files
 from ..datasets._names import NO_FOLDER, is_hidden
@@ -179,7 +180,9 @@ def sort_all(folders: dict, photos, places: dict, progress: Progress) -> list[st
     for option, folder in folders.items():
         doing = "Linking" if option == "--link-to" else "Copying"
         progress.say(f"{doing} into {str(folder)!r}")
-        missing |= dict.fromkeys(sort_into(folder, photos, places, option))
+        missing |= dict.fromkeys(
+            sort_into(folder, photos, places, option, progress.verbose)
+        )
     return [*missing]
 
 
@@ -194,7 +197,7 @@ def warn_of_missing(missing: list[str], photos) -> None:
         )
 
 
-def sort_into(folder, photos, places: dict, option: str) -> list[str]:
+def sort_into(folder, photos, places: dict, option: str, verbose=0) -> list[str]:
     """Copy or link each file into its folder, with its subfolders.
 
     A sort that was interrupted goes on: what it has made stays. Returns the files that
@@ -207,7 +210,7 @@ def sort_into(folder, photos, places: dict, option: str) -> list[str]:
     _check_made(folder, sources, option)
     place = _link if option == "--link-to" else _copy
     missing = []
-    for inner, name in sources.items():
+    for inner, name in tqdm(sources.items(), "sorting", unit="", disable=not verbose):
         source = os.path.join(os.path.realpath(photos), name)
         target = os.path.join(folder, inner)
         try:

@@ -72,13 +72,19 @@ def test_a_log_has_a_line_for_each_step_of_progress(
     photos, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0)
-    assert run("fit", photos, *FIT, "--out", tmp_path / "result") == 0
+    out = ["--out", tmp_path / "result", "--copy-to", tmp_path / "sorted"]
+    assert run("fit", photos, *FIT, *out) == 0
     err = capsys.readouterr().err
     assert "\r" not in err
     lines = err.splitlines()
     assert "" not in lines
     bars = [line for line in lines if "%|" in line]
-    for words in ("reading images: 100%|", "learning features: ", "2/2 epochs ["):
+    for words in (
+        "reading images: 100%|",
+        "learning features: ",
+        "2/2 epochs [",
+        "sorting: 100%|",
+    ):
         assert any(words in line for line in bars), words
     assert len(lines) > len(bars)
 
