@@ -18,6 +18,7 @@ class Batch(NamedTuple):
 
     x: Tensor
     indices: Tensor
+    n: int  # samples of the whole batch
     part: Part | None = None
 
 
@@ -36,9 +37,9 @@ class Batches:
         batches, read = tee(self.samples.shuffled_indices(*order))
         read = self.samples.read(map(self._read, read))
         for x, indices in zip(read, batches, strict=True):
-            own = self.trainer.group.rows(len(indices))
-            part = self._part(own, len(indices))
-            yield Batch(x, to_device(indices[own], self.samples.device), part)
+            n, own = len(indices), self.trainer.group.rows(len(indices))
+            indices = to_device(indices[own], self.samples.device)
+            yield Batch(x, indices, n, self._part(own, n))
 
     def _read(self, indices: Tensor) -> Tensor:
         """The samples from which this process makes the views of a batch."""
@@ -56,4 +57,4 @@ class Batches:
         # With neighbors, x holds a row for each view of each sample.
         n_copies = 1 if self.neighbors is None else self.trainer.module_.n_views
         rows = torch.arange(n_copies * n).view(n_copies, n)[:, own].flatten()
-        return Part(to_device(rows, self.samples.device), n_copies * n, n)
+        return Part(to_device(rows, self.samples.device), n_copies * n)

@@ -44,8 +44,7 @@ class Part(NamedTuple):
     """The rows of a batch that are this process's."""
 
     rows: Tensor  # (M,), int64: their numbers in the batch
-    n: int  # rows of the whole batch
-    n_samples: int  # its samples, of which each has one row or more
+    n: int  # rows of the whole batch; with neighbors, several for each sample
 
 
 class Group:

@@ -268,16 +268,11 @@ class Trainer(NeuralNet):
 
     def _weight(self, batch: Batch) -> float:
         """Weight of this process's mean loss in the mean over the processes."""
-        if batch.part is None:
-            return 1.0
-        return len(batch.indices) * self.group.size / batch.part.n_samples
+        return len(batch.indices) * self.group.size / batch.n
 
     def _of_all(self, v: Tensor, batch: Batch) -> Tensor:
         """The teacher's embeddings of the whole batch, as the queue keeps them."""
-        if batch.part is None:
-            return v
-        v = v.to(self.module_.queue.dtype)
-        return self.group.gather(v, batch.part.n_samples)
+        return self.group.gather(v.to(self.module_.queue.dtype), batch.n)
 
     def responsibilities(self, indices: Tensor) -> Tensor | None:
         """Responsibilities q of a batch (B, K); None is the exact posterior."""
