@@ -111,7 +111,7 @@ class Step:
         self.trainer.on_epoch_begin(self.trainer)
         self.batches = self._endless(task.samples)
         self.batch = next(self.batches)
-        self.views = self.trainer._make_views(self.batch.x, self.batch.part)
+        self.views = self.trainer.make_views(self.batch)
         with torch.no_grad():  # inputs of the objective
             self.f, self.v, self.g = self.model.embed(self.views)
 
@@ -132,7 +132,7 @@ class Step:
         self.model.zero_grad(set_to_none=True)
 
     def make_views(self):
-        self.trainer._make_views(self.batch[0])
+        self.trainer.make_views(self.batch)
 
     def objective(self):
         f, g = self.f.clone().requires_grad_(), self.g.clone().requires_grad_()

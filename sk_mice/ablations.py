@@ -107,7 +107,7 @@ class AblationTrainer(Trainer):
     def _loss(self, batch):
         """The share in the mean loss that this process's rows have."""
         with torch.no_grad():
-            f, v, g = self.outputs(batch, self.module_.embed)
+            f, v, g = self.outputs(self.module_.embed, self.make_views(batch))
         joint = self.module_.log_joint(f, v, g)
         loss = self.criterion_(joint, self.responsibilities(batch.indices))
         return self._weight(batch) / self.group.size * loss

@@ -228,43 +228,40 @@ class Trainer(NeuralNet):
 
     def _find_gradients(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Loss, log-joint and teacher's embeddings; the weights get their gradients."""
+        views, q = self.make_views(batch), self.responsibilities(batch.indices)
         if self.replayed_ is not None:
-            return self._replay(batch)
-        joint, v = self.outputs(batch, self.networks_)
-        q = self.responsibilities(batch.indices)
-        return self._set_gradients(joint, v, q, self._weight(batch))
+            try:
+                return self.replayed_(views, q)
+            except RuntimeError as error:
+                self.replayed_ = None
+                warn_user(
+                    "The fit goes on without CUDA graphs, and so more slowly: "
+                    f"{type(error).__name__}: {first_line(error)}"
+                )
+        return self._learn(views, q, self._weight(batch))
 
-    def _replay(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        views = self._make_views(batch.x)
-        q = self.responsibilities(batch.indices)
-        try:
-            return self.replayed_(views, q)
-        except RuntimeError as error:
-            self.replayed_ = None
-            warn_user(
-                "The fit goes on without CUDA graphs, and so more slowly: "
-                f"{type(error).__name__}: {first_line(error)}"
-            )
-        return self._learn(views, q)
-
-    def _learn(self, views: Tensor, q) -> tuple[Tensor, Tensor, Tensor]:
-        """What CUDA graphs replay."""
-        with self._autocast(views.device):
-            joint, v = self.networks_(views)
-        return self._set_gradients(joint, v, q)
-
-    def _set_gradients(self, joint, v, q, weight=1.0):
+    def _learn(self, views: Tensor, q, weight=1.0) -> tuple[Tensor, Tensor, Tensor]:
+        """The passes forward and backward, which CUDA graphs replay."""
+        joint, v = self.outputs(self.networks_, views)
         loss = self.criterion_(joint, q)
         self.optimizer_.zero_grad()
         (weight * loss).backward()
         return loss.detach(), joint.detach(), v
 
-    def outputs(self, batch: Batch, network) -> tuple:
-        """What the model, or a method of it, returns for random views of a batch."""
+    def make_views(self, batch: Batch) -> Tensor:
+        """Random views of a batch, one for each network: (n_views, B, *shape)."""
+        n_views = self.module_.n_views
         with self._own_draws():
-            views = self._make_views(batch.x, batch.part)
-            with self._autocast(views.device), self._draws_of_rank():
-                return network(views)
+            if self.neighbors is None:
+                return self.views(batch.x, n_views, self.generator, batch.part)
+            # x has a sample for each view.
+            views = self.views(batch.x, 1, self.generator, batch.part)[0]
+        return views.unflatten(0, (n_views, -1))
+
+    def outputs(self, network, views: Tensor):
+        """What the model, or a method of it, returns for views."""
+        with self._own_draws(), self._autocast(views.device), self._draws_of_rank():
+            return network(views)
 
     def _weight(self, batch: Batch) -> float:
         """Weight of this process's mean loss in the mean over the processes."""
@@ -305,14 +302,6 @@ class Trainer(NeuralNet):
         numbers = len(self.history), self.step_, self.group.rank
         seed = self.order_generator.initial_seed()
         return OwnDraws(spawn_seed(seed, "networks", *numbers))
-
-    def _make_views(self, x, part=None):
-        n_views = self.module_.n_views
-        if self.neighbors is None:
-            return self.views(x, n_views, self.generator, part)
-        # x has a sample for each view.
-        views = self.views(x, 1, self.generator, part)[0]
-        return views.unflatten(0, (n_views, -1))
 
     @contextmanager
     def _autocast(self, device):
@@ -408,10 +397,8 @@ class Trainer(NeuralNet):
         self.step_ = 0
         for batch in Batches(self, samples, neighbors=None):
             with self._own_draws():
-                views = self.views(batch.x, 1, self.generator, batch.part)
-                with self._autocast(views.device), self._draws_of_rank():
-                    v = self.module_.teach(views[0])
-            v = self._of_all(v, batch)
+                view = self.views(batch.x, 1, self.generator, batch.part)[0]
+            v = self._of_all(self.outputs(self.module_.teach, view), batch)
             self.module_.enqueue(v)
             self.step_ += 1
             n_missing -= len(v)
