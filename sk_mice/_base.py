@@ -371,11 +371,10 @@ class ContrastiveEstimator(
 
     @contextmanager
     def _kept(self, run: Run, task: Task):
-        """Evaluate a run at its end, or when it stops after a complete epoch."""
+        """Save a run at its end; judge one that stops after a complete epoch."""
         restarts = task.restarts
         try:
             yield
-            restarts.done(run, *self._judge(run, task))
             task.group.from_first(restarts.save)
         except STOPS as error:
             restarts.stopped_by = error
@@ -384,7 +383,7 @@ class ContrastiveEstimator(
             if restarts.best is None:
                 if not (run.ready and run.history):
                     raise
-                restarts.done(run, *self._judge(run, task))
+                self._judge(run, task)
 
     def _first_model(self, task: Task, seed: int) -> ContrastiveMixture:
         """The model with which a run begins: new, or that of the warm start."""

@@ -382,6 +382,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                     with self._kept(run, task):
                         self._initialise(run, task)
                         self._train(run, task)
+                        self._judge(run, task)
             self._finish(task)
         if group.first:
             self._warn_of_empty_clusters(task.restarts.best.n_filled)
@@ -514,11 +515,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             }
         self._run_stage(run, run.model, task, n_epochs, "em", **options)
 
-    def _judge(self, run, task):
-        """Mean ELBO and hard assignments of the training samples: a last E-step."""
+    def _judge(self, run, task) -> None:
+        """A last E-step: mean ELBO and hard assignments of the training samples."""
         task.bar.say("labels of all samples")
         joint, run.n_filled = fill_empty_clusters(run.model, task)
-        return _mean_log_evidence(joint), joint.argmax(axis=1)
+        task.restarts.done(run, _mean_log_evidence(joint), joint.argmax(axis=1))
 
     # ----------------------------------------------------------------------- finish
 

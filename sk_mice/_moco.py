@@ -161,6 +161,7 @@ class MoCo(ContrastiveEstimator):
                     with self._kept(run, task):
                         run.model = self._first_model(task, run.seed)
                         self._train(run, task)
+                        self._judge(run, task)
             self._finish(task)
         self._say_what_stopped(task)
         return self
@@ -178,8 +179,8 @@ class MoCo(ContrastiveEstimator):
         new = {"fill_queue": not self._continues}
         self._run_stage(run, run.model, task, self.max_epochs, "moco", **new)
 
-    def _judge(self, run, task):
-        return 0.0, None  # there is one run only
+    def _judge(self, run, task) -> None:
+        task.restarts.done(run, 0.0, None)  # there is one run only
 
     def transform(self, X, out=None):
         """Embed samples with the teacher.
