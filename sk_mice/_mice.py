@@ -23,13 +23,7 @@ from ._engine.nearest import nearest_neighbors, shares_of_neighbors, warn_of_rec
 from ._engine.neighbors import comparable_rows
 from ._engine.views import OneRandomView
 from ._engine.warn import warn_user
-from ._start import (
-    checked_labels,
-    clusterer_of_features,
-    start_at_labels,
-    start_at_partition,
-    try_clusterer,
-)
+from ._start import checked_labels, start_at_labels, start_at_partition, try_clusterer
 
 MOST_RESTARTS = 10**6
 STEADY = 0.01  # largest share of samples that change their cluster at convergence
@@ -455,16 +449,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         if self._is_two_stage and run.stage == 0:
             self._start_from_moco(run, task)
         elif self._start == "labels" and run.state is None:
-            n_samples = len(task.samples)
-            run.labels = checked_labels(self.init, n_samples, self.n_clusters, "`init`")
+            start_at_labels(self.init, run, task)
             run.init_labels = run.labels
-            start_at_labels(run, task)
 
     def _start_from_moco(self, run, task) -> None:
         moco = self._build(task, run.seed, **moco_options())
         n_epochs = self._n_epochs()["moco"]
         if not isinstance(self.init, str) and run.state is None:
-            try_clusterer(clusterer_of_features(self.init, run), run, task)
+            try_clusterer(self.init, run, task)
         try:
             if n_epochs:
                 self._run_stage(run, moco, task, n_epochs, "moco", fill_queue=True)
@@ -478,13 +470,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     def _take_over(self, run, moco, task) -> None:
         """Continue from the model of the first stage."""
         run.model.start_from(moco)
-        self._start_at_partition(run, task)
+        start_at_partition(self.init, run, task)
         run.init_labels = run.labels
         run.ready = True
-
-    def _start_at_partition(self, run, task) -> None:
-        task.bar.say("clustering of the features")
-        start_at_partition(clusterer_of_features(self.init, run), run, task)
 
     # ------------------------------------------------------------------------ train
 
@@ -498,7 +486,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             if i < run.stage:  # finished before the checkpoint
                 continue
             if i > 1 and run.state is None:
-                self._start_at_partition(run, task)
+                start_at_partition(self.init, run, task)
             self._em(run, task, n_epochs)
 
     def _em(self, run, task, n_epochs) -> None:

@@ -29,8 +29,43 @@ def checked_labels(labels, n_samples, n_clusters, name="The labels of `init`"):
     return labels.ravel().astype(np.int64)
 
 
-def clusterer_of_features(init, run):
-    """The clusterer that `init` stands for, with what it has to know."""
+def try_clusterer(init, run, task) -> None:
+    """Cluster untrained features: a clusterer that fails does so before training."""
+    clusterer, inference = _clusterer(init, run), Inference(run.model)
+    if _takes_a_part(clusterer, task):
+        features = _features_of_part(run, task, inference)
+    else:
+        features = task.infer(inference, "features")
+    _partition(clusterer, features, run, task)
+
+
+def start_at_partition(init, run, task) -> None:
+    """Set a model and the labels of its run to a partition of its features.
+
+    Features separate classes better than embeddings, which are trained to tell samples
+    apart and drop other information.
+    """
+    task.bar.say("clustering of the features")
+    clusterer, inference = _clusterer(init, run), Inference(run.model)
+    if _takes_a_part(clusterer, task):
+        _start_at_part(clusterer, run, task, inference)
+        return
+    features = task.infer(inference, "features")
+    run.labels = _partition(clusterer, features, run, task)
+    _start_at(run, task, inference, features)
+
+
+def start_at_labels(init, run, task) -> None:
+    """Set an untrained model and the labels of its run to labels of the samples."""
+    n_samples, n_clusters = len(task.samples), run.model.n_experts
+    run.labels = checked_labels(init, n_samples, n_clusters, "`init`")
+    _settle(run, task)
+    inference = Inference(run.model)
+    _start_at(run, task, inference, task.infer(inference, "features"))
+
+
+def _clusterer(init, run):
+    """The clusterer that `init` stands for, with the number of clusters and a seed."""
     clusterer = StartingPartition() if isinstance(init, str) else clone(init)
     seed = spawn_seed(run.seed, "partition", run.stage)
     known = dict.fromkeys(names_of_seeds(clusterer), seed)
@@ -40,38 +75,6 @@ def clusterer_of_features(init, run):
             known[prefix + name] = run.model.n_experts
             break
     return clusterer.set_params(**known)
-
-
-def try_clusterer(clusterer, run, task) -> None:
-    """Cluster untrained features: a clusterer that fails does so before training."""
-    inference = Inference(run.model)
-    if _takes_a_part(clusterer, task):
-        features = _features_of_part(run, task, inference)
-    else:
-        features = task.infer(inference, "features")
-    _partition(clusterer, features, run, task)
-
-
-def start_at_partition(clusterer, run, task) -> None:
-    """Set a model to a partition of its features, and the run's labels to theirs.
-
-    Features separate classes better than embeddings, which are trained to tell samples
-    apart and drop other information.
-    """
-    inference = Inference(run.model)
-    if _takes_a_part(clusterer, task):
-        _start_at_part(clusterer, run, task, inference)
-        return
-    features = task.infer(inference, "features")
-    run.labels = _partition(clusterer, features, run, task)
-    _start_at(run, task, inference, features)
-
-
-def start_at_labels(run, task) -> None:
-    """Set an untrained model to the labels of a run."""
-    _settle(run, task)
-    inference = Inference(run.model)
-    _start_at(run, task, inference, task.infer(inference, "features"))
 
 
 @torch.no_grad()
