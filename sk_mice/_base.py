@@ -237,7 +237,7 @@ class ContrastiveEstimator(
             restarts=Restarts(seeds, checkpoint, device.type),
         )
         if saved:
-            self._take_up(task, saved)
+            self._resume(task, saved)
         return task
 
     def _find_progress(self, X, group: Group, n_restarts: int) -> tuple:
@@ -330,12 +330,12 @@ class ContrastiveEstimator(
         # A function of the user's is the same in all processes, and perhaps no pickle.
         return resolve() if callable(self.augmentation) else group.from_first(resolve)
 
-    def _take_up(self, task: Task, saved: dict) -> None:
+    def _resume(self, task: Task, saved: dict) -> None:
         """Restore the progress of a checkpoint in a task."""
         restarts = task.restarts
-        restarts.take_up(saved, lambda seed: self._first_model(task, seed))
+        restarts.resume(saved, lambda seed: self._first_model(task, seed))
         task.interrupt.waits = restarts.best is not None
-        n_whole, run = len(restarts.partitions), restarts.taken_up
+        n_whole, run = len(restarts.partitions), restarts.resumed
         n_epochs = {stage: n * n_whole for stage, n in self._n_epochs().items()}
         n_of_run = 0
         if run is not None:

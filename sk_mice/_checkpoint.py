@@ -43,7 +43,7 @@ class Run:
     elbo: float = -math.inf  # once complete
     partition: np.ndarray | None = None  # labels of the samples, once complete
 
-    def facts(self) -> dict:
+    def saved(self) -> dict:
         """What a checkpoint keeps of a run, beside its model and its trainer."""
         left_out = {"model", "state", "ready"}
         return {name: v for name, v in vars(self).items() if name not in left_out}
@@ -59,11 +59,11 @@ class Restarts:
         self.partitions: list[np.ndarray] = []  # of the samples, by each complete run
         self.best: Run | None = None  # of the complete runs
         self.stopped_by: BaseException | None = None
-        self.taken_up: Run | None = None  # the run within which a checkpoint ends
+        self.resumed: Run | None = None  # the run within which a checkpoint ends
 
     def __iter__(self):
         while len(self.partitions) < len(self.seeds) and self.stopped_by is None:
-            run, self.taken_up = self.taken_up, None
+            run, self.resumed = self.resumed, None
             yield run or Run(self.seeds[len(self.partitions)])
 
     def done(self, run: Run, elbo: float, partition) -> None:
@@ -81,15 +81,15 @@ class Restarts:
         kept["device"] = self.device
         if self.best is not None:
             model = self.best.model
-            kept["best"] = self.best.facts() | {
+            kept["best"] = self.best.saved() | {
                 "weights": dict(model.state_dict()),
                 "temperatures": [model.tau, model.kappa],
             }
         if run is not None:
-            kept["run"] = run.facts() | {"state": trainer.state()}
+            kept["run"] = run.saved() | {"state": trainer.state()}
         self.checkpoint.save(kept)
 
-    def take_up(self, saved: dict, build) -> None:
+    def resume(self, saved: dict, build) -> None:
         """Continue from what was saved; `build` makes a model from a seed."""
         self.partitions = saved["partitions"]
         if "best" in saved:
@@ -98,7 +98,7 @@ class Restarts:
             model.tau, model.kappa = saved["best"].pop("temperatures")
             self.best = Run(**saved["best"], model=model.eval())
         if "run" in saved:
-            self.taken_up = Run(**saved["run"])
+            self.resumed = Run(**saved["run"])
 
 
 # ---------------------------------------------------------------------------- on disk
