@@ -398,13 +398,13 @@ class ContrastiveEstimator(
 
     def _build(self, task: Task, seed: int, *, n_experts, **options):
         """A model with fresh weights, a function of the seed; in evaluation mode."""
-        known = backbones.is_ours(task.backbone)
+        is_ours = backbones.is_ours(task.backbone)
         shape = task.views.out_shape
         with OwnDraws(seed):
             network = backbones.build_backbone(task.backbone, shape)
             n_features = backbones.feature_count(network, shape)
             own_format = None
-            if not known:
+            if not is_ours:
                 backbones.check_training(network, shape)
                 own_format = backbones.own_format(network, shape)
                 if self.checkpoint is not None:
@@ -417,7 +417,7 @@ class ContrastiveEstimator(
                 queue_size=task.queue_size,
                 tau=self.tau,
                 queue_dtype=task.queue_dtype,
-                description=task.backbone if known else None,
+                description=task.backbone if is_ours else None,
                 own_format=own_format,
                 **options,
             )

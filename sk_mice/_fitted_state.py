@@ -284,8 +284,9 @@ def _check_network(network) -> None:
     figures = {"tau": network.tau, "kappa": network.kappa}
     limits = {name: MiCEClustering._parameter_constraints[name] for name in figures}
     validate_parameter_constraints(limits, figures, caller_name="the network")
-    own = network.description is None  # its buffers may be masks with infinite values
-    masks = {n for n, _ in network.named_buffers() if own and ".backbone." in n}
+    masks = set()  # buffers of the user's network may be infinite
+    if not network.is_ours:
+        masks = {name for name, _ in network.named_buffers() if ".backbone." in name}
     for name, tensor in network.state_dict().items():
         if tensor.is_floating_point() and tensor.numel():
             extremes = torch.stack(torch.aminmax(tensor.detach()))
@@ -324,7 +325,7 @@ def _probe(model) -> None:
     fmt, network = model._format, model._model
     shape = model._make_views().out_shape
     scaled = isinstance(model.backbone, backbones.Pretrained)
-    if (network.description is not None or scaled) and fmt.is_image:
+    if (network.is_ours or scaled) and fmt.is_image:
         shape = (shape[0], *(min(side, _LARGEST_PROBE) for side in shape[1:]))
     noise = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     samples = torch.stack([torch.zeros(shape), torch.ones(shape), noise])

@@ -479,9 +479,9 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
     for key in sorted(needed.keys() | found.keys()):
         has, needs = (words.get(key, "nothing") for words in (found, needed))
         expect(has == needs, repr(key), f"be {needs}; it is {has}")
-    if description is None:  # a user's module is more than its state
+    if not model.is_ours:  # a user's module is more than its state
         model = build("cpu")
-    model.load_state_dict(weights, assign=description is not None)
+    model.load_state_dict(weights, assign=model.is_ours)
     return model.placed("cpu")
 
 

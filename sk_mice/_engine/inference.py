@@ -37,11 +37,10 @@ class Inference:
 
     def __init__(self, model: ContrastiveMixture):
         self.model = model
-        self._ours = model.description is not None
         both = model.student, model.teacher
         # Networks of ours can be folded.
         self.student, self.teacher = (
-            folded(encoder.backbone) if self._ours else encoder.features
+            folded(encoder.backbone) if model.is_ours else encoder.features
             for encoder in both
         )
 
@@ -108,17 +107,17 @@ class Inference:
             The quantities, in the order of `wanted`.
         """
         # The user's networks may draw in evaluation mode, too.
-        with nullcontext() if self._ours else OwnDraws(0):
+        with nullcontext() if self.model.is_ours else OwnDraws(0):
             return self._infer(x, wanted, moments)
 
     def _infer(self, x: Tensor, wanted, moments) -> list[Tensor]:
         model, known = self.model, {}
         inferred = not {"joint", "label"}.isdisjoint(wanted)
         if inferred or "teacher" in wanted:
-            features = in_pieces(self.teacher, x, self._ours)
+            features = in_pieces(self.teacher, x, model.is_ours)
             known["teacher"] = v = model.teacher.expert_embeddings(features)
         if inferred or not {"features", "gating"}.isdisjoint(wanted):
-            known["features"] = features = in_pieces(self.student, x, self._ours)
+            known["features"] = features = in_pieces(self.student, x, model.is_ours)
         g = None
         if "gating" in wanted or (inferred and model.gate_learns):
             known["gating"] = g = model.student.gating_embeddings(features)

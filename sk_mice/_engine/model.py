@@ -152,6 +152,11 @@ class ContrastiveMixture(nn.Module):
         return self.to(device, memory_format=fmt).eval()
 
     @property
+    def is_ours(self) -> bool:
+        """Whether the backbone is one of this package, and not the user's network."""
+        return self.description is not None
+
+    @property
     def n_views(self) -> int:
         """Random views of a step: student, teacher and perhaps one for the gate."""
         return 3 if self.gate_learns and self.gate_view else 2

@@ -327,9 +327,8 @@ class Trainer(NeuralNet):
         self.statistics_ = EpochStatistics(*size, module.queue.device)
         if self.held_labels is not None:  # the first epoch counts what changes
             self.statistics_.labels.copy_(self.held_labels)
-        unknown = module.description is None
-        self.may_draw_ = unknown or callable(self.views.augmentation)
-        self.masks_ = self._infinite_buffers() if unknown else []
+        self.may_draw_ = not module.is_ours or callable(self.views.augmentation)
+        self.masks_ = [] if module.is_ours else self._infinite_buffers()
         if self._can_replay():
             self.replayed_ = Replayed(self._learn, module)
         if self.fill_queue and not self.history:
