@@ -17,8 +17,9 @@ AT_ONCE = 1024  # pairs that are compared
 def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
     """Pairs (P, 2) of samples of X, each from `rows`, whose pixels hardly differ.
 
-    `nearest` has the samples with the nearest embeddings, for each of `rows`: the same
-    image twice, or in another size or quality, has nearly the same embedding.
+    `nearest` has the samples with the nearest embeddings, for each of `rows`, which are
+    sorted: the same image twice, or in another size or quality, has nearly the same
+    embedding.
     """
     # Half the bits, as there may be many channels; the differences are in float32.
     parts = (part.flatten(2).numpy() for part in shrunk(X, rows, fmt, (SIDE, SIDE)))
@@ -26,16 +27,12 @@ def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
     contrast = np.sqrt(small.var(axis=2, dtype=np.float32).mean(axis=1))
     level = LEVEL if (fmt.low, fmt.high) in RANGES else 0.0
     limits = np.clip(SHARE * contrast, level, SAME)
-    place = np.zeros(len(X), np.intp)
-    place[rows] = np.arange(len(rows))
-    pairs: set = set()
-    for column in nearest.T:
-        for start in range(0, len(rows), AT_ONCE):
-            own = rows[start : start + AT_ONCE]
-            other = column[start : start + AT_ONCE]
-            change = small[place[own]].astype(np.float32) - small[place[other]]
-            limit = np.minimum(limits[place[own]], limits[place[other]])
+    places = np.searchsorted(rows, nearest)
+    pairs = [np.empty((0, 2), np.int64)]
+    for own in np.split(np.arange(len(rows)), range(AT_ONCE, len(rows), AT_ONCE)):
+        for other in places[own].T:
+            change = small[own].astype(np.float32) - small[other]
+            limit = np.minimum(limits[own], limits[other])
             same = np.sqrt((change**2).mean(axis=(1, 2))) <= limit
-            found = np.sort(np.stack([own[same], other[same]], axis=1), axis=1)
-            pairs.update(map(tuple, found.tolist()))
-    return np.array(sorted(pairs), np.int64).reshape(-1, 2)
+            pairs.append(np.sort(np.stack([own[same], other[same]], axis=1), axis=1))
+    return rows[np.unique(np.concatenate(pairs), axis=0)]
