@@ -199,9 +199,7 @@ def _n_fitted(clusterer) -> int:
 
 def _second(shares, posterior, labels):
     """The most frequent other cluster (N,), by the posterior among equals."""
-    rows, n_clusters = np.arange(len(labels)), shares.shape[1]
-    if n_clusters < 2:
-        return np.full(len(labels), -1), np.zeros(len(labels))
+    rows = np.arange(len(labels))
     rank = shares + 1e-3 * posterior
     rank[rows, labels] = -1
     second = rank.argmax(axis=1)
@@ -211,7 +209,6 @@ def _second(shares, posterior, labels):
 
 def _of_others(shares, labels):
     """Shares (N, K), sparse, without those of a sample's own cluster."""
-    found = coo_array(shares)
-    kept = found.col != labels[found.row]
-    places = found.row[kept], found.col[kept]
-    return coo_array((found.data[kept], places), shape=found.shape)
+    others = shares.copy()
+    others[np.arange(len(labels)), labels] = 0
+    return coo_array(others)
