@@ -367,9 +367,7 @@ def _rounded(values, digits) -> list:
 
 def _groups(reading, shown):
     """The samples shown of each cluster, most certain first."""
-    is_shown = np.zeros(len(reading.labels), bool)
-    is_shown[shown] = True
-    order = reading.order[is_shown[reading.order]]
+    order = reading.order[np.isin(reading.order, shown)]
     return [order[reading.labels[order] == k] for k in range(reading.n_clusters)]
 
 
