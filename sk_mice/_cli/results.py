@@ -305,7 +305,5 @@ def check_folder(folder, option: str) -> None:
 
 def nearest_there(folder) -> str:
     """A folder, or else the nearest above it that exists; the root if none does."""
-    nearest = os.path.abspath(folder)
-    while not os.path.lexists(nearest) and nearest != os.path.dirname(nearest):
-        nearest = os.path.dirname(nearest)
-    return nearest
+    path = Path(os.path.abspath(folder))
+    return str(next(filter(os.path.lexists, (path, *path.parents)), path.anchor))
