@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from contextlib import nullcontext, redirect_stderr
+from functools import cache
 
 from ._cli.terminal import Messages
 from ._interruption import ended_by_ctrl_c
@@ -68,7 +69,8 @@ def main(argv=None) -> int:
         warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
         # Is about folds that the user makes; `choose-k` makes its own.
         warnings.filterwarnings("ignore", ".* of the samples to score would have")
-        warnings.showwarning = _shown_once()
+        show_once = cache(_show_warning)  # as a command may call a model often
+        warnings.showwarning = lambda message, *args, **kwargs: show_once(str(message))
         try:
             code = _run(argv)
         except BrokenPipeError:
@@ -168,20 +170,8 @@ def _line(text: str) -> str:
     return " ".join(f"{text} {'; '.join(listed)}".split())
 
 
-def _shown_once():
-    """A `showwarning` that shows each text once: a command may call a model often."""
-    shown = set()
-
-    def show(message, *args, **kwargs):
-        if str(message) not in shown:
-            shown.add(str(message))
-            _show_warning(message)
-
-    return show
-
-
-def _show_warning(message):
-    first, *rest = _with_options(str(message)).split("\n")
+def _show_warning(text: str) -> None:
+    first, *rest = _with_options(text).split("\n")
     _say("\n".join([f"warning: {first}", *shortened(rest)]))  # --json names all
 
 

@@ -159,7 +159,7 @@ def test_messages_that_cannot_be_written_end_no_work(target, tmp_path):
 
 
 def test_a_long_list_in_a_warning_is_shortened(capsys):
-    cli._show_warning(UserWarning("\n  ".join(["Left out:", *map(str, range(3000))])))
+    cli._show_warning("\n  ".join(["Left out:", *map(str, range(3000))]))
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "sk-mice: warning: Left out:"
     assert lines[-1] == "and 2980 more"
