@@ -103,7 +103,8 @@ IMPORTS = {
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
     "_interruption _pipelines inspection._drawing metrics",
     "recipes": "_constraints augmentation",
-    "inspection._doubts": "_words inspection._duplicates inspection._reading",
+    "inspection._doubts": "_words inspection._drawing inspection._duplicates "
+    "inspection._reading",
     "inspection._reading": "_directions _engine.nearest _pipelines",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
     "_engine.nearest _words metrics "

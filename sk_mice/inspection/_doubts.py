@@ -8,6 +8,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from .._words import count
+from ._drawing import places_in_groups
 from ._duplicates import SIDE
 from ._reading import GIVEN_SHARES, OF_VIEWS, Reading
 
@@ -153,11 +154,7 @@ def _one_of_each_group_first(pairs):
     n = pairs.max() + 1
     graph = coo_array((np.ones(len(pairs), np.int8), pairs.T), shape=(n, n))
     groups = connected_components(graph, directed=False)[1][pairs[:, 0]]
-    by_group = np.argsort(groups, kind="stable")
-    starts = np.searchsorted(groups[by_group], groups[by_group])
-    place = np.empty(len(pairs), np.int64)  # the place of a pair in its group
-    place[by_group] = np.arange(len(pairs)) - starts
-    return pairs[np.argsort(place, kind="stable")]
+    return pairs[np.argsort(places_in_groups(groups), kind="stable")]
 
 
 def _sorted(mask, by) -> list[int]:

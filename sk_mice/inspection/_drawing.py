@@ -93,13 +93,18 @@ def fair_sample(codes, n, rng, *, evenly=False):
     sizes of the groups, or as even as these allow; with room, each group is there.
     """
     order = rng.permutation(len(codes))
-    groups = order[np.argsort(codes[order], kind="stable")]
-    sizes = np.bincount(codes)
-    ranks = np.empty(len(codes))  # ranks of the samples in their groups
-    ranks[groups] = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranks = places_in_groups(codes[order])
     if not evenly:
-        ranks /= sizes[codes]
-    return np.sort(order[np.argsort(ranks[order], kind="stable")[:n]])
+        ranks = ranks / np.bincount(codes)[codes[order]]
+    return np.sort(order[np.argsort(ranks, kind="stable")[:n]])
+
+
+def places_in_groups(codes):
+    """For each sample, how many of its group come before it."""
+    by_group, sizes = np.argsort(codes, kind="stable"), np.bincount(codes)
+    places = np.empty(len(codes), np.int64)
+    places[by_group] = np.arange(len(codes)) - np.repeat(sizes.cumsum() - sizes, sizes)
+    return places
 
 
 def paths_or_samples(X):
