@@ -84,19 +84,8 @@ def _fit_into(result, run, request: Request, group) -> None:
     if run is not None and run["finished"]:
         _sort_again(result, run, request, progress)
         return
-    parameters = run["parameters"] if run else with_defaults(request.asked)
-    images = read_images(request.photos, parameters, progress)
-    _check_images(parameters, images, run)
-    network = fitted_network(parameters, images, progress)
-    _check_weights(network, run)
     goes_on = run is not None
-    if not goes_on:
-        if request.resume:
-            progress.say(f"{str(request.out)!r} holds no run: this is a new fit")
-        run = _new_run(parameters, images)
-        if network is not None:
-            run["features"] = {"weights": network.weights_sha256_}
-        result.begin(run)
+    run, images, network = _begin(result, run, request, progress)
     try:
         samples, features = images.X, None
         if network is not None:
@@ -108,7 +97,7 @@ def _fit_into(result, run, request: Request, group) -> None:
             features = samples, facts
         clusterer = _train(run, samples, result, request.start, progress, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
-        run = run | {"finished": whole}
+        run["finished"] = whole
         if not whole and result.is_whole:
             _end_early(request, run, clusterer, " The earlier result stays.")
         reading = judged(clusterer, samples, progress)
@@ -131,6 +120,23 @@ def _fit_into(result, run, request: Request, group) -> None:
         _show(request, result, run)
         _end_early(request, run, clusterer)
     _end(request, result, run, images.files, clusterer.labels_.tolist(), progress)
+
+
+def _begin(result, run, request: Request, progress: Progress) -> tuple:
+    """The facts of a run that goes on or is new, its images and its network, if any."""
+    parameters = run["parameters"] if run else with_defaults(request.asked)
+    images = read_images(request.photos, parameters, progress)
+    _check_images(parameters, images, run)
+    network = fitted_network(parameters, images, progress)
+    _check_weights(network, run)
+    if run is None:
+        if request.resume:
+            progress.say(f"{str(request.out)!r} holds no run: this is a new fit")
+        run = _new_run(parameters, images)
+        if network is not None:
+            run["features"] = {"weights": network.weights_sha256_}
+        result.begin(run)
+    return run, images, network
 
 
 def _sort_again(result, run, request: Request, progress: Progress) -> None:
