@@ -17,13 +17,11 @@ FAILED, CTRL_C, NO_READER = 1, 130, 141
 WORDED = (OSError, ValueError, TypeError, ImportError, ArithmeticError)
 # What the user of the command knows parameters as.
 OPTIONS = {
-    "candidates": "--from, --to",
     "device": "--device",
     "image_size": "--image-size",
     "max_epochs": "--epochs",
     "n_clusters": "--clusters",
     "n_jobs": "--jobs",
-    "n_repeats": "--repeats",
     "network": "--features",
     "path": "PHOTOS",
     "random_state": "--seed",
@@ -102,7 +100,7 @@ def _run(argv) -> int:
             work()
             return 0
         return work or 0
-    except (BrokenPipeError, KeyboardInterrupt):
+    except BrokenPipeError:
         raise
     except SystemExit as exit_:  # after a completion of the shell, or Ctrl-C in a fit
         return int(exit_.code or 0)
