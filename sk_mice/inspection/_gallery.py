@@ -253,12 +253,11 @@ class ClusterGalleryDisplay:
         """Note the majority of each cluster, and which images are of other classes."""
         classes, codes = _encode_classes(y_true)
         known = [codes[own][codes[own] >= 0] for own in members]
-        counts = [np.bincount(own, minlength=len(classes)) for own in known]
-        largest = [count.argmax() for count in counts]
-        names = classes.tolist()
-        pairs = zip(known, largest, strict=True)
-        self.majority = [names[i] if len(own) else None for own, i in pairs]
-        self.purity = np.array([count.max() / max(1, count.sum()) for count in counts])
+        counts = np.array([np.bincount(own, minlength=len(classes)) for own in known])
+        largest, sizes, names = counts.argmax(1), counts.sum(1), classes.tolist()
+        pairs = zip(largest, sizes, strict=True)
+        self.majority = [names[i] if n else None for i, n in pairs]
+        self.purity = counts.max(axis=1) / np.maximum(1, sizes)
         pairs = zip(self.indices, largest, strict=True)
         self.is_other = [
             (codes[shown] >= 0) & (codes[shown] != i) for shown, i in pairs
