@@ -1,5 +1,6 @@
 // Tables of the clusters, as CSV: written, and opened again.
 
+const FILE = data.names ? "file" : "sample"; // the first column
 // Bytes of names that are not UTF-8 come back as they were.
 function bytesOf(text) {
   const encoder = new TextEncoder();
@@ -8,7 +9,7 @@ function bytesOf(text) {
 }
 const quoted = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 function csv(rows) {
-  const lines = [[data.names ? "file" : "sample", "cluster", "name", "confidence", "original_cluster"]];
+  const lines = [[FILE, "cluster", "name", "confidence", "original_cluster"]];
   for (const i of rows) {
     const k = clusterOf(i);
     lines.push([rawName(i), k, clusterName(k), data.of_neighbors && N === 1 ? "" : confidence[i], data.labels[i]]);
@@ -64,9 +65,9 @@ const NOT_UTF8 = ". Some names are not UTF-8: a spreadsheet must save them as CS
 // The cluster of each sample of the page in a table, null if it is not there, and the names of clusters.
 // Counts: rows of the page's samples, rows of others, and whether names of the others are not UTF-8.
 function clustersOf([header = [], ...rows]) {
-  const columns = [data.names ? "file" : "sample", "cluster", "name", "original_cluster"];
+  const columns = [FILE, "cluster", "name", "original_cluster"];
   const [atFile, atCluster, atName, atOriginal] = columns.map((name) => header.indexOf(name));
-  if (atFile < 0 || atCluster < 0) throw new Error(`has no column ${data.names ? "file" : "sample"}, or no column cluster`);
+  if (atFile < 0 || atCluster < 0) throw new Error(`has no column ${FILE}, or no column cluster`);
   const found = new Map();
   for (const row of rows) {
     const file = row[atFile] ?? "";
@@ -76,7 +77,7 @@ function clustersOf([header = [], ...rows]) {
   const plain = (cell) => asText(cell).normalize("NFC").replaceAll("\\", "/"); // by a Mac, or by Windows
   const alike = new Map([...found].map(([file, row]) => [plain(file), row]));
   const wanted = data.labels.map((_, i) => {
-    const file = asCharacters(Uint8Array.from(bytesOf(rawName(i)).flatMap((part) => [...part])));
+    const file = bytesOf(rawName(i)).map(asCharacters).join("");
     return found.get(file) ?? (plain(file).includes("\ufffd") ? undefined : alike.get(plain(file)));
   });
   const known = [...wanted.keys()].filter((i) => wanted[i]), taken = new Set(wanted), names = new Map();
