@@ -184,7 +184,7 @@ Features = Annotated[
     ),
 ]
 Unequal = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--unequal",
         help="With --features: some kinds of images are many times as frequent as "
@@ -192,7 +192,7 @@ Unequal = Annotated[
     ),
 ]
 Rotate = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--rotate",
         help="For images without an upper side, such as cells: their random views "
@@ -240,8 +240,8 @@ def fit(
         ),
     ] = None,
     features: Features = None,
-    unequal: Unequal = False,
-    rotate: Rotate = False,
+    unequal: Unequal = None,
+    rotate: Rotate = None,
     image_size: Size = None,
     white: White = None,
     epochs: Annotated[
@@ -286,8 +286,8 @@ def fit(
         out=out,
         asked={
             "features": features,
-            "unequal": unequal or None,
-            "rotate": rotate or None,
+            "unequal": unequal,
+            "rotate": rotate,
             "image_size": image_size,
             "white": white,
             "epochs": epochs,
@@ -408,8 +408,8 @@ def choose_k(
         ),
     ] = None,
     features: Features = None,
-    unequal: Unequal = False,
-    rotate: Rotate = False,
+    unequal: Unequal = None,
+    rotate: Rotate = None,
     image_size: Size = None,
     white: White = None,
     seed: Seed = None,
@@ -451,8 +451,8 @@ def choose_k(
         n_jobs=jobs,
         asked={
             "features": features,
-            "unequal": unequal or None,
-            "rotate": rotate or None,
+            "unequal": unequal,
+            "rotate": rotate,
             "image_size": image_size,
             "white": white,
             "epochs": epochs,
