@@ -16,6 +16,7 @@ from .._words import count
 from ..datasets import find_files, load_image_folder
 from ..datasets._decoding import WHITE
 from ..datasets._paths import NotImagesError
+from ..features import PretrainedFeatures
 from .cores import leave_busy_cores
 from .terminal import Progress
 
@@ -162,8 +163,6 @@ def fitted_network(parameters: dict, images: Images, progress: Progress):
     name = parameters["features"]
     if name is None:
         return None
-    from ..features import PretrainedFeatures
-
     network = PretrainedFeatures(
         name,
         image_size=parameters["image_size"] or "auto",

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from PIL import Image
 from scipy.sparse import issparse
 from sklearn.utils._param_validation import validate_params
 
@@ -377,8 +378,6 @@ def _dense(X):
 
 def _thumbnail(image, cmap):
     """An image (H, W, C) in [0, 1] as small RGBA pixels."""
-    from PIL import Image
-
     if image.shape[2] == 1:
         image = pyplot().get_cmap(cmap)(image[..., 0])
     small = Image.fromarray((255 * image).round().astype(np.uint8)).convert("RGBA")
