@@ -107,7 +107,7 @@ IMPORTS = {
     "inspection._reading",
     "inspection._reading": "_directions _engine.nearest _pipelines",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
-    "_engine.nearest _words metrics "
+    "_engine.nearest _pipelines _words metrics "
     "inspection._doubts inspection._drawing inspection._duplicates "
     "inspection._reading inspection._thumbnails _show_versions datasets._names",
     "inspection._thumbnails": "torch _engine.dataset _engine.format datasets._paths",

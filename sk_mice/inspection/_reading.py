@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._directions import by_blocks, directions
 from .._engine.nearest import nearest_neighbors, shares_of_neighbors
-from .._pipelines import first_step, last_step, last_with_input
+from .._pipelines import last_step, last_with_input
 
 N_NEIGHBORS = 10  # replace the random views of a model that has none
 # What the confidence of a sample is.
@@ -72,8 +72,8 @@ class Reading:
         return sums / np.maximum(self.sizes, 1)
 
 
-def check_model(model):
-    """The first step and the clusterer of a model, TypeError if there is none."""
+def check_model(model) -> None:
+    """Refuse a model whose last step is no clusterer, or is not fitted."""
     last, _ = last_step(model)
     if not hasattr(last, "__sklearn_tags__") or not is_clusterer(last):
         raise TypeError(
@@ -81,7 +81,6 @@ def check_model(model):
             f"got {model!r}."
         )
     check_is_fitted(last)
-    return first_step(model), last
 
 
 def is_mixture(clusterer) -> bool:

@@ -21,6 +21,7 @@ from .._engine.arrays import plain_array
 from .._engine.dataset import rows_of
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
+from .._pipelines import first_step, last_step
 from .._show_versions import LIBRARIES, versions
 from .._words import count, duration
 from ..datasets._names import NO_FOLDER
@@ -138,7 +139,7 @@ def write_report(
     """
     check_libraries()
     path = check_writable(path)
-    first, _ = check_model(model)
+    check_model(model)
     model, X = estimator_and_samples(model, X)
     of_files = isinstance(X, list)
     if of_files and names is None:
@@ -149,7 +150,7 @@ def write_report(
     if title is not None and not isinstance(title, str):
         raise TypeError(f"`title` must be a string; got {title!r}.")
     rng = check_random_state(random_state)
-    fmt = None if of_files else image_format(first, X)
+    fmt = None if of_files else image_format(first_step(model), X)
     reading = read(model, X, confidence, rng.randint(2**31 - 1))
     return draw_page(
         reading,
@@ -187,7 +188,7 @@ def draw_page(
         "measure": reading.measure,
         "of_neighbors": reading.is_of_neighbors,
         "map": _map(reading, shown, rng),
-        "history": _history(check_model(model)[1]),
+        "history": _history(last_step(model)[0]),
         "limits": LIMITS,
         "titled": title is not None,
         "no_folder": NO_FOLDER,
