@@ -409,7 +409,7 @@ def test_posterior_of_a_history_and_of_a_matrix():
     assert np.flatnonzero(last).tolist() == [2, 7]
     assert first.sum() == last.sum() == 1
     assert [bar.get_height() for bar in right.patches] == [4, 4]
-    display = PosteriorDisplay.from_estimator(model, epochs=[2])
+    display = PosteriorDisplay.from_estimator(model, epochs=2)
     assert display.names == ["epoch 2 of EM"]
     assert [bar.get_height() for bar in display.axes_[1].patches] == [5, 3]
     short = SimpleNamespace(history_=history()[:5])  # one epoch of EM

@@ -281,6 +281,17 @@ def test_files_of_the_user_are_not_replaced(folder, decoded, name):
     assert not decoded
 
 
+@pytest.mark.parametrize("size", [9, 8])
+def test_a_result_in_whose_place_is_a_file_of_the_user_stays(folder, decoded, size):
+    load(folder)
+    decoded.clear()
+    np.save(folder.parent / "images.npy", np.arange(5))
+    with pytest.raises(FileExistsError, match="has changed since.*move it away.*npy'"):
+        load(folder, size)
+    assert np.array_equal(np.load(folder.parent / "images.npy"), np.arange(5))
+    assert not decoded
+
+
 @pytest.mark.parametrize(
     ("out", "error", "words"),
     [

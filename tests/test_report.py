@@ -423,6 +423,7 @@ def test_models_that_are_refused(model, error, words, tmp_path):
     [
         ({"names": ["a"]}, ValueError, "`names` must have a name for each of 90"),
         ({"names": "abc"}, TypeError, "`names` must be a sequence"),
+        ({"names": 5}, TypeError, "`names` must be a sequence of names; got 5"),
         ({"names": range(90)}, TypeError, "`names` must hold strings or paths; got 0"),
         ({"y": [1]}, ValueError, "y must have a class for each of 90 samples; got 1"),
         ({"confidence": [1.0]}, ValueError, r"`confidence` must have shape \(90,\)"),

@@ -62,7 +62,11 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
     with open(journal, "a+", encoding="utf-8") as file:
         lock(file, wait=True)  # another process may write the same file
         known, done = _read(file, header, stamps)
-        if done != _stamp(out) or len(known) < len(found):
+        there = _stamp(out)
+        if done and there and there[0] and there != done:
+            why = "has changed since a call with this `out` has written it; move it away"
+            raise FileExistsError(EEXIST, why, str(out))
+        if not done or done != there or len(known) < len(found):
             _decode_rest(file, header, part, decoder, stamps, known, decode)
             good = [row for row in range(len(found)) if known[row] is None]
             if not good or (len(good) < len(found) and not leave_out):
@@ -96,15 +100,14 @@ def _stamp(path):
 def _read(file, header, stamps):
     """Rows that are decoded, each with its reason or None; the stamp of the result."""
     file.seek(0)
-    known, done = {}, False
+    known, done = {}, None
     try:
-        if json.loads(file.readline()) != header:
-            return {}, False
+        alike = json.loads(file.readline()) == header
         for line in file:
             entry = json.loads(line)
-            done = entry.get("done", False)
+            done = entry.get("done")
             for row, stamp, reason in entry.get("rows", ()):
-                if stamps[row] == stamp:
+                if alike and stamps[row] == stamp:
                     known[row] = reason
     except ValueError:  # empty, or cut off as the machine stopped
         pass

@@ -264,7 +264,7 @@ def _packed_plotly() -> str:
 def _check_names(names, n_samples):
     if names is None:
         return None
-    if isinstance(names, str | bytes | os.PathLike):
+    if isinstance(names, str | bytes | os.PathLike) or not np.iterable(names):
         raise TypeError(f"`names` must be a sequence of names; got {names!r}.")
     names = list(names)
     if len(names) != n_samples:

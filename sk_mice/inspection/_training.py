@@ -60,7 +60,7 @@ class PosteriorDisplay:
         estimator : MiCEClustering
             Fitted, also as the last step of a Pipeline. Its ``history_`` has the
             posterior of each epoch of EM.
-        epochs : sequence of int, default=None
+        epochs : int or sequence of int, default=None
             Epochs of EM, from 1 on; the first and the last if None.
         ax : sequence of 2 matplotlib Axes, default=None
             Where to draw; a new figure if None.
@@ -80,7 +80,8 @@ class PosteriorDisplay:
         rows = [row for row in history_of(estimator) if row["stage"] == "em"]
         if not rows:
             raise ValueError("`estimator` must have had epochs of EM; got none.")
-        epochs = sorted({1, len(rows)} if epochs is None else epochs)
+        epochs = [1, len(rows)] if epochs is None else np.ravel(epochs).tolist()
+        epochs = sorted({*epochs})
         if not epochs or not all(
             Count(1, len(rows)).is_satisfied_by(e) for e in epochs
         ):
