@@ -70,7 +70,12 @@ STOPS = (KeyboardInterrupt, FloatingPointError, OSError)
 class ContrastiveEstimator(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
-    """Base of the estimators that train a :class:`ContrastiveMixture`."""
+    """Base of the estimators that train a :class:`ContrastiveMixture`.
+
+    A subclass says how many epochs each stage has (`_n_epochs`), how many heads the
+    experts and the gate have (`_n_heads`) and with which options a model is built
+    (`_model_options`). It gives a run its labels and its ELBO (`_judge`).
+    """
 
     _parameter_constraints: dict = {
         "backbone": "no_validation",  # resolve_backbone says what fits the samples
