@@ -16,7 +16,7 @@ from typer import BadParameter
 
 from .. import MiCEClustering, NeighborMixture, save
 from .._device import resolve_device
-from .._engine.files import replace, write_atomically
+from .._engine.files import write_atomically
 from .._engine.warn import warn_user
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
@@ -410,20 +410,16 @@ def _write(
 ) -> None:
     """Write the files of a result; `features` are those, and what decides them."""
     replaces = result.read_run() is not None
-    # The page takes longest; an earlier result is whole until it is drawn.
-    write_page(result.started_page, reading, model, images, progress)
-    result.page.unlink(missing_ok=True)  # an earlier page does not match the new table
+    write_page(result.new(result.page), reading, model, images, progress)
     rows = tables.rows_of(images.files, reading)
-    write_atomically(result.table, [tables.as_csv(rows)])
-    save(model, result.model)
-    result.write_run(run)  # now, because it goes with the model
+    write_atomically(result.new(result.table), [tables.as_csv(rows)])
+    save(model, result.new(result.model))
+    run["results"]["seconds"] = _seconds_since(request.start)
+    result.install(run)
     if features is not None:
         result.keep_features(*features)
     elif replaces:  # those of `sk-mice choose-k`, where no fit was, serve another one
         result.drop_features()
-    replace(result.started_page, result.page)
-    run["results"]["seconds"] = _seconds_since(request.start)
-    result.write_run(run)
 
 
 def judged(clusterer, samples, progress: Progress):

@@ -10,7 +10,13 @@ from pathlib import Path
 import numpy as np
 from typer import BadParameter
 
-from .._engine.files import check_writable, locked_folder, write_atomically
+from .._engine.files import (
+    check_writable,
+    locked_folder,
+    naming,
+    replace,
+    write_atomically,
+)
 from .._engine.maps import write_rows
 from ..datasets._names import is_hidden
 
@@ -19,8 +25,9 @@ class ResultFolder:
     """The files that ``sk-mice fit`` writes.
 
     ``run.json`` is of the result that the folder has. What is known of a fit that is
-    under way lies beside its checkpoints, so that an earlier result stays whole until
-    it is replaced. `option` is what the user knows the folder as.
+    under way lies beside its checkpoints, and so do the files of a new result until all
+    of them are there: an earlier result stays whole until it is replaced. `option` is
+    what the user knows the folder as.
     """
 
     def __init__(self, path, option: str):
@@ -35,7 +42,6 @@ class ResultFolder:
         self.checkpoint = self.path / "checkpoint"
         self.started = self.checkpoint / "run.json"
         self.started_features = self.checkpoint / "features.npy"
-        self.started_page = self.checkpoint / "report.html"
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -68,9 +74,24 @@ class ResultFolder:
             self._refuse(f"holds no run of sk-mice; {str(path)!r} is of another kind")
         return run
 
-    def write_run(self, run: dict) -> None:
-        """Replace the facts of the fit that has a result."""
-        write_atomically(self.run, [json.dumps(run, indent=2).encode()])
+    def new(self, file: Path) -> Path:
+        """Where a file of a new result is until the others are there."""
+        return self.checkpoint / ("result.json" if file == self.run else file.name)
+
+    def install(self, run: dict) -> None:
+        """Replace the result by the new one, of which all other files are there."""
+        write_atomically(self.new(self.run), [json.dumps(run, indent=2).encode()])
+        self.install_rest()
+
+    def install_rest(self) -> None:
+        """Do what is left of :meth:`install` if a command ended within it."""
+        if self._read(self.new(self.run)) is None:
+            return
+        for file in (self.table, self.model, self.page, self.run):
+            with suppress(FileNotFoundError), naming(file):  # it is in its place
+                if file.exists():
+                    shutil.copymode(file, self.new(file))
+                replace(self.new(file), file)
 
     def write_started(self, run: dict) -> None:
         """Replace the facts of the fit that is under way."""
@@ -88,13 +109,19 @@ class ResultFolder:
             return
         if not self.path.is_dir():
             self._refuse("is not a folder")
+        self.install_rest()
         if self.read_started() is None:
-            if holds_files(self.path) and not self.of_features.exists():
+            if self._holds_others() and not self.of_features.exists():
                 self._refuse("holds other files; name a new folder")
         elif not resume and not overwrite:
             self._refuse(
                 "holds a result; --resume goes on with it, --overwrite replaces it"
             )
+
+    def _holds_others(self) -> bool:
+        """Whether there is more than what a run leaves that is killed as it begins."""
+        begun = self.checkpoint.is_dir() and not holds_files(self.checkpoint)
+        return holds_files(self.path, but=[self.checkpoint.name] if begun else [])
 
     def _refuse(self, why: str):
         raise BadParameter(f"{str(self.path)!r} {why}", param_hint=self.option)
@@ -148,7 +175,8 @@ class ResultFolder:
         """Whether there is something to go on with."""
         kept = self.checkpoint.glob("*.safetensors")
         features = self.started_features
-        return any(kept) or (features.exists() and features.stat().st_size > 0)
+        has_features = features.exists() and features.stat().st_size > 0
+        return any(kept) or has_features or self.new(self.run).exists()
 
     def keep_features(self, features, facts: dict) -> None:
         """Keep the features of the fit that ends here."""
@@ -238,15 +266,16 @@ def _sha256(path) -> str | None:
 def require_result(path) -> tuple[ResultFolder, dict]:
     """A folder with a model, and the facts of its fit."""
     result = ResultFolder(path, "RESULT")
+    result.install_rest()
     run = result.read_run()
     if run is None or not result.model.exists():
         result._refuse("holds no model of `sk-mice fit`")
     return result, run
 
 
-def holds_files(folder) -> bool:
-    """Whether a folder holds more than what its system keeps there."""
-    return not all(map(is_hidden, os.listdir(folder)))
+def holds_files(folder, but=()) -> bool:
+    """Whether a folder holds more than these, and what its system keeps there."""
+    return not all(map(is_hidden, {*os.listdir(folder)} - {*but}))
 
 
 def lies_in(inner, outer) -> bool:

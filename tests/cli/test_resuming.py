@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from sk_mice import MiCEClustering
-from sk_mice._cli import fitting, tables
+from sk_mice._cli import fitting, results, tables
 
 from .calls import (
     FILES,
@@ -282,6 +282,39 @@ def test_an_error_after_the_training_says_how_to_go_on(
         "The same command with --resume in place of --overwrite goes on."
     )
     assert run(*other, "--resume") == 0
+
+
+@pytest.mark.parametrize("n", range(4))
+def test_a_result_is_replaced_as_a_whole(
+    photos, result, tmp_path, monkeypatch, capsys, n
+):
+    replace, left = results.replace, iter(range(4))
+
+    def ends(*paths):  # as if the command was killed here
+        if next(left) == n:
+            raise KeyboardInterrupt
+        replace(*paths)
+
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "replace", ends)
+        assert run(*other, "--overwrite") == 130
+    new = tmp_path / "new.csv"
+    assert run("predict", result, photos, "-q", "--out", new) == 0
+    assert run_of(result)["parameters"]["seed"] == 1
+    assert new.read_bytes() == (result / "clusters.csv").read_bytes()
+    assert run(*other, "--resume") == 0
+    assert {path.name for path in result.iterdir()} == FILES
+
+
+def test_a_run_that_is_killed_as_it_begins_blocks_nothing(photos, tmp_path):
+    out = tmp_path / "new"
+    (out / "checkpoint").mkdir(parents=True)
+    assert run("fit", photos, *FIT, "--out", out, "-q") == 0
+    (out / "checkpoint").mkdir()
+    (out / "checkpoint" / "notes.txt").touch()
+    (out / "run.json").unlink()
+    assert run("fit", photos, *FIT, "--out", out, "-q") == 2
 
 
 def test_a_folder_that_windows_does_not_remove_is_used_again(
