@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from ._engine.arrays import refuse_infinite, stored_once
 from ._engine.dataset import DatasetRows, samples_of
@@ -46,10 +46,15 @@ def _naming_rows(X):
     """Say which rows have values that are not finite, if that is what is wrong."""
     try:
         yield
-    except ValueError:
-        rows = None if sparse.issparse(X) else np.asarray(X)
-        if rows is not None and rows.ndim == 2 and rows.dtype.kind == "f" and rows.size:
-            refuse_infinite(rows)
+    except ValueError as error:
+        try:
+            any_values = {"dtype": float, "ensure_all_finite": False}
+            rows = check_array(X, accept_sparse=True, **any_values)
+        except (TypeError, ValueError):
+            raise error from None
+        if sparse.issparse(rows):
+            rows = np.reshape(abs(rows).sum(axis=1), (-1, 1))  # has what they have
+        refuse_infinite(rows)
         raise
 
 

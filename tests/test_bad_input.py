@@ -605,6 +605,16 @@ def test_rows_of_vectors_that_are_not_finite_are_named(estimator, as_what):
             call(as_what(odd))
     with pytest.raises(ValueError, match="infinity in sample 0; 1 of 2 samples have"):
         fitted.predict(odd[[10, 0]])
+    missing = pd.DataFrame(X).convert_dtypes()
+    missing.iloc[7, 3] = pd.NA
+    with pytest.raises(ValueError, match="NaN in sample 7; 1 of 12 samples have"):
+        clone(fitted).fit(missing)
+
+
+def test_sparse_rows_that_are_not_finite_are_named():
+    odd = sparse.csr_array(np.eye(5) + np.diag([np.inf, np.nan], 3))
+    with pytest.raises(ValueError, match="infinity in sample 0; 2 of 5 samples have"):
+        SphericalKMeans(2).fit(odd)
 
 
 # --------------------------------------------------------------------- kinds of values
