@@ -174,7 +174,7 @@ def _show_warning(text: str) -> None:
 
 
 def _say(text: str) -> None:
-    bars = getattr(sys.modules.get("tqdm"), "tqdm", None)
     # Bars make room for the line, and come back below it.
-    with bars.external_write_mode(sys.stderr) if bars else nullcontext():
+    bars = sys.modules.get("sk_mice._progress_bar")
+    with bars.tqdm.external_write_mode(sys.stderr) if bars else nullcontext():
         print(f"sk-mice: {text}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from systems import needs_full_device
+from tqdm import std, tqdm
 
 from sk_mice import cli
 from sk_mice._cli import choosing, fitting, images, terminal
@@ -156,6 +157,16 @@ def test_messages_that_cannot_be_written_end_no_work(target, tmp_path):
     assert done.returncode == 0
     assert done.stdout.startswith("1 file\n")
     assert not done.stderr
+
+
+def test_a_message_takes_no_lock_between_processes(capsys, monkeypatch):
+    def low(*args):
+        raise MemoryError
+
+    monkeypatch.delattr(tqdm, "_lock", raising=False)
+    monkeypatch.setattr(std, "TqdmDefaultWriteLock", low)
+    cli._say("Not enough memory")
+    assert capsys.readouterr().err == "sk-mice: Not enough memory\n"
 
 
 def test_a_long_list_in_a_warning_is_shortened(capsys):
