@@ -35,6 +35,7 @@ from .metrics import silhouette_scorer
 __all__ = ["NClustersChoice", "choose_n_clusters", "stability"]
 
 LEAST_SAMPLES = 4  # two for each half
+WEAK = 0.5  # a stability below which a choice says little
 
 
 @validate_params(
@@ -352,7 +353,9 @@ class NClustersChoice:
             )
             line = "   ".join([f"{row['n_clusters']:10}", *cells, chosen])
             lines.append(line.rstrip())
-        if self.n_clusters == self.table[-1]["n_clusters"]:
+        if best["stability_mean"] < WEAK:
+            lines.append("No candidate gives clusters that are found again reliably.")
+        elif self.n_clusters == self.table[-1]["n_clusters"]:
             lines.append("This is the largest candidate: try larger ones.")
         return "\n".join(lines)
 

@@ -93,5 +93,7 @@ def test_pairs_that_are_left_out_are_counted():
     same = "101 images are nearly the same as another one at 16 x 16 pixels"
     assert few.sentence == f"{same}."
     (many,) = _doubts.doubt_of_duplicates("images", pairs)
-    assert many.sentence.endswith("at 16 x 16 pixels; the first 100 of 120 pairs.")
+    assert many.sentence.endswith(
+        "at 16 x 16 pixels; the first 100 of 120 pairs found."
+    )
     assert few.pairs == many.pairs == pairs[:100].tolist()

@@ -68,7 +68,7 @@ def test_pairs_of_one_series_leave_room_for_others():
     others = [[30, 31], [30, 32], [40, 41]]
     (doubt,) = doubt_of_duplicates("images", np.array(series + others))
     assert doubt.sentence.startswith("25 images are")
-    assert doubt.sentence.endswith("; the first 100 of 193 pairs.")
+    assert doubt.sentence.endswith("; the first 100 of 193 pairs found.")
     assert doubt.pairs[:5] == [[0, 1], [30, 31], [40, 41], [0, 2], [30, 32]]
     assert doubt.pairs[5:] == series[2:97]
 

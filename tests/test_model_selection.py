@@ -287,6 +287,11 @@ def test_words_and_plot(blobs):
         KMeans(n_init=5), blobs, [3, 4], n_repeats=3, random_state=0
     )
     assert repr(at_the_edge).endswith("This is the largest candidate: try larger ones.")
+    with pytest.warns(ConvergenceWarning, match="distinct clusters"):
+        none = choose_n_clusters(KMeans(), np.ones((60, 4)), [2, 3], n_repeats=2)
+    assert repr(none).endswith(
+        "No candidate gives clusters that are found again reliably."
+    )
 
 
 def test_four_samples_have_one_candidate():

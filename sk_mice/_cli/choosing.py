@@ -8,7 +8,7 @@ from typer import BadParameter
 from .. import ClassificationEM
 from .._engine.files import write_atomically
 from .._words import count
-from ..model_selection import choose_n_clusters
+from ..model_selection import WEAK, choose_n_clusters
 from . import results
 from .fitting import check_asked, estimator, versions_now, with_defaults
 from .images import facts_of_features, features_of, fitted_network, read_images
@@ -16,7 +16,6 @@ from .terminal import Progress, end_after_ctrl_c, put, put_json
 
 EPOCHS = 50
 GOES_ON = "The same command goes on."
-WEAK = 0.5  # a stability below which a choice says little
 
 
 def choose_k(
@@ -124,7 +123,7 @@ def in_words(choice) -> str:
             f"the largest number whose stability, {rows[k]:.2f}, is within a standard "
             f"error of the best, {rows[best]:.2f} at {best}."
         )
-    if rows[k] < WEAK:
+    if rows[best] < WEAK:
         words += " That is low: no number gives clusters that are found again reliably."
     elif k == max(rows) and len(rows) > 1:
         words += " It is also the largest one tried: raise --to."

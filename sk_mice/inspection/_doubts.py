@@ -144,7 +144,7 @@ def doubt_of_duplicates(noun, pairs) -> list[Doubt]:
         f"{SIDE} x {SIDE} pixels"
     )
     if len(pairs) > MOST_PAIRS:
-        sentence += f"; the first {MOST_PAIRS} of {len(pairs):,} pairs"
+        sentence += f"; the first {MOST_PAIRS} of {len(pairs):,} pairs found"
         pairs = _one_of_each_group_first(pairs)
     return [Doubt("duplicates", f"{sentence}.", [], pairs[:MOST_PAIRS].tolist())]
 
