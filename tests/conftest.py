@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from sk_mice._engine import ambient
+
 # No test opens a window, whatever the display.
 os.environ["MPLBACKEND"] = "Agg"
 
@@ -27,8 +29,10 @@ settings.load_profile("repeatable")
 
 @pytest.fixture
 def two_threads():
-    """Of torch, during a test."""
+    """Of torch, during a test, also on a machine with one core."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ambient, "cpu_count", lambda: 2)
+        yield
     torch.set_num_threads(before)

@@ -64,7 +64,7 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
         known, done = _read(file, header, stamps)
         there = _stamp(out)
         if done and there and there[0] and there != done:
-            why = "has changed since a call with this `out` has written it; move it away"
+            why = "has changed since a call with this `out` wrote it; move it away"
             raise FileExistsError(EEXIST, why, str(out))
         if not done or done != there or len(known) < len(found):
             _decode_rest(file, header, part, decoder, stamps, known, decode)
