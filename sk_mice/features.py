@@ -30,7 +30,7 @@ from ._fitting import fitting
 from ._output import filled
 from ._pretrained import Network, at_a_size, check_channels, checksum, find_network
 from ._progress_bar import seconds_between_lines, tqdm
-from .datasets._decoding import LONGEST_SIDE, WHITE, Decoder
+from .datasets._decoding import LONGEST_SIDE, WHITE, Decoder, colour
 from .datasets._paths import as_paths, named, refuse, sizes
 
 __all__ = ["PretrainedFeatures"]
@@ -80,6 +80,9 @@ class PretrainedFeatures(
         side of the squares that these are given.
     batch_size : int or "auto", default="auto"
         Images that the network sees at a time. "auto" is quick and takes little memory.
+    background : str, default="white"
+        Colour behind transparent pixels of files, by name or as "#rrggbb". Arrays are
+        not concerned.
     white : int, default=65535
         Value of white in files of grey images of 16 bits, as in
         :func:`sk_mice.datasets.load_image_folder`. Arrays are not concerned.
@@ -145,6 +148,7 @@ class PretrainedFeatures(
         "weights": [str, os.PathLike, None],
         "image_size": [Count(1, LONGEST_SIDE), StrOptions({"auto"})],
         "batch_size": [Count(1), StrOptions({"auto"})],
+        "background": [str],
         "white": [Count(1)],
         "image_shape": [tuple, list, None],
         "device": [str, torch.device],
@@ -161,6 +165,7 @@ class PretrainedFeatures(
         weights=None,
         image_size="auto",
         batch_size="auto",
+        background="white",
         white=WHITE,
         image_shape=None,
         device="auto",
@@ -173,6 +178,7 @@ class PretrainedFeatures(
         self.weights = weights
         self.image_size = image_size
         self.batch_size = batch_size
+        self.background = background
         self.white = white
         self.image_shape = image_shape
         self.device = device
@@ -218,6 +224,7 @@ class PretrainedFeatures(
         return self
 
     def _fit(self, X):
+        colour(self.background)  # refused here, before files are read
         source = find_network(self.network, self.weights)
         self._source = self.network, self.weights  # of the fit, whatever is set later
         paths = as_paths(X)
@@ -401,7 +408,9 @@ class PretrainedFeatures(
         """Batches of files as RGB images of 8 bits, decoded while the network runs."""
         side, size = network.decoded_size, self.batch_size_
         # Small images are enlarged as `Network.input` enlarges arrays.
-        decoder = Decoder(side, white=self.white, smooth=True)
+        decoder = Decoder(
+            side, background=self.background, white=self.white, smooth=True
+        )
         problems = []
         with ThreadPoolExecutor(effective_n_jobs(self.n_jobs)) as pool:
 

@@ -289,6 +289,14 @@ def test_size_of_files_follows_their_images(folder):
     assert PretrainedFeatures().fit(folder[:2]).image_size_ == 160
 
 
+def test_files_are_on_a_background_and_arrays_are_not(tmp_path):
+    Image.new("RGBA", (32, 32), (255, 255, 255, 0)).save(tmp_path / "clear.png")
+    for images, expected in ([tmp_path / "clear.png"], [1, 0, 0]), (X[:1] * 0, 0):
+        features = small(network=Means(), background="#ff0000").fit(images)
+        found = features.transform(images).reshape(3, 4)
+        np.testing.assert_allclose(found.T, np.broadcast_to(expected, (4, 3)))
+
+
 def test_files_that_are_no_images_are_listed_before_the_network_runs(folder, tmp_path):
     (tmp_path / "text.png").write_text("no image")
     bad = [str(tmp_path / "none.png"), str(tmp_path / "text.png"), str(tmp_path)]
@@ -469,6 +477,8 @@ def returning(output):
             *(TypeError, r"as a column of a data frame does; got shape \(1, 2\)"),
         ),
         ({"image_size": 0}, X, ValueError, "The 'image_size' parameter"),
+        ({"background": 0}, X, ValueError, "The 'background' parameter"),
+        ({"background": "dim"}, X, ValueError, "`background` must be .* got 'dim'"),
         ({"device": "cuda:99"}, X, ValueError, "`device` must be available"),
         ({"out": "f.txt"}, X, ValueError, '`out` must end in ".npy"; got .f.txt'),
         ({"out": "nowhere/f.npy"}, X, FileNotFoundError, "`out`.*: No such folder"),

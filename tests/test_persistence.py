@@ -485,11 +485,22 @@ def test_a_pipeline_of_files_comes_back(path, tmp_path):
     files = [tmp_path / f"{i}.png" for i in range(8)]
     for i, file in enumerate(files):
         Image.new("RGB", (9, 9), (30 * i, 0, 0)).save(file)
-    features = PretrainedFeatures(image_size=32, out=tmp_path / "features.npy")
+    features = PretrainedFeatures(
+        image_size=32, background="black", out=tmp_path / "features.npy"
+    )
     pipeline = make_pipeline(features, ClassificationEM(2, random_state=0)).fit(files)
     loaded = reloaded(pipeline, path)
     assert loaded[0].out is None  # a file could choose what is written
+    assert loaded[0].background == "black"
     np.testing.assert_array_equal(loaded.predict(files), pipeline[-1].labels_)
+
+
+def test_a_parameter_that_came_later_has_its_default(pipeline, path):
+    sk_mice.save(pipeline, path)
+    tensors, document = parts_of(path)
+    del document["steps"][0]["parameters"]["background"]
+    made(path, tensors, document)
+    assert sk_mice.load(path)[0].background == "white"
 
 
 @pytest.mark.parametrize(

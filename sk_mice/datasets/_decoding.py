@@ -61,7 +61,7 @@ class Decoder:
         self.size = width, height
         self.mode = "L" if grey else "RGB"
         self.crop = resize == "crop"
-        self.background = _colour(background)
+        self.background = colour(background)
         self.white = white
         self.smooth = smooth
         self.tops: list[int] = []  # largest value of each file with values of 16 bits
@@ -340,7 +340,8 @@ def _height_and_width(image_size):
     return tuple(map(int, sides))
 
 
-def _colour(background):
+def colour(background) -> tuple[int, ...]:
+    """Red, green and blue of a colour; ValueError if it is none."""
     try:
         return ImageColor.getrgb(background)[:3]
     except ValueError as error:
