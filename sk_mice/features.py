@@ -287,7 +287,8 @@ class PretrainedFeatures(
         -----
         UserWarning
             If an array is at another scale than in `fit`, if most files with 16 bits
-            are nearly black, or if files have channels or pages that are not read.
+            are nearly black, if files with transparent pixels are nearly one colour on
+            `background`, or if files have channels or pages that are not read.
         """
         with self._computing(X) as (n, batches):
             shape = n, self.n_features_out_

@@ -210,6 +210,58 @@ def test_one_bright_image_does_not_hide_that_the_others_are_dark(tmp_path):
     load_image_folder(tmp_path, SIZE, grey=True)  # half of them are as they should be
 
 
+def drawing(colour, mode="RGBA"):
+    """A square on transparent pixels, under which other colours hide."""
+    image = Image.fromarray(np.dstack([PIXELS, np.zeros((12, 16), np.uint8)]))
+    image.paste(Image.new("RGBA", (5, 4), colour), (6, 5))
+    return image.convert(mode)
+
+
+def test_drawings_in_the_colour_of_the_background_are_said(tmp_path):
+    indexed = halves(0, 1, "P")
+    indexed.putpalette([0, 255, 0, 255, 255, 255])
+    write(
+        tmp_path,
+        {
+            "a.png": encoded(drawing("red")),
+            "b.png": encoded(drawing("white")),
+            "c.png": encoded(drawing("#f8f4fa", "LA")),
+            "d.webp": encoded(drawing("white"), "WEBP", lossless=True),
+            "e.gif": encoded(indexed, "GIF", transparency=0),
+            # On no background there would be something to see.
+            "f.png": encoded(drawing((0, 0, 0, 0))),
+            "g.png": encoded(Image.new("RGBA", (16, 12), "white")),
+            "h.png": encoded(Image.new("RGBA", (16, 12), (255, 255, 255, 128))),
+            "i.png": encoded(Image.new("RGB", (16, 12), "white")),
+        },
+    )
+    files = sorted(tmp_path.iterdir())
+    said = f": 4; one is {re.escape(repr(str(files[1])))}.*`background`, such as black"
+    for read in (
+        lambda: load_image_folder(tmp_path, SIZE),
+        lambda: load_image_folder(tmp_path, SIZE, grey=True),
+        lambda: PretrainedFeatures(image_size=32).fit_transform(files),
+    ):
+        with pytest.warns(UserWarning, match=said) as caught:
+            read()
+        assert len(caught) == 1
+    X, *_ = load_image_folder(tmp_path, SIZE, background="black")
+    assert np.ptp(X, axis=(1, 2, 3)).astype(bool).tolist() == [True] * 5 + [False] * 4
+    PretrainedFeatures(image_size=32, background="black").fit_transform(files)
+    # Pictures to look at need no such parameter.
+    assert (np.ptp(pictures(files, 16), axis=(1, 2, 3)) > 90)[:5].all()
+
+
+def test_a_drawing_in_any_part_of_an_image_is_seen(tmp_path):
+    image = Image.new("RGBA", (700, 1100), (0, 0, 0, 0))
+    image.paste("black", (100, 100, 200, 200))
+    large = encoded(image, compress_level=1)
+    with pytest.warns(UserWarning, match=r": 1; one .*`background`, such as white"):
+        load_one(tmp_path, large, background="#080808")
+    image.paste("red", (600, 1000, 650, 1050))
+    load_one(tmp_path, encoded(image, compress_level=1), background="#080808")
+
+
 def test_pages_of_a_stack_that_are_not_read_are_said(tmp_path):
     red, blue = (Image.new("RGB", (16, 12), colour) for colour in ("red", "blue"))
     for name, pages in {"a.tif": [], "b.tif": [blue], "c.tif": [blue, blue]}.items():
@@ -553,9 +605,9 @@ def test_what_needs_more_than_all_threads_may_take_is_decoded_alone(
     monkeypatch.setattr(_decoding, "DECODING", memory)
     decode, left = Decoder._decode, []
 
-    def decode_and_look(self, image):
+    def decode_and_look(self, *args):
         left.append(memory.free)
-        return decode(self, image)
+        return decode(self, *args)
 
     monkeypatch.setattr(Decoder, "_decode", decode_and_look)
     X, *_ = load_image_folder(tmp_path, SIZE, n_jobs=4)

@@ -148,7 +148,8 @@ def load_image_folder(
     -----
     UserWarning
         With ``on_error="warn"``, if files are left out: how many, which, and why. If
-        most images with 16 bits, grey or in colours, are nearly black. If images have
+        most images with 16 bits, grey or in colours, are nearly black. If images with
+        transparent pixels are nearly one colour on `background`. If images have
         channels besides colours and transparency, or TIFF files several pages, which
         are not read.
 

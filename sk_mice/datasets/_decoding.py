@@ -38,6 +38,7 @@ PHOTOMETRIC, TILE_WIDTH, TILE_LENGTH, EXTRA_SAMPLES = 262, 322, 323, 338
 SUBFILE_TYPE, PREVIEWS = 254, (1, 3)
 WHITE = 2**16 - 1
 DARK = 1 / 8  # share of white; an image with no larger value is nearly black
+FAINT = 16  # of 255; what differs by less from the background is hidden
 
 
 class Decoder:
@@ -67,6 +68,7 @@ class Decoder:
         self.tops: list[int] = []  # largest value of each file with values of 16 bits
         self.colour_tops: list[int] = []  # in X, of each file with colours of 16 bits
         self.of_more: list[str] = []  # files with channels that are not read
+        self.hidden: list[str] = []  # files whose drawings have the background's colour
         self.stacks: list[str] = []  # files with pages that are not read
 
     def shape(self, n_images):
@@ -125,7 +127,7 @@ class Decoder:
                 self.of_more.append(path)
             if image.format == "TIFF" and image.is_animated:
                 self.stacks.append(path)
-            row[:] = self._decode(image)
+            row[:] = self._decode(image, path)
             if has_deep_colours:
                 self.colour_tops.append(int(row.max()))
 
@@ -158,10 +160,10 @@ class Decoder:
         ratio = max(self.size) / min(self.size)
         return tuple(min(side, math.ceil(ratio * min(size)) + 2) for side in size)
 
-    def _decode(self, image):
+    def _decode(self, image, path):
         image.load()
         turn = orientation(image)
-        image = self._converted(image)
+        image = self._converted(image, path)
         size = self.size[::-1] if 5 <= turn <= 8 else self.size  # on its side
         is_small = any(a < b for a, b in zip(image.size, size, strict=True))
         smoothly = self.smooth and is_small
@@ -174,7 +176,7 @@ class Decoder:
         image.getexif()[ORIENTATION] = turn
         return ImageOps.exif_transpose(image)
 
-    def _converted(self, image):
+    def _converted(self, image, path):
         """An image in the mode of X, converted in pieces to save memory."""
         if image.mode == self.mode and not image.has_transparency_data:
             return image
@@ -182,6 +184,7 @@ class Decoder:
         # Scanners of gels may write zeros for white. Pillow inverts those of 8 bits.
         inverted = white is not None and _tag(image, PHOTOMETRIC) == 0
         whole = Image.new(self.mode, image.size)
+        alphas, hidden = [], True
         for box in _boxes(image.size):
             piece = image.crop(box)
             if white is not None:  # Pillow would clip what exceeds 255
@@ -190,12 +193,24 @@ class Decoder:
                 piece = ImageOps.invert(piece)
             if piece.has_transparency_data:
                 piece = piece.convert("RGBA")
+                alpha = piece.getchannel("A")
                 ground = Image.new("RGBA", piece.size, self.background)
                 piece = Image.alpha_composite(ground, piece)
+                if hidden:  # so far; in most images, the first piece shows something
+                    alphas += alpha.getextrema()
+                    hidden = self._hides(piece)
             if piece.mode == "LAB":  # Pillow converts it to RGB alone
                 piece = piece.convert("RGB")
             whole.paste(piece.convert(self.mode), box)
+        # One that is transparent throughout shows nothing on any background.
+        if hidden and alphas and max(alphas) - min(alphas) >= FAINT:
+            self.hidden.append(path)
         return whole
+
+    def _hides(self, piece):
+        """Whether all of what lies on the background has nearly its colour."""
+        off = np.subtract(piece.getextrema()[:3], np.reshape(self.background, (3, 1)))
+        return np.abs(off).max() < FAINT
 
     def _white(self, image):
         """Value of white where values have to be scaled, else None."""
@@ -243,6 +258,14 @@ class Decoder:
                 "Images with channels besides colours and transparency, such as near "
                 f"infrared or masks, are read without these: {n:,}; one is {one!r}."
                 " In Python, an array may have any number of channels."
+            )
+        if self.hidden:
+            n, one = len(self.hidden), os.fspath(min(self.hidden))
+            other = "black" if sum(self.background) > 3 * 127 else "white"
+            warn_user(
+                "Images with transparent pixels are nearly one colour as they are read,"
+                f" as are white drawings on white: {n:,}; one is {one!r}. Read them "
+                f"with another `background`, such as {other}."
             )
         if self.stacks:
             n, one = len(self.stacks), os.fspath(min(self.stacks))

@@ -86,25 +86,26 @@ def sizes(paths, n_jobs):
 def pictures(paths, side):
     """Images (N, side, side, 3), uint8, to look at.
 
-    They are as bright as the bits in use allow, if these are few of 16. ValueError that
-    lists what is no image.
+    They are as bright as the bits in use allow, if these are few of 16, and on grey if
+    drawings are hidden on white. ValueError that lists what is no image.
     """
-    X, problems, white = _decoded(paths, side, WHITE)
+    X, problems, decoder = _decoded(paths, side)
     refuse(problems)
-    if white != WHITE:
-        brighter, problems, _ = _decoded(paths, side, white)
+    white, background = decoder.white_in_use, "grey" if decoder.hidden else "white"
+    if (white, background) != (WHITE, "white"):
+        seen, problems, _ = _decoded(paths, side, white=white, background=background)
         if not problems:  # none has colours of 16 bits
-            return brighter
+            return seen
     return X
 
 
-def _decoded(paths, side, white):
-    """Images, the paths that cannot be read with the reasons, and white in use."""
-    decoder = Decoder(side, white=white)
+def _decoded(paths, side, **options):
+    """Images, the paths that cannot be read with the reasons, and the decoder."""
+    decoder = Decoder(side, **options)
     X = decoder.empty(len(paths))
     with ThreadPoolExecutor(effective_n_jobs(-1)) as pool:
         problems = named(paths, pool.map(decoder.into, X, paths))
-    return X, problems, decoder.white_in_use
+    return X, problems, decoder
 
 
 def named(paths, reasons):
