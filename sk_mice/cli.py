@@ -17,6 +17,7 @@ FAILED, CTRL_C, NO_READER = 1, 130, 141
 WORDED = (OSError, ValueError, TypeError, ImportError, ArithmeticError)
 # What the user of the command knows parameters as.
 OPTIONS = {
+    "background": "--background",
     "device": "--device",
     "image_size": "--image-size",
     "max_epochs": "--epochs",
@@ -29,6 +30,7 @@ OPTIONS = {
 }
 # What to say instead of words that do not help, or of parameters without an option.
 ADVICE = {
+    "Read them with another `background`": "Fit with another --background",
     "Got unexpected extra argument(s)": "Too many arguments (names with spaces need "
     "quotation marks):",
     "Try fewer clusters, more epochs (`max_epochs`), another start (`init`, `n_init`, "

@@ -161,8 +161,16 @@ Size = Annotated[
         min=8,
         max=LARGEST_SIDE,
         metavar="PIXELS",
-        help="Side of the images as they are read. [default: 32; with --features, that "
-        "of the network, such as 224 for ordinary photographs and 160 for small ones]",
+        help="Side of the images, which become squares: their longer side is cropped. "
+        "[default: 32; with --features, that of the network, such as 224 for ordinary "
+        "photographs and 160 for small ones]",
+    ),
+]
+Background = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLOUR",
+        help="Colour behind transparent pixels, such as black. [default: white]",
     ),
 ]
 White = Annotated[
@@ -243,6 +251,7 @@ def fit(
     unequal: Unequal = None,
     rotate: Rotate = None,
     image_size: Size = None,
+    background: Background = None,
     white: White = None,
     epochs: Annotated[
         int | None,
@@ -289,6 +298,7 @@ def fit(
             "unequal": unequal,
             "rotate": rotate,
             "image_size": image_size,
+            "background": background,
             "white": white,
             "epochs": epochs,
             "seed": seed,
@@ -411,6 +421,7 @@ def choose_k(
     unequal: Unequal = None,
     rotate: Rotate = None,
     image_size: Size = None,
+    background: Background = None,
     white: White = None,
     seed: Seed = None,
     device: Device = None,
@@ -454,6 +465,7 @@ def choose_k(
             "unequal": unequal,
             "rotate": rotate,
             "image_size": image_size,
+            "background": background,
             "white": white,
             "epochs": epochs,
             "seed": seed,

@@ -23,6 +23,7 @@ from .._pretrained import find_network
 from .._show_versions import LIBRARIES, versions
 from .._words import count, duration
 from ..augmentation import ImageAugmentation
+from ..datasets._decoding import colour
 from ..inspection._reading import read
 from ..inspection._report import check_libraries, draw_page
 from ..inspection._thumbnails import image_format
@@ -246,12 +247,15 @@ def _check_same(asked: dict, was: dict, out) -> None:
 
 
 def check_asked(asked: dict, parameters: dict) -> None:
-    """Refuse a device or a network that there is not, and what goes with no network.
+    """Refuse what there is not, such as a device, and what goes with no network.
 
     `parameters` are those of the run that goes on, or what is asked.
     """
     with _wrong("--device"):
         resolve_device(asked["device"] or "auto")
+    if asked["background"] is not None:
+        with _wrong("--background"):
+            colour(asked["background"])
     if asked["features"] is not None:
         with _wrong("--features"):
             find_network(asked["features"], None)

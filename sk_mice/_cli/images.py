@@ -21,7 +21,7 @@ from .cores import leave_busy_cores
 from .terminal import Progress
 
 # What decides the features of an image, beside the weights and the versions.
-OF_FEATURES = ("features", "image_size", "white", "device")
+OF_FEATURES = ("features", "image_size", "background", "white", "device")
 AGAIN = "Run the command again."
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
 
@@ -69,7 +69,7 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> I
         str(folder),
         size or THUMBNAIL,
         grey=bool(grey),
-        white=parameters["white"] or WHITE,
+        **_of_pixels(parameters),
         on_error="warn",
         verbose=progress.verbose,
     )
@@ -86,6 +86,14 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> I
     return Images(folder, X, files, left_out)
 
 
+def _of_pixels(parameters: dict) -> dict:
+    """How pixels are read; runs of earlier versions have no background."""
+    return {
+        "background": parameters.get("background") or "white",
+        "white": parameters["white"] or WHITE,
+    }
+
+
 def files_beside(folder, known) -> list[str]:
     """Names of the files of a folder that are not known."""
     found, _ = find_files(os.fspath(folder))
@@ -94,12 +102,13 @@ def files_beside(folder, known) -> list[str]:
 
 def facts_of_features(network, images: Images, run: dict) -> dict:
     """What decides features: images, weights, versions of libraries, and options."""
+    parameters = run["parameters"]  # of an earlier version, perhaps with fewer options
     return {
         "images": images.digests,
         "size": network.image_size_,
         "weights": network.weights_sha256_,
         "versions": run["versions"],
-        **{name: run["parameters"][name] for name in OF_FEATURES},
+        **{name: parameters[name] for name in OF_FEATURES if name in parameters},
     }
 
 
@@ -166,7 +175,7 @@ def fitted_network(parameters: dict, images: Images, progress: Progress):
     network = PretrainedFeatures(
         name,
         image_size=parameters["image_size"] or "auto",
-        white=parameters["white"] or WHITE,
+        **_of_pixels(parameters),
         device=parameters["device"],
         verbose=progress.verbose,
     )

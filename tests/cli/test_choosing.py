@@ -34,6 +34,8 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     assert stdout.splitlines()[0].split() == ["clusters", "stability", "silhouette"]
     assert run("choose-k", photos, *numbers, *options) == 2  # the plot exists
     assert "--to" in refused_last(capsys, "choose-k", photos, "--from", 5, "--to", 4)
+    dim = ("--background", "dim")
+    assert "got 'dim'" in refused_last(capsys, "choose-k", photos, *dim)
     assert "at least 1, or -1; got 0" in refused_last(
         capsys, "choose-k", photos, "--jobs", 0
     )

@@ -100,6 +100,31 @@ def test_white_of_images_with_12_bits(options, tmp_path, pages, capsys):
     assert "--white: it was 4095 in the run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("options", [(), ("--features", "efficientnet-lite0")])
+def test_white_drawings_need_a_background(options, tmp_path, pages, capsys):
+    rng, folder = np.random.default_rng(0), tmp_path / "icons"
+    folder.mkdir()
+    for k in range(12):
+        shape = rng.integers(0, 2, (8, 8), np.uint8)
+        Image.fromarray(255 * np.dstack([shape] * 4)).save(folder / f"{k:02}.png")
+    fit = FIT if not options else ("--clusters", "2", "--image-size", "32")
+    command, out = ("fit", folder, *fit, *options, "--out"), tmp_path / "result"
+    assert run(*command, out) == 0
+    said = capsys.readouterr().err
+    hidden = f": 12; one is {str(folder / '00.png')!r}. Fit with another --background"
+    assert f"{hidden}, such as black.\n" in said
+    assert said.count("transparent pixels") == 1
+    assert run(*command, out, "--background", "black", "--overwrite") == 0
+    assert run("report", out, folder) == 0
+    assert run("predict", out, folder, "-q") == 0
+    assert [X.min() for _, X, _ in pages] == [255, 0, 0]
+    captured = capsys.readouterr()
+    assert "transparent pixels" not in captured.err
+    assert captured.out.endswith((out / "clusters.csv").read_text())
+    assert run("fit", folder, "--out", out, "--resume", "--background", "red") == 2
+    assert "--background: it was black in the run" in capsys.readouterr().err
+
+
 def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys, out):
     short = ["--clusters", "2", "--image-size", "8", "--out", out]
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 2)
@@ -139,6 +164,7 @@ def test_the_probe_grows_with_the_time(monkeypatch):
         (["--clusters", "2", "--no-such-option"], "--no-such-option"),
         (["--clusters", "2", "--device", "fax"], "--device: it must name"),
         (["--clusters", "2", "--features", "no"], "--features: it must be"),
+        (["--clusters", "2", "--background", "dim"], "--background: it must be"),
         (["--clusters", "2", "--unequal"], "--unequal: it needs --features"),
         (
             ["--clusters", "2", "--rotate", "--features", "efficientnet-lite0"],

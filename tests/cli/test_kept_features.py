@@ -251,11 +251,35 @@ def test_features_that_may_be_others_are_computed(
 
 
 @pytest.mark.parametrize(
-    "option", [("--image-size", 64), ("--white", 4095), ("--device", "cpu")], ids=str
+    "option",
+    [
+        *(("--image-size", 64), ("--background", "black")),
+        *(("--white", 4095), ("--device", "cpu")),
+    ],
+    ids=str,
 )
 def test_features_by_other_options_are_computed(photos, result, computed, option):
     assert run("fit", photos, *FIT_FEATURES, *option, "--out", result, *QUIETLY) == 0
     assert computed == [20]
+
+
+def test_a_result_of_before_there_was_a_background_is_used(
+    photos, fitted, result, computed, capsysbinary
+):
+    known, facts = run_of(result), result / "features.json"
+    of_features = json.loads(facts.read_bytes())
+    del known["parameters"]["background"], of_features["background"]
+    (result / "run.json").write_text(json.dumps(known))
+    facts.write_text(json.dumps(of_features))
+    assert run("predict", result, photos, "-q") == 0
+    assert capsysbinary.readouterr().out == (fitted / "clusters.csv").read_bytes()
+    assert run("report", result, photos, "-q") == 0
+    assert not computed
+    (result / "checkpoint").mkdir()  # of a fit that has just begun
+    begun = json.dumps(known | {"finished": False})
+    (result / "checkpoint" / "run.json").write_text(begun)
+    assert run("fit", photos, "--out", result, "--resume", "-q") == 0
+    assert_same_result(result, fitted)
 
 
 def change_photos(folder):

@@ -36,6 +36,7 @@ def test_help_has_the_defaults(capsys, command, epochs):
     for option in ("image-size", "epochs", "seed", "white"):
         said = re.search(rf"--{option} .*?\[default: (\d+)", text)
         assert int(said[1]) == defaults[option.replace("-", "_")], option
+    assert re.search(r"--background COLOUR .*?\[default: white\]", text)
 
 
 def test_the_command_alone_prints_its_help(capsys):
