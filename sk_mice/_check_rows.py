@@ -47,13 +47,12 @@ def _naming_rows(X):
     try:
         yield
     except ValueError as error:
-        try:
-            any_values = {"dtype": float, "ensure_all_finite": False}
-            rows = check_array(X, accept_sparse=True, **any_values)
-        except (TypeError, ValueError):
-            raise error from None
+        if not str(error).startswith("Input X contains"):
+            raise
+        floats = [np.float64, np.float32]
+        rows = check_array(X, accept_sparse=True, dtype=floats, ensure_all_finite=False)
         if sparse.issparse(rows):
-            rows = np.reshape(abs(rows).sum(axis=1), (-1, 1))  # has what they have
+            rows = abs(rows).max(axis=1).toarray().reshape(-1, 1)  # has what they have
         refuse_infinite(rows)
         raise
 

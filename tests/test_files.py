@@ -12,7 +12,12 @@ from shared import quoted
 from systems import child, forks, needs_links, needs_locks, needs_modes, needs_resource
 
 from sk_mice._engine import files
-from sk_mice._engine.files import check_writable, replacement, write_atomically
+from sk_mice._engine.files import (
+    check_writable,
+    move,
+    replacement,
+    write_atomically,
+)
 from sk_mice._engine.storage import read, write
 
 
@@ -334,3 +339,36 @@ def test_many_processes_write_and_read_one_path_at_once(path):
         assert tensors["a"].eq(document["k"]).all()
     assert [process.exitcode for process in processes] == [0] * 4
     assert os.listdir(path.parent) == ["file"]
+
+
+# ------------------------------------------------------------------------------- moves
+
+
+@needs_modes
+@needs_links
+@pytest.mark.parametrize("disks", [1, 2])
+def test_a_file_that_is_moved_replaces_the_content_of_another(
+    tmp_path, monkeypatch, disks
+):
+    source, target, link = (tmp_path / name for name in ("new", "old", "link"))
+    source.write_bytes(b"new")
+    target.write_bytes(b"old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    rename = os.replace
+
+    def to_another_disk(one, other):
+        if os.fspath(one) == os.fspath(source):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(one, other)
+
+    if disks == 2:
+        monkeypatch.setattr(os, "replace", to_another_disk)
+    move(source, link)
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert not source.exists()
+    with pytest.raises(FileNotFoundError, match="link"):
+        move(source, link)
+    assert target.read_bytes() == b"new"

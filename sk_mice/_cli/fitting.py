@@ -75,6 +75,7 @@ def fit(request: Request) -> None:
 
 def _fit(request: Request, group) -> None:
     result = results.ResultFolder(request.out, "--out")
+    result.install_rest()
     run = _check(request, result)
     with result.held(*result.files):
         _fit_into(result, run, request, group)

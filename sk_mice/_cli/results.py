@@ -11,10 +11,10 @@ import numpy as np
 from typer import BadParameter
 
 from .._engine.files import (
+    TEMPORARY,
     check_writable,
     locked_folder,
-    naming,
-    replace,
+    move,
     write_atomically,
 )
 from .._engine.maps import write_rows
@@ -64,13 +64,8 @@ class ResultFolder:
         return self._read(self.started) or self.read_run()
 
     def _read(self, path) -> dict | None:
-        try:
-            run = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            run = None
-        if not _is_run(run):
+        run = _loaded(path)
+        if run is None and path.exists():
             self._refuse(f"holds no run of sk-mice; {str(path)!r} is of another kind")
         return run
 
@@ -85,13 +80,14 @@ class ResultFolder:
 
     def install_rest(self) -> None:
         """Do what is left of :meth:`install` if a command ended within it."""
-        if self._read(self.new(self.run)) is None:
+        if _loaded(self.new(self.run)) is None:
             return
-        for file in (self.table, self.model, self.page, self.run):
-            with suppress(FileNotFoundError), naming(file):  # it is in its place
-                if file.exists():
-                    shutil.copymode(file, self.new(file))
-                replace(self.new(file), file)
+        files = self.table, self.model, self.page, self.run
+        for file in files:
+            check_writable(file, "it")
+        for file in files:
+            with suppress(FileNotFoundError):  # it is in its place
+                move(self.new(file), file)
 
     def write_started(self, run: dict) -> None:
         """Replace the facts of the fit that is under way."""
@@ -109,7 +105,6 @@ class ResultFolder:
             return
         if not self.path.is_dir():
             self._refuse("is not a folder")
-        self.install_rest()
         if self.read_started() is None:
             if self._holds_others() and not self.of_features.exists():
                 self._refuse("holds other files; name a new folder")
@@ -120,7 +115,8 @@ class ResultFolder:
 
     def _holds_others(self) -> bool:
         """Whether there is more than what a run leaves that is killed as it begins."""
-        begun = self.checkpoint.is_dir() and not holds_files(self.checkpoint)
+        left = os.listdir(self.checkpoint) if self.checkpoint.is_dir() else [""]
+        begun = all(name.startswith(TEMPORARY) for name in left)
         return holds_files(self.path, but=[self.checkpoint.name] if begun else [])
 
     def _refuse(self, why: str):
@@ -154,12 +150,11 @@ class ResultFolder:
 
     def begin(self, run: dict) -> None:
         """Make room for a new fit; an earlier result stays as it is."""
-        self.end()
         try:
-            # Windows removes neither a folder that is in use, nor a file.
             self.checkpoint.mkdir(exist_ok=True)
             for left in self.checkpoint.iterdir():
-                left.unlink()
+                if left != self.started:  # with it, a run can begin again
+                    left.unlink()
             self.write_started(run)
         except BaseException:
             self.end()
@@ -242,16 +237,21 @@ class ResultFolder:
         return kept, kept.pop("sha256", None)
 
 
-def _is_run(run) -> bool:
-    """Whether these are facts of a run as ``sk-mice fit`` writes them."""
+def _loaded(path) -> dict | None:
+    """The facts of a run as ``sk-mice fit`` writes them; None if there are none."""
+    try:
+        run = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
     keys = {"parameters", "max_epochs", "images", "versions", "finished"}
-    return (
+    is_run = (
         isinstance(run, dict)
         and keys <= run.keys()
         and all(isinstance(run[k], dict) for k in ("parameters", "images", "versions"))
         and "sk_mice" in run["versions"]
         and ("results" in run or not run["finished"])
     )
+    return run if is_run else None
 
 
 def _sha256(path) -> str | None:

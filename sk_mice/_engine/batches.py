@@ -18,7 +18,7 @@ class Batch(NamedTuple):
 
     x: Tensor
     indices: Tensor
-    n: int  # samples of the whole batch
+    n_samples: int  # of the whole batch
     part: Part | None = None
 
 

@@ -7,13 +7,16 @@ import secrets
 import stat
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
 
+TEMPORARY = ".sk_mice-"  # the beginning of the names of temporary files
 ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
+BLOCK = 2**20  # bytes
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to replace a file
 
 
@@ -85,7 +88,7 @@ def replacement(path):
         target, earlier = _target(path)
         folder, name = os.path.split(target)
         # A hash of the name, which may have the greatest length that is allowed.
-        start = f".sk_mice-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
+        start = f"{TEMPORARY}{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
         _remove_orphans(folder, start)
         file = _open_temporary(os.path.join(folder, start), earlier)
     try:
@@ -120,6 +123,24 @@ def replace(source, target) -> None:
             return os.replace(source, target)
         time.sleep(pause)
     os.replace(source, target)
+
+
+def move(source, target) -> None:
+    """Let a whole file take the place of another, as :func:`replacement` does."""
+    with naming(target):
+        place, earlier = _target(os.fspath(target))
+        if earlier is not None:
+            with open(source, "rb") as file:
+                _keep_mode(file, earlier)
+        try:
+            replace(source, place)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            with open(source, "rb") as file:  # from one disk to another
+                write_atomically(place, iter(partial(file.read, BLOCK), b""))
+            os.unlink(source)
+        _sync_folder(os.path.dirname(place))
 
 
 @contextmanager

@@ -265,11 +265,11 @@ class Trainer(NeuralNet):
 
     def _weight(self, batch: Batch) -> float:
         """Weight of this process's mean loss in the mean over the processes."""
-        return len(batch.indices) * self.group.size / batch.n
+        return len(batch.indices) * self.group.size / batch.n_samples
 
     def _of_all(self, v: Tensor, batch: Batch) -> Tensor:
         """The teacher's embeddings of the whole batch, as the queue keeps them."""
-        return self.group.gather(v.to(self.module_.queue.dtype), batch.n)
+        return self.group.gather(v.to(self.module_.queue.dtype), batch.n_samples)
 
     def responsibilities(self, indices: Tensor) -> Tensor | None:
         """Responsibilities q of a batch (B, K); None is the exact posterior."""

@@ -80,8 +80,9 @@ class PosteriorDisplay:
         rows = [row for row in history_of(estimator) if row["stage"] == "em"]
         if not rows:
             raise ValueError("`estimator` must have had epochs of EM; got none.")
-        epochs = [1, len(rows)] if epochs is None else np.ravel(epochs).tolist()
-        epochs = sorted({*epochs})
+        if epochs is None:
+            epochs = 1, len(rows)
+        epochs = sorted({*epochs} if np.iterable(epochs) else {epochs})
         if not epochs or not all(
             Count(1, len(rows)).is_satisfied_by(e) for e in epochs
         ):

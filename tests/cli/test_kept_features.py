@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sk_mice import load
-from sk_mice._cli import choosing, fitting
+from sk_mice._cli import choosing, fitting, results
 from sk_mice._cli import images as images_module
 from sk_mice._cli.terminal import Progress
 
@@ -178,6 +178,24 @@ def test_a_fit_that_ends_while_its_features_are_written_keeps_or_computes_them(
     assert run("fit", photos, "--out", out, "--resume", "-q") == 0
     assert computed == [20, 20]
     assert_same_result(out, fitted)
+
+
+def test_a_result_that_cannot_take_its_place_waits(
+    photos, result, tmp_path, monkeypatch
+):
+    move = results.move
+
+    def refuses(source, target):
+        if target.name == "report.html":
+            raise PermissionError
+        move(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "move", refuses)
+        assert run("fit", photos, *THREE, "--out", result, *QUIETLY) == 1
+    assert run("predict", result, photos, "-q", "--out", tmp_path / "new.csv") == 0
+    assert run_of(result)["parameters"]["clusters"] == 3
+    assert run("fit", photos, *THREE, "--out", result, "--resume", "-q") == 0
 
 
 def damage(result):

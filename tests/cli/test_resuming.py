@@ -30,12 +30,13 @@ class Stop(Exception):
     """Kills a fit."""
 
 
+def killed(*args):
+    raise Stop
+
+
 def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
     photos, fitted, tmp_path, monkeypatch, capsys, out
 ):
-    def killed(*args):
-        raise Stop
-
     with monkeypatch.context() as patch:
         patch.setattr(MiCEClustering, "_train", killed)  # after the first stage
         assert run("fit", photos, *FIT, "--out", out, "-q") == 1
@@ -284,22 +285,26 @@ def test_an_error_after_the_training_says_how_to_go_on(
     assert run(*other, "--resume") == 0
 
 
+@pytest.mark.parametrize("how", ["a kill", "an error"])
 @pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("next_command", ["predict", "fit"])
 def test_a_result_is_replaced_as_a_whole(
-    photos, result, tmp_path, monkeypatch, capsys, n
+    photos, result, tmp_path, monkeypatch, how, n, next_command
 ):
-    replace, left = results.replace, iter(range(4))
+    move, left = results.move, iter(range(4))
 
-    def ends(*paths):  # as if the command was killed here
+    def ends(*paths):
         if next(left) == n:
-            raise KeyboardInterrupt
-        replace(*paths)
+            raise KeyboardInterrupt if how == "a kill" else PermissionError
+        move(*paths)
 
     other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
-        patch.setattr(results, "replace", ends)
-        assert run(*other, "--overwrite") == 130
+        patch.setattr(results, "move", ends)
+        assert run(*other, "--overwrite") == (130 if how == "a kill" else 1)
     new = tmp_path / "new.csv"
+    if next_command == "fit":
+        assert run(*other) == 2  # it holds a result
     assert run("predict", result, photos, "-q", "--out", new) == 0
     assert run_of(result)["parameters"]["seed"] == 1
     assert new.read_bytes() == (result / "clusters.csv").read_bytes()
@@ -307,14 +312,60 @@ def test_a_result_is_replaced_as_a_whole(
     assert {path.name for path in result.iterdir()} == FILES
 
 
+def test_a_new_result_waits_for_a_page_that_is_read_only(
+    photos, result, tmp_path, capsys
+):
+    before = {name: (result / name).read_bytes() for name in FILES}
+    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
+    assert run(*other, "--overwrite") == 0
+    for name, content in before.items():  # as if the command was killed in between
+        place = result / "checkpoint" / ("result.json" if name == "run.json" else name)
+        place.parent.mkdir(exist_ok=True)
+        (result / name).rename(place)
+        (result / name).write_bytes(content)
+    (result / "report.html").chmod(0o444)
+    capsys.readouterr()
+    predict = ["predict", result, photos, "-q", "--out", tmp_path / "new.csv"]
+    assert "read-only" in refused(capsys, 1, *predict)
+    assert (result / "clusters.csv").read_bytes() == before["clusters.csv"]
+    (result / "report.html").chmod(0o644)
+    assert run(*predict) == 0
+    assert run_of(result)["parameters"]["seed"] == 1
+
+
+def test_a_folder_of_another_program_is_none_of_ours(photos, result, tmp_path):
+    (result / "checkpoint").mkdir()
+    (result / "checkpoint" / "result.json").write_text("{}")
+    (result / "checkpoint" / "clusters.csv").write_text("theirs")
+    assert run("predict", result, photos, "-q", "--out", tmp_path / "new.csv") == 0
+    assert (result / "checkpoint" / "clusters.csv").read_text() == "theirs"
+
+
 def test_a_run_that_is_killed_as_it_begins_blocks_nothing(photos, tmp_path):
     out = tmp_path / "new"
-    (out / "checkpoint").mkdir(parents=True)
+    checkpoint = out / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / ".sk_mice-0.tmp").touch()
     assert run("fit", photos, *FIT, "--out", out, "-q") == 0
-    (out / "checkpoint").mkdir()
-    (out / "checkpoint" / "notes.txt").touch()
     (out / "run.json").unlink()
-    assert run("fit", photos, *FIT, "--out", out, "-q") == 2
+    for name in ("notes.txt", ".env"):
+        checkpoint.mkdir()
+        (checkpoint / name).touch()
+        assert run("fit", photos, *FIT, "--out", out, "-q") == 2
+        shutil.rmtree(checkpoint)
+
+
+def test_a_kill_as_files_of_an_unfinished_run_are_removed_blocks_nothing(
+    photos, tmp_path, monkeypatch
+):
+    command = ["fit", photos, *FIT, "--out", tmp_path / "new", "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(MiCEClustering, "_train", killed)
+        assert run(*command) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        assert run(*command, "--overwrite") == 1
+    assert run(*command, "--resume") == 0
 
 
 def test_a_folder_that_windows_does_not_remove_is_used_again(
