@@ -75,7 +75,7 @@ class ResultFolder:
 
     def install(self, run: dict) -> None:
         """Replace the result by the new one, of which all other files are there."""
-        write_atomically(self.new(self.run), [json.dumps(run, indent=2).encode()])
+        _write_facts(self.new(self.run), run)
         self.install_rest()
 
     def install_rest(self) -> None:
@@ -91,7 +91,7 @@ class ResultFolder:
 
     def write_started(self, run: dict) -> None:
         """Replace the facts of the fit that is under way."""
-        write_atomically(self.started, [json.dumps(run, indent=2).encode()])
+        _write_facts(self.started, run)
 
     def check_free(self, resume: bool, overwrite: bool) -> None:
         """Refuse a folder with other files, and an earlier result unless it is meant.
@@ -115,8 +115,9 @@ class ResultFolder:
 
     def _holds_others(self) -> bool:
         """Whether there is more than what a run leaves that is killed as it begins."""
-        left = os.listdir(self.checkpoint) if self.checkpoint.is_dir() else [""]
-        begun = all(name.startswith(TEMPORARY) for name in left)
+        begun = self.checkpoint.is_dir() and all(
+            name.startswith(TEMPORARY) for name in os.listdir(self.checkpoint)
+        )
         return holds_files(self.path, but=[self.checkpoint.name] if begun else [])
 
     def _refuse(self, why: str):
@@ -193,7 +194,7 @@ class ResultFolder:
         drops = self.has_begun_features and self._facts_of_features()[0] != facts
         if drops:
             self.features.unlink(missing_ok=True)
-        write_atomically(self.of_features, [json.dumps(facts, indent=2).encode()])
+        _write_facts(self.of_features, facts)
         return drops
 
     def end_features(self) -> None:
@@ -209,7 +210,7 @@ class ResultFolder:
     def describe_features(self, facts: dict) -> None:
         """Write what the features in this folder were made of."""
         facts = facts | {"sha256": _sha256(self.features)}
-        write_atomically(self.of_features, [json.dumps(facts, indent=2).encode()])
+        _write_facts(self.of_features, facts)
 
     def read_features(self, facts: dict):
         """The features in this folder, and the row of each image by its digest.
@@ -235,6 +236,10 @@ class ResultFolder:
         if not isinstance(kept, dict):  # of another program
             return {}, None
         return kept, kept.pop("sha256", None)
+
+
+def _write_facts(path, facts: dict) -> None:
+    write_atomically(path, [json.dumps(facts, indent=2).encode()])
 
 
 def _loaded(path) -> dict | None:

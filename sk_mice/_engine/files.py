@@ -4,10 +4,10 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 import time
 from contextlib import contextmanager, suppress
-from functools import partial
 
 try:
     import fcntl
@@ -16,7 +16,6 @@ except ImportError:  # Windows
 
 TEMPORARY = ".sk_mice-"  # the beginning of the names of temporary files
 ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
-BLOCK = 2**20  # bytes
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to replace a file
 
 
@@ -137,8 +136,8 @@ def move(source, target) -> None:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            with open(source, "rb") as file:  # from one disk to another
-                write_atomically(place, iter(partial(file.read, BLOCK), b""))
+            with open(source, "rb") as file, replacement(place) as copy:
+                shutil.copyfileobj(file, copy)  # from one disk to another
             os.unlink(source)
         _sync_folder(os.path.dirname(place))
 

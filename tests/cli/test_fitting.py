@@ -15,7 +15,18 @@ from sk_mice._cli import fitting, tables
 from sk_mice._engine.distributed import Group
 from sk_mice.datasets import _decoding
 
-from .calls import FILES, FIT, HARD, NAMES, refused, run, run_of, table, write_image
+from .calls import (
+    FILES,
+    FIT,
+    FIT_FEATURES,
+    HARD,
+    NAMES,
+    refused,
+    run,
+    run_of,
+    table,
+    write_image,
+)
 
 
 def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages, out):
@@ -82,17 +93,24 @@ def test_images_without_colours_are_grey(fitted, tmp_path, pages, capsys, out):
     assert [X.shape for _, X, _ in pages] == [(20, 8, 8), (21, 8, 8, 3)]
 
 
-@pytest.mark.filterwarnings("error:No value of the images with 16 bits")
-@pytest.mark.parametrize("options", [(), ("--features", "efficientnet-lite0")])
-def test_white_of_images_with_12_bits(options, tmp_path, pages, capsys):
-    rng, folder = np.random.default_rng(0), tmp_path / "scans"
+ON_PIXELS_AND_FEATURES = pytest.mark.parametrize(
+    "fit", [FIT, FIT_FEATURES], ids=["pixels", "features"]
+)
+
+
+def write_images(folder, ending, images):
     folder.mkdir()
-    for k in range(12):
-        grey = rng.integers(0, 4096, (8, 8), np.uint16)
-        Image.fromarray(grey).save(folder / f"{k:02}.tif")
-    fit = FIT if not options else ("--clusters", "2", "--image-size", "32")
+    for k, pixels in enumerate(images):
+        Image.fromarray(pixels).save(folder / f"{k:02}{ending}")
+
+
+@pytest.mark.filterwarnings("error:No value of the images with 16 bits")
+@ON_PIXELS_AND_FEATURES
+def test_white_of_images_with_12_bits(fit, tmp_path, pages, capsys):
+    rng, folder = np.random.default_rng(0), tmp_path / "scans"
+    write_images(folder, ".tif", rng.integers(0, 4096, (12, 8, 8), np.uint16))
     out = ("--out", tmp_path / "result")
-    assert run("fit", folder, *fit, *options, *out, "--white", "4095") == 0
+    assert run("fit", folder, *fit, *out, "--white", "4095") == 0
     assert run("report", out[1], folder) == 0
     assert run("predict", out[1], folder, "-q") == 0
     assert [X.max() > 250 for _, X, _ in pages] == [True, True]
@@ -100,15 +118,12 @@ def test_white_of_images_with_12_bits(options, tmp_path, pages, capsys):
     assert "--white: it was 4095 in the run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options", [(), ("--features", "efficientnet-lite0")])
-def test_white_drawings_need_a_background(options, tmp_path, pages, capsys):
+@ON_PIXELS_AND_FEATURES
+def test_white_drawings_need_a_background(fit, tmp_path, pages, capsys):
     rng, folder = np.random.default_rng(0), tmp_path / "icons"
-    folder.mkdir()
-    for k in range(12):
-        shape = rng.integers(0, 2, (8, 8), np.uint8)
-        Image.fromarray(255 * np.dstack([shape] * 4)).save(folder / f"{k:02}.png")
-    fit = FIT if not options else ("--clusters", "2", "--image-size", "32")
-    command, out = ("fit", folder, *fit, *options, "--out"), tmp_path / "result"
+    shapes = 255 * rng.integers(0, 2, (12, 8, 8), np.uint8)
+    write_images(folder, ".png", np.stack([shapes] * 4, axis=-1))
+    command, out = ("fit", folder, *fit, "--out"), tmp_path / "result"
     assert run(*command, out) == 0
     said = capsys.readouterr().err
     hidden = f": 12; one is {str(folder / '00.png')!r}. Fit with another --background"
