@@ -372,7 +372,7 @@ def test_from_a_folder_to_a_table_and_a_page(tmp_path, monkeypatch):
         warnings.simplefilter("ignore", ConvergenceWarning)  # empty clusters of noise
         exec(block.replace("n_clusters=10", "n_clusters=3, max_epochs=10"), {})
     rows = Path("clusters.csv").read_text().splitlines()
-    assert rows[0] == "file,cluster,confidence"
+    assert rows[0] == "file,cluster,agreement"
     assert len(rows) == 31
     assert "29.png" in Path("report.html").read_text(encoding="utf-8")
     assert sk_mice.load("mice.safetensors").labels_.shape == (30,)

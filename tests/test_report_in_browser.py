@@ -335,7 +335,7 @@ def test_doubts_and_agreement_follow_merges(open_page, between):
     wait(lambda: find("#no-doubts") and find("#headline")[0].is_displayed())
     assert told(find) == []
     assert find("#mean")[0].text == "100%"
-    assert {row["confidence"] for row in downloaded(browser, find)} == {"1"}
+    assert {row["agreement"] for row in downloaded(browser, find)} == {"1"}
     for _ in range(4):
         find("#undo")[0].click()
     assert len(told(find)) == 5
@@ -547,7 +547,7 @@ def test_samples_are_moved_by_hand(open_page, between):
         assert [*moved[i].values()][1:] == ["4", "Cluster 4", "1", "0"]
     for i in rows[2], 60, 61, 62:
         assert moved[i]["cluster"] == "1"
-        assert moved[i]["confidence"] == "1"
+        assert moved[i]["agreement"] == "1"
     browser.execute_script("location.hash = '#clusters'")
     wait(lambda: find("#headline")[0].is_displayed())
     assert told(find) == ["Cluster 3"]
@@ -689,7 +689,7 @@ def test_a_table_of_fewer_images_merges_those_that_it_lacks(open_page, page, tmp
     assert opened(browser, find, table) is None
     assert clusters() == [3 if k == 1 else k for k in data["labels"]]
     rows = downloaded(browser, find)
-    sure = [i for i in plain if data["labels"][i] == 1 and rows[i]["confidence"] != "1"]
+    sure = [i for i in plain if data["labels"][i] == 1 and rows[i]["agreement"] != "1"]
     before = [i for i in plain if data["labels"][i] == 1 and data["confidence"][i] < 1]
     assert len(before) - 1 <= len(sure) <= len(before)
 

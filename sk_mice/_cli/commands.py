@@ -41,9 +41,9 @@ The folder of the result gets clusters.csv, model.safetensors, report.html and r
 with --features also features.npy. Another number of clusters (--overwrite), predict and
 report read the features from there if the images are the same.
 
-Confidence is the share of ten random views of an image that fall into its cluster.
+Agreement is the share of ten random views of an image that fall into its cluster.
 With --features, it is the share of its 10 nearest neighbours in its cluster, or of as
-many as there are others in it, if these are fewer. Margin is the confidence minus the
+many as there are others in it, if these are fewer. Margin is the agreement minus the
 share of the second cluster.
 """
 PREDICT = """\b

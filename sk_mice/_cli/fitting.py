@@ -450,7 +450,7 @@ def _facts(reading, clusterer, run, images: Images, start: float) -> dict:
             {
                 "cluster": k,
                 "images": n,
-                "confidence": round(mean, 3) if n else None,
+                "agreement": round(mean, 3) if n else None,
             }
             for k, (n, mean) in enumerate(pairs)
         ],
@@ -480,11 +480,11 @@ def _show(request: Request, result, run) -> None:
         took += " since --resume"
     put(
         f"\n{count(facts['images'], 'image')} in {len(facts['clusters'])} clusters "
-        f"({took})\n\ncluster   images   confidence"
+        f"({took})\n\ncluster   images   agreement"
     )
     for row in facts["clusters"]:
-        sure = "" if row["confidence"] is None else f"{row['confidence']:.2f}"
-        put(f"{row['cluster']:7}{row['images']:9,}{sure:>13}")
+        agreement = "" if row["agreement"] is None else f"{row['agreement']:.2f}"
+        put(f"{row['cluster']:7}{row['images']:9,}{agreement:>12}")
     put(
         f"\n{facts['report']}  (open it in a browser)\n{facts['table']}\n"
         f"{facts['model']}"

@@ -64,8 +64,8 @@ def rows_of(files, reading: Reading, naming: Naming) -> list[list]:
     numbers, into = np.unique(naming.into, return_inverse=True)
     numbers, rows = numbers.tolist(), []
     found = tables.rows_of(files, merged(reading, into))
-    for file, k, confidence, second, margin in found:
+    for file, k, agreement, second, margin in found:
         name = naming.names.get(numbers[k]) or f"Cluster {numbers[k]}"
         second = None if second is None else numbers[second]
-        rows.append([file, numbers[k], name, confidence, second, margin])
+        rows.append([file, numbers[k], name, agreement, second, margin])
     return rows

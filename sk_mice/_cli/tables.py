@@ -10,7 +10,7 @@ import os
 import re
 from unicodedata import normalize
 
-HEADER = ["file", "cluster", "confidence", "second_cluster", "margin"]
+HEADER = ["file", "cluster", "agreement", "second_cluster", "margin"]
 
 
 def rows_of(files, reading) -> list[list]:
@@ -18,11 +18,11 @@ def rows_of(files, reading) -> list[list]:
     labels = reading.labels.tolist()
     if reading.is_alone:
         return [[*files, *labels, None, None, None]]
-    confidence = reading.confidence.astype(float).round(3)
+    agreement = reading.confidence.astype(float).round(3)
     second_share = reading.second_share.astype(float).round(3)
-    margin = (confidence - second_share).round(3)
+    margin = (agreement - second_share).round(3)
     second = [None if k < 0 else k for k in reading.second.tolist()]
-    columns = labels, confidence.tolist(), second, margin.tolist()
+    columns = labels, agreement.tolist(), second, margin.tolist()
     return [list(row) for row in zip(files, *columns, strict=True)]
 
 

@@ -114,11 +114,12 @@ def write_report(
     3,000 of them, placed by t-SNE, or by PCA if they are fewer than 50, and the numbers
     of the 300 largest clusters.
 
-    The CSV file is UTF-8 with the columns file (or sample), cluster, name, confidence
-    and original_cluster. Samples that were moved have the confidence 1. Names with
-    commas, quotes or line breaks are quoted. A name that is not UTF-8, which Python
-    holds with surrogates (:func:`os.fsdecode`), is written as its original bytes;
-    ``open(path, encoding="utf-8", errors="surrogateescape", newline="")`` reads it.
+    The CSV file is UTF-8 with the columns file (or sample), cluster, name, agreement
+    (confidence, if `confidence` has one value a sample) and original_cluster. Samples
+    that were moved have the agreement 1. Names with commas, quotes or line breaks are
+    quoted. A name that is not UTF-8, which Python holds with surrogates
+    (:func:`os.fsdecode`), is written as its original bytes; ``open(path,
+    encoding="utf-8", errors="surrogateescape", newline="")`` reads it.
 
     Examples
     --------

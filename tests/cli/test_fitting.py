@@ -45,14 +45,14 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     np.testing.assert_array_equal(model.predict(X), labels)
     shares = model.agreement(X)
     np.testing.assert_allclose(
-        [float(row["confidence"]) for row in rows],
+        [float(row["agreement"]) for row in rows],
         shares[np.arange(len(rows)), labels],
         atol=1e-3,
     )
     np.testing.assert_array_equal(reading.labels, labels)
     for row in rows:
         assert row["second_cluster"] == str(1 - int(row["cluster"]))
-        margin = 2 * float(row["confidence"]) - 1
+        margin = 2 * float(row["agreement"]) - 1
         assert float(row["margin"]) == pytest.approx(margin, abs=1e-3)
     known = run_of(out)
     assert known["finished"]

@@ -75,7 +75,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
         assert int(row["cluster"]) == label
         n_others = np.sum(labels == label) - 1
         share = np.mean(others[: max(n_others, 1)] == label)
-        assert float(row["confidence"]) == pytest.approx(share, abs=1e-3)
+        assert float(row["agreement"]) == pytest.approx(share, abs=1e-3)
 
 
 @pytest.fixture

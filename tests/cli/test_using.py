@@ -86,7 +86,7 @@ def corrected(fitted, tmp_path):
     """A function that writes the table that the page downloads after corrections."""
 
     def write(change):
-        header = ["file", "cluster", "name", "confidence", "original_cluster"]
+        header = ["file", "cluster", "name", "agreement", "original_cluster"]
         rows = []
         for row in table(fitted / "clusters.csv"):
             k = int(row["cluster"])
@@ -132,7 +132,7 @@ def test_predict_merges_clusters_as_a_corrected_table_does(
     assert run("predict", fitted, photos, "--names", path, "--out", out, "-q") == 0
     for row in table(out):
         assert (row["cluster"], row["name"], row["second_cluster"]) == ("1", "all", "")
-        assert float(row["confidence"]) == 1
+        assert float(row["agreement"]) == 1
     # All images of a cluster were moved to one that was made by hand.
     path = corrected(lambda i, k: (9 * k, "made" if k else "Cluster 0"))
     again = ("predict", fitted, photos, "--names", path, "--out", out, "--overwrite")

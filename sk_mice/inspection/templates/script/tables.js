@@ -9,7 +9,7 @@ function bytesOf(text) {
 }
 const quoted = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 function csv(rows) {
-  const lines = [[FILE, "cluster", "name", "confidence", "original_cluster"]];
+  const lines = [[FILE, "cluster", "name", data.measure, "original_cluster"]];
   for (const i of rows) {
     const k = clusterOf(i);
     lines.push([rawName(i), k, clusterName(k), data.of_neighbors && N === 1 ? "" : confidence[i], data.labels[i]]);
