@@ -78,6 +78,10 @@ class PretrainedFeatures(
 
         For a module, "auto" leaves sizes to its `transforms`, and an integer is the
         side of the squares that these are given.
+    resize : {"crop", "stretch"}, default="crop"
+        How files become squares: "crop" keeps the proportions of an image and loses
+        the ends of its longer side; "stretch" keeps all of the image. Arrays are not
+        concerned.
     batch_size : int or "auto", default="auto"
         Images that the network sees at a time. "auto" is quick and takes little memory.
     background : str, default="white"
@@ -147,6 +151,7 @@ class PretrainedFeatures(
         "network": [str, nn.Module],
         "weights": [str, os.PathLike, None],
         "image_size": [Count(1, LONGEST_SIDE), StrOptions({"auto"})],
+        "resize": [StrOptions({"crop", "stretch"})],
         "batch_size": [Count(1), StrOptions({"auto"})],
         "background": [str],
         "white": [Count(1)],
@@ -164,6 +169,7 @@ class PretrainedFeatures(
         *,
         weights=None,
         image_size="auto",
+        resize="crop",
         batch_size="auto",
         background="white",
         white=WHITE,
@@ -177,6 +183,7 @@ class PretrainedFeatures(
         self.network = network
         self.weights = weights
         self.image_size = image_size
+        self.resize = resize
         self.batch_size = batch_size
         self.background = background
         self.white = white
@@ -408,17 +415,27 @@ class PretrainedFeatures(
     def _decoded(self, paths, network):
         """Batches of files as RGB images of 8 bits, decoded while the network runs."""
         side, size = network.decoded_size, self.batch_size_
+        seen = slice(None)
+        if self.resize == "stretch" and network.image_size is not None:
+            # The preprocessing crops the centre, which gets the whole image.
+            start = round((side - network.image_size) / 2)
+            seen = slice(start, start + network.image_size)
         # Small images are enlarged as `Network.input` enlarges arrays.
         decoder = Decoder(
-            side, background=self.background, white=self.white, smooth=True
+            len(range(side)[seen]),
+            resize=self.resize,
+            background=self.background,
+            white=self.white,
+            smooth=True,
         )
         problems = []
         with ThreadPoolExecutor(effective_n_jobs(self.n_jobs)) as pool:
 
             def begin(start):
                 files = paths[start : start + size]
-                images = np.empty((len(files), side, side, 3), np.uint8)
-                return images, files, pool.map(decoder.into, images, files)
+                images = np.zeros((len(files), side, side, 3), np.uint8)
+                rows = images[:, seen, seen]
+                return images, files, pool.map(decoder.into, rows, files)
 
             tasks = map(begin, range(0, len(paths), size))
             for images, files, reasons in begun_ahead(tasks, max(3, AHEAD // size)):

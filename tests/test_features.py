@@ -297,6 +297,27 @@ def test_files_are_on_a_background_and_arrays_are_not(tmp_path):
         np.testing.assert_allclose(found.T, np.broadcast_to(expected, (4, 3)))
 
 
+def test_stretched_files_are_seen_to_their_ends(tmp_path):
+    files, weights = [], tmp_path / "weights.pt"
+    torch.save(models.resnet18().state_dict(), weights)
+    for left in (0, 255):  # of a wide image, the first twentieth is black or white
+        pixels = np.full((30, 100), 60, np.uint8)
+        pixels[:, :5] = left
+        files.append(tmp_path / f"{left}.png")
+        Image.fromarray(pixels).save(files[-1])
+    plain = small(network="resnet18", image_size=64, weights=weights)
+    stretched = clone(plain).set_params(resize="stretch")
+    black, white = plain.fit_transform(files)
+    assert np.array_equal(black, white)
+    black, white = stretched.fit_transform(files)
+    assert not np.allclose(black, white, atol=0.01)
+    # The preprocessing takes 64 of 73 pixels: those are the whole image.
+    padded = np.zeros((1, 73, 73), np.uint8)
+    image = Image.open(files[1]).resize((64, 64), Image.Resampling.BILINEAR)
+    padded[0, 4:68, 4:68] = np.asarray(image)
+    np.testing.assert_allclose(plain.fit_transform(padded)[0], white, atol=0.05)
+
+
 def test_files_that_are_no_images_are_listed_before_the_network_runs(folder, tmp_path):
     (tmp_path / "text.png").write_text("no image")
     bad = [str(tmp_path / "none.png"), str(tmp_path / "text.png"), str(tmp_path)]

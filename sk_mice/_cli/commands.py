@@ -4,6 +4,7 @@ A command returns what is to be done, so that typer sees none of its errors.
 """
 
 import time
+from enum import StrEnum, auto
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -155,15 +156,31 @@ Seed = Annotated[
         help="Seed of the random numbers. [default: 0]",
     ),
 ]
+
+
+class Resizing(StrEnum):
+    """How images become squares."""
+
+    crop = auto()
+    stretch = auto()
+
+
 Size = Annotated[
     int | None,
     typer.Option(
         min=8,
         max=LARGEST_SIDE,
         metavar="PIXELS",
-        help="Side of the images, which become squares: their longer side is cropped. "
-        "[default: 32; with --features, that of the network, such as 224 for ordinary "
-        "photographs and 160 for small ones]",
+        help="Side of the images, which become squares. [default: 32; with --features, "
+        "that of the network, such as 224 for ordinary photographs and 160 for small "
+        "ones]",
+    ),
+]
+Resize = Annotated[
+    Resizing | None,
+    typer.Option(
+        help="How images become squares: crop loses the ends of the longer side, "
+        "stretch keeps all of the image. [default: crop]",
     ),
 ]
 Background = Annotated[
@@ -251,6 +268,7 @@ def fit(
     unequal: Unequal = None,
     rotate: Rotate = None,
     image_size: Size = None,
+    resize: Resize = None,
     background: Background = None,
     white: White = None,
     epochs: Annotated[
@@ -298,6 +316,7 @@ def fit(
             "unequal": unequal,
             "rotate": rotate,
             "image_size": image_size,
+            "resize": resize,
             "background": background,
             "white": white,
             "epochs": epochs,
@@ -421,6 +440,7 @@ def choose_k(
     unequal: Unequal = None,
     rotate: Rotate = None,
     image_size: Size = None,
+    resize: Resize = None,
     background: Background = None,
     white: White = None,
     seed: Seed = None,
@@ -465,6 +485,7 @@ def choose_k(
             "unequal": unequal,
             "rotate": rotate,
             "image_size": image_size,
+            "resize": resize,
             "background": background,
             "white": white,
             "epochs": epochs,

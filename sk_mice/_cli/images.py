@@ -21,7 +21,7 @@ from .cores import leave_busy_cores
 from .terminal import Progress
 
 # What decides the features of an image, beside the weights and the versions.
-OF_FEATURES = ("features", "image_size", "background", "white", "device")
+OF_FEATURES = ("features", "image_size", "resize", "background", "white", "device")
 AGAIN = "Run the command again."
 THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
 
@@ -87,8 +87,9 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> I
 
 
 def _of_pixels(parameters: dict) -> dict:
-    """How pixels are read; runs of earlier versions have no background."""
+    """How pixels are read; runs of earlier versions have fewer options."""
     return {
+        "resize": parameters.get("resize") or "crop",
         "background": parameters.get("background") or "white",
         "white": parameters["white"] or WHITE,
     }

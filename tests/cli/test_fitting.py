@@ -140,6 +140,23 @@ def test_white_drawings_need_a_background(fit, tmp_path, pages, capsys):
     assert "--background: it was black in the run" in capsys.readouterr().err
 
 
+@ON_PIXELS_AND_FEATURES
+def test_stretched_images_are_seen_to_their_ends(fit, tmp_path, pages, capsys):
+    rng, folder = np.random.default_rng(0), tmp_path / "wide"
+    images = rng.integers(0, 99, (12, 8, 32), np.uint8)
+    images[:, :, :4] = 255
+    write_images(folder, ".png", images)
+    command, out = ("fit", folder, *fit, "--out"), tmp_path / "result"
+    assert run(*command, out) == 0
+    assert run(*command, out, "--resize", "stretch", "--overwrite") == 0
+    assert run("report", out, folder) == 0
+    assert run("predict", out, folder, "-q") == 0
+    assert [X.max() > 150 for _, X, _ in pages] == [False, True, True]
+    assert capsys.readouterr().out.endswith((out / "clusters.csv").read_text())
+    assert run("fit", folder, "--out", out, "--resume", "--resize", "crop") == 2
+    assert "--resize: it was stretch in the run" in capsys.readouterr().err
+
+
 def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys, out):
     short = ["--clusters", "2", "--image-size", "8", "--out", out]
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 2)

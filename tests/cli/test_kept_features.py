@@ -273,6 +273,7 @@ def test_features_that_may_be_others_are_computed(
     [
         *(("--image-size", 64), ("--background", "black")),
         *(("--white", 4095), ("--device", "cpu")),
+        ("--resize", "stretch"),
     ],
     ids=str,
 )
@@ -281,12 +282,13 @@ def test_features_by_other_options_are_computed(photos, result, computed, option
     assert computed == [20]
 
 
-def test_a_result_of_before_there_was_a_background_is_used(
+def test_a_result_of_before_there_were_all_options_is_used(
     photos, fitted, result, computed, capsysbinary
 ):
     known, facts = run_of(result), result / "features.json"
     of_features = json.loads(facts.read_bytes())
-    del known["parameters"]["background"], of_features["background"]
+    for option in ("resize", "background"):
+        del known["parameters"][option], of_features[option]
     (result / "run.json").write_text(json.dumps(known))
     facts.write_text(json.dumps(of_features))
     assert run("predict", result, photos, "-q") == 0
