@@ -159,13 +159,44 @@ def test_pipeline_of_files_takes_names_and_thumbnails_from_them(tmp_path):
     assert data["names"] == [str(file) for file in files]
     assert data["noun"] == "images"
     assert data["labels"] == model.predict(files).tolist()
-    assert data["thumbs"]["width"] == data["thumbs"]["height"] == _thumbnails.LARGE
+    assert data["thumbs"]["width"] == data["thumbs"]["height"] == _thumbnails.SMALL
     for sheet, members in enumerate(data["thumbs"]["members"]):
-        pixels = sheet_of(text, sheet)[_thumbnails.LARGE // 2, :: _thumbnails.LARGE]
+        pixels = sheet_of(text, sheet)[_thumbnails.SMALL // 2, :: _thumbnails.SMALL]
         for i, pixel in zip(members, pixels, strict=False):
             assert pixel.argmax() == 2 * (i % 2)
     write_report(model, files[:5], path, names=list("abcde"))
     assert data_of(path)["names"] == list("abcde")
+
+
+def test_features_of_any_network_have_pictures_of_their_images(tmp_path):
+    files = red_and_blue_files(tmp_path)
+    features = np.tile(np.eye(2), (12, 1))
+    model = SphericalKMeans(2, random_state=0).fit(features)
+    path = tmp_path / "report.html"
+    for images in (files, np.stack([np.asarray(Image.open(file)) for file in files])):
+        write_report(model, features, path, images=images)
+        data, text = data_of(path), path.read_text(encoding="utf-8")
+        assert data["noun"] == "images"
+        assert (data["names"] is None) == (images is not files)
+        assert data["labels"] == model.labels_.tolist()
+        width = data["thumbs"]["width"]
+        for sheet, members in enumerate(data["thumbs"]["members"]):
+            pixels = sheet_of(text, sheet)[data["thumbs"]["height"] // 2, ::width]
+            for i, pixel in zip(members, pixels, strict=False):
+                assert pixel.argmax() == 2 * (i % 2)
+
+
+def test_thumbnails_are_larger_where_they_are_few_and_the_files_allow(tmp_path):
+    small, large = tmp_path / "small.png", tmp_path / "large.png"
+    Image.new("L", (40, 30)).save(small)
+    Image.new("L", (200, 300)).save(large)
+    for paths, side in (
+        ([large] * 5, _thumbnails.LARGE),
+        ([large] * 2500, 100),
+        ([small] * 5, _thumbnails.SMALL),
+    ):
+        shown = np.arange(len(paths))
+        assert _thumbnails.Thumbnails(paths, shown)[shown[:1]].shape[1] == side
 
 
 def test_a_search_over_files_shows_what_it_has_chosen(tmp_path, monkeypatch):
@@ -425,6 +456,8 @@ def test_models_that_are_refused(model, error, words, tmp_path):
         ({"names": "abc"}, TypeError, "`names` must be a sequence"),
         ({"names": 5}, TypeError, "`names` must be a sequence of names; got 5"),
         ({"names": range(90)}, TypeError, "`names` must hold strings or paths; got 0"),
+        ({"images": ["a.png"]}, ValueError, "`images` must have an image for each of"),
+        ({"images": np.ones((90, 7))}, ValueError, "`images` must hold paths, or im"),
         ({"y": [1]}, ValueError, "y must have a class for each of 90 samples; got 1"),
         ({"confidence": [1.0]}, ValueError, r"`confidence` must have shape \(90,\)"),
         ({"confidence": [2.0] * 90}, ValueError, "`confidence` must hold numbers"),

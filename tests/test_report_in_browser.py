@@ -4,16 +4,20 @@ import base64
 import csv
 import json
 import math
+import os
 import re
 import shutil
+import sys
 import time
 from contextlib import suppress
 from unicodedata import normalize
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import numpy as np
 import pytest
 import report_page
 from report_page import NAMES, data_of, flat
+from shared import red_and_blue_files
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -419,6 +423,39 @@ def test_files_of_one_name_are_told_apart_by_their_folders(open_page, tmp_path):
     write_report(model, X, tmp_path / "report.html", names=names)
     _, find = open_page("twice", tmp_path / "report.html")
     assert find("[data-pair]")[0].text == "plate 0/0.png, plate 1/0.png"
+
+
+def test_a_picture_opens_its_file(open_page, tmp_path, monkeypatch):
+    folder, place = tmp_path / "50 % of #1", tmp_path / "pages?"
+    folder.mkdir()
+    place.mkdir()
+    files = red_and_blue_files(folder)
+    odd = b"\xff \xc3\xa9:\\.png" if sys.platform == "linux" else "é ~.png".encode()
+    files[0] = files[0].rename(folder / os.fsdecode(odd))
+    monkeypatch.chdir(tmp_path)
+    rows = np.tile(np.eye(2), (12, 1))
+    model = SphericalKMeans(2, random_state=0).fit(rows)
+    for images in (files, [file.relative_to(tmp_path) for file in files]):
+        write_report(model, rows, place / "report.html", images=images)
+        view = f"cluster/{model.labels_[0]}"
+        browser, find = open_page(view, place / "report.html")
+        wait(lambda find=find: find('.thumb[data-i="0"]'))[0].click()
+        (link,) = wait(lambda find=find: find("#detail-picture a"))
+        address = link.get_attribute("href")
+        path = unquote_to_bytes(urlsplit(address).path)
+        assert path == os.fsencode(files[0])
+        browser.get(address)
+        assert "30×20" in browser.title  # as Chromium calls the page of an image
+    write_report(
+        model,
+        rows,
+        place / "report.html",
+        images=files,
+        names=list("abcdefghijklmnopqrstuvwx"),
+    )
+    _, find = open_page(view, place / "report.html")
+    wait(lambda: find('.thumb[data-i="0"]'))[0].click()
+    assert not find("#detail-picture a")
 
 
 def test_going_back_closes_the_picture_and_fills_the_search(open_page, between):

@@ -25,7 +25,7 @@ from .._words import count, duration
 from ..augmentation import ImageAugmentation
 from ..datasets._decoding import colour
 from ..inspection._reading import read
-from ..inspection._report import check_libraries, draw_page
+from ..inspection._report import check_libraries, draw_page, from_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
 from .images import (
@@ -415,7 +415,8 @@ def _write(
 ) -> None:
     """Write the files of a result; `features` are those, and what decides them."""
     replaces = result.read_run() is not None
-    write_page(result.new(result.page), reading, model, images, progress)
+    page = result.new(result.page)
+    write_page(result, reading, model, images, progress, into=page)
     rows = tables.rows_of(images.files, reading)
     write_atomically(result.new(result.table), [tables.as_csv(rows)])
     save(model, result.new(result.model))
@@ -433,12 +434,22 @@ def judged(clusterer, samples, progress: Progress):
     return read(clusterer, samples)
 
 
-def write_page(path, reading, model, images: Images, progress: Progress) -> None:
-    """The page of what a model has said of these images."""
+def write_page(
+    result, reading, model, images: Images, progress: Progress, into=None
+) -> None:
+    """The page of what a model has said of these images; `into` is its place so far."""
     progress.say("Writing the page")
-    rng, X, names = np.random.RandomState(0), images.X, list(images.files)
-    fmt = image_format(None, X)
-    draw_page(reading, model, X, fmt, path, names=names, rng=rng)
+    X = images.pictures()
+    draw_page(
+        reading,
+        model,
+        X,
+        image_format(None, X),
+        into or result.page,
+        names=list(images.files),
+        folder=from_page(result.page, images.folder),
+        rng=np.random.RandomState(0),
+    )
 
 
 def _facts(reading, clusterer, run, images: Images, start: float) -> dict:

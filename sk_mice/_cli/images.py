@@ -3,7 +3,7 @@
 import hashlib
 import os
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,15 +15,17 @@ from .._engine.maps import header
 from .._words import count
 from ..datasets import find_files, load_image_folder
 from ..datasets._decoding import WHITE
-from ..datasets._paths import NotImagesError
+from ..datasets._paths import NotImagesError, pictures
 from ..features import PretrainedFeatures
+from ..inspection._thumbnails import side_of_files
 from .cores import leave_busy_cores
 from .terminal import Progress
 
 # What decides the features of an image, beside the weights and the versions.
 OF_FEATURES = ("features", "image_size", "resize", "background", "white", "device")
 AGAIN = "Run the command again."
-THUMBNAIL = 64  # pixels a side, of the images on the page where features are clustered
+THUMBNAIL = 64  # pixels a side, of the images where features are clustered
+FEW = 2500  # images that are read again for the page, where they are larger
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Images:
     X: np.ndarray  # (N, H, W, 3), or (N, H, W) if they are grey
     files: np.ndarray  # (N,), their names
     left_out: list[str]  # names of what could not be read
+    pixels: dict  # how they were read
 
     @cached_property
     def digests(self) -> list[str]:
@@ -52,6 +55,16 @@ class Images:
     def paths(self) -> list[str]:
         """The files that a pretrained network reads itself, at its own size."""
         return [os.path.join(self.folder, name) for name in self.files]
+
+    def pictures(self) -> np.ndarray:
+        """The images for the page: larger than X if they are few, and the files are."""
+        paths = self.paths()
+        if len(paths) <= FEW:
+            with suppress(NotImagesError):  # some are gone since they were read
+                side = side_of_files(paths)
+                if side > self.X.shape[1]:
+                    return pictures(paths, side, **self.pixels)
+        return self.X
 
 
 def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> Images:
@@ -83,7 +96,7 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> I
     at = f" of {size} x {size} pixels" if size else ""
     kind = "grey image" if grey else "image"
     progress.say(f"{count(len(files), kind)}{at}{left}")
-    return Images(folder, X, files, left_out)
+    return Images(folder, X, files, left_out, _of_pixels(parameters))
 
 
 def _of_pixels(parameters: dict) -> dict:

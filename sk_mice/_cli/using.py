@@ -43,7 +43,7 @@ def report(folder, photos, quiet) -> None:
     progress = Progress(quiet)
     with result.held(result.page):
         model, reading, images = _ask(result, run, photos, progress)
-        write_page(result.page, reading, model, images, progress)
+        write_page(result, reading, model, images, progress)
     if not quiet:
         put(str(result.page))
 

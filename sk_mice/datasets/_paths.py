@@ -83,14 +83,17 @@ def sizes(paths, n_jobs):
     return [size for size, _ in found]
 
 
-def pictures(paths, side):
-    """Images (N, side, side, 3), uint8, to look at.
+def pictures(paths, side, **options):
+    """Images (N, side, side, 3), uint8, to look at; `options` are of `Decoder`.
 
-    They are as bright as the bits in use allow, if these are few of 16, and on grey if
-    drawings are hidden on white. ValueError that lists what is no image.
+    Without options, they are as bright as the bits in use allow, if these are few of
+    16, and on grey if drawings are hidden on white. ValueError that lists what is no
+    image.
     """
-    X, problems, decoder = _decoded(paths, side)
+    X, problems, decoder = _decoded(paths, side, **options)
     refuse(problems)
+    if options:
+        return X
     white, background = decoder.white_in_use, "grey" if decoder.hidden else "white"
     if (white, background) != (WHITE, "white"):
         seen, problems, _ = _decoded(paths, side, white=white, background=background)

@@ -8,6 +8,7 @@ import os
 from functools import cache
 from numbers import Real
 from secrets import token_urlsafe
+from urllib.parse import quote
 
 import numpy as np
 from sklearn import config_context
@@ -27,7 +28,7 @@ from .._words import count, duration
 from ..datasets._names import NO_FOLDER
 from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._doubts import LIMITS, doubt_of_duplicates, doubts
-from ._drawing import estimator_and_samples, fair_sample
+from ._drawing import estimator_and_samples, fair_sample, paths_or_samples
 from ._duplicates import near_duplicates
 from ._reading import check_model, is_mixture, read
 from ._thumbnails import COLUMNS, Thumbnails, draw_sheets, image_format
@@ -46,6 +47,7 @@ def write_report(
     path,
     *,
     names=None,
+    images=None,
     y=None,
     confidence=None,
     title=None,
@@ -69,12 +71,15 @@ def write_report(
         Samples as `model` takes them, usually those of its fit: also the paths of image
         files, for a pipeline that begins with
         :class:`~sk_mice.features.PretrainedFeatures`. Images have thumbnails; vectors
-        are listed by name.
+        are listed by name, unless there are `images` of them.
     path : str or path-like
         The file to write, for example "report.html". A file of that name is replaced.
     names : sequence of N str or path-like, default=None
         Names of the files, in the order of X. They may hold any characters. None
-        takes the paths if X holds them, and numbers other samples from 0.
+        takes the paths if X or `images` holds them, and numbers other samples from 0.
+    images : array-like of N images, or list of N paths, default=None
+        What is shown of each sample: for features of any network, the images or files
+        that they are of. None shows X.
     y : array-like of shape (N,), default=None
         Known classes, numbers or strings; None and NaN are missing classes. The page
         then has scores, the most frequent class of each cluster, and marks on images of
@@ -142,24 +147,25 @@ def write_report(
     path = check_writable(path)
     check_model(model)
     model, X = estimator_and_samples(model, X)
-    of_files = isinstance(X, list)
-    if of_files and names is None:
-        names = X
+    shown, fmt = _check_images(images, X, model)
+    folder = None
+    if isinstance(shown, list) and names is None:
+        names, folder = shown, from_page(path, os.curdir)
     names = _check_names(names, _num_samples(X))
     classes = _check_classes(y, _num_samples(X))
     confidence = _check_confidence(confidence, _num_samples(X))
     if title is not None and not isinstance(title, str):
         raise TypeError(f"`title` must be a string; got {title!r}.")
     rng = check_random_state(random_state)
-    fmt = None if of_files else image_format(first_step(model), X)
     reading = read(model, X, confidence, rng.randint(2**31 - 1))
     return draw_page(
         reading,
         model,
-        X,
+        shown,
         fmt,
         path,
         names=names,
+        folder=folder,
         classes=classes,
         title=title,
         rng=rng,
@@ -167,12 +173,13 @@ def write_report(
 
 
 def draw_page(
-    reading, model, X, fmt, path, *, names, rng, classes=None, title=None
+    reading, model, X, fmt, path, *, names, rng, folder=None, classes=None, title=None
 ) -> str:
     """Write the page of what a model has said of samples, whose images are X.
 
     `fmt` is how X holds them; None if there are none, or if X is a list of files.
-    `classes` are their names, and which of them each sample has, -1 if that is missing.
+    `folder` is where `names` are files, as a URL from the page. `classes` are their
+    names, and which of them each sample has, -1 if that is missing.
     """
     template = _template()
     shown = fair_sample(reading.labels, MOST_SHOWN, rng, evenly=True)
@@ -193,6 +200,8 @@ def draw_page(
         "limits": LIMITS,
         "titled": title is not None,
         "no_folder": NO_FOLDER,
+        "folder": folder,
+        "separator": os.sep,
     }
     if classes is not None:
         data |= {"classes": class_names, "y": codes.tolist()}
@@ -277,6 +286,39 @@ def _check_names(names, n_samples):
         if not isinstance(name, str | bytes | os.PathLike):
             raise TypeError(f"`names` must hold strings or paths; got {name!r}.")
     return [os.fsdecode(name) for name in names]
+
+
+def _check_images(images, X, model):
+    """What is shown of the samples, and how it holds images: None for a list of files.
+
+    It is also None for vectors.
+    """
+    if images is None:
+        return X, None if isinstance(X, list) else image_format(first_step(model), X)
+    images, n_samples = paths_or_samples(images), _num_samples(X)
+    if len(images) != n_samples:
+        raise ValueError(
+            f"`images` must have an image for each of {n_samples} samples; got "
+            f"{len(images)}."
+        )
+    if isinstance(images, list):
+        return images, None
+    fmt = image_format(None, images)
+    if fmt is None:
+        raise ValueError(
+            "`images` must hold paths, or images of shape (N, H, W) or (N, H, W, C); "
+            f"got shape {np.shape(images)}."
+        )
+    return images, fmt
+
+
+def from_page(path, folder) -> str | None:
+    """A folder as a URL from a page; None if no relative path leads there."""
+    try:
+        there = os.path.relpath(folder, os.path.dirname(os.path.abspath(path)))
+    except ValueError:  # on another drive of Windows
+        return None
+    return quote(os.fsencode(there.replace(os.sep, "/")))
 
 
 def _check_classes(y, n_samples):

@@ -16,8 +16,8 @@ from ..datasets import _paths
 
 COLUMNS = 16  # thumbnails in a row of a sheet
 PER_SHEET = COLUMNS * 16
-# Pixels of the longer side of a thumbnail: of few images, and of many.
-LARGE, SMALL, FEW = 96, 64, 2500
+# Pixels of the longer side of a thumbnail, of few images and of many, and of all.
+LARGE, SMALL, PIXELS = 192, 64, 25e6
 LOSSLESS_SIDE = 16  # up to here, pixels can be seen one by one
 QUALITIES = (85, 70, 50, 30, 10, 1)
 BUDGET = 18e6  # bytes of all sheets; as text they are a third longer
@@ -54,8 +54,8 @@ class Thumbnails:
 
     def __init__(self, paths, shown):
         self.n, self.shown = len(paths), shown  # sorted
-        side = _longer_side(len(shown))
-        self.values = _paths.pictures([paths[i] for i in shown], side)
+        paths = [paths[i] for i in shown]
+        self.values = _paths.pictures(paths, max(SMALL, side_of_files(paths)))
 
     def __len__(self):
         return self.n
@@ -65,7 +65,13 @@ class Thumbnails:
 
 
 def _longer_side(n_samples) -> int:
-    return LARGE if n_samples <= FEW else SMALL
+    return int(np.clip((PIXELS / n_samples) ** 0.5, SMALL, LARGE))
+
+
+def side_of_files(paths) -> int:
+    """Pixels of a side of their thumbnails, no more than most of them have."""
+    shorter = np.min(_paths.sizes(paths, n_jobs=-1), axis=1)
+    return min(_longer_side(len(paths)), int(np.median(shorter)))
 
 
 def draw_sheets(X, fmt: SampleFormat, groups, rng) -> Sheets:

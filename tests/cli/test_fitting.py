@@ -11,7 +11,7 @@ from PIL import Image
 from systems import needs_locks
 
 from sk_mice import MiCEClustering, load
-from sk_mice._cli import fitting, tables
+from sk_mice._cli import fitting, images, tables
 from sk_mice._engine.distributed import Group
 from sk_mice.datasets import _decoding
 
@@ -155,6 +155,34 @@ def test_stretched_images_are_seen_to_their_ends(fit, tmp_path, pages, capsys):
     assert capsys.readouterr().out.endswith((out / "clusters.csv").read_text())
     assert run("fit", folder, "--out", out, "--resume", "--resize", "crop") == 2
     assert "--resize: it was stretch in the run" in capsys.readouterr().err
+
+
+@ON_PIXELS_AND_FEATURES
+def test_few_images_are_larger_on_the_page(fit, tmp_path, pages, monkeypatch):
+    folder, out = tmp_path / "large", tmp_path / "result"
+    rng = np.random.default_rng(0)
+    write_images(folder, ".png", rng.integers(0, 256, (12, 100, 150), np.uint8))
+    command, judged = (
+        ("fit", folder, *fit, "-q", "--overwrite", "--out"),
+        fitting.judged,
+    )
+    assert run(*command, out) == 0
+    assert run("report", out, folder, "-q") == 0
+
+    def judged_as_one_goes(*args):
+        (folder / "05.png").unlink()
+        return judged(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", judged_as_one_goes)
+        assert run(*command, out) == 0
+    monkeypatch.setattr(images, "FEW", 10)
+    assert run(*command, out) == 0
+    n_rows = [len(X) for _, X, _ in pages]
+    assert n_rows == [12, 12, 12, 11]
+    large, again, gone, many = [X.shape[1] for _, X, _ in pages]
+    assert large == again == 100
+    assert gone == many < 100
 
 
 def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys, out):

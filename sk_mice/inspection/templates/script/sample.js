@@ -1,10 +1,23 @@
 // One sample, and the search for samples.
 
+// A link to the file of a sample, from where the page was written.
+function fileLink(i) {
+  if (data.folder === null) return null;
+  const path = rawName(i).replaceAll(data.separator, "/"), isAbsolute = /^([a-z]:)?\//i.test(path);
+  const bytes = bytesOf(path).flatMap((part) => [...part]);
+  const encoded = bytes.map((byte) => {
+    const c = String.fromCharCode(byte);
+    return /[\w.~:/-]/.test(c) ? c : `%${byte.toString(16).padStart(2, "0")}`;
+  }).join("");
+  const start = isAbsolute ? (path.startsWith("/") ? "file://" : "file:///") : `${data.folder}/`;
+  return make("a", { href: start + encoded, target: "_blank", rel: "noopener", title: "Opens if the page and the file are where they were" }, "Open the file");
+}
+
 let opened = null;
 function openDetail(i, rows = []) {
   opened = { i, rows };
   $("detail-name").textContent = nameOf(i);
-  $("detail-picture").replaceChildren(...[picture(i)].filter(Boolean));
+  $("detail-picture").replaceChildren(...[picture(i), fileLink(i)].filter(Boolean));
   const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
   const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), isMoved(i) ? "none: moved by hand" : isSingle(i) ? "none: alone in its cluster" : percent(confidence[i])]];
   if (second[i] >= 0) facts.push(["Second", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
