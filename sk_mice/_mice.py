@@ -478,10 +478,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _train(self, run, task) -> None:
         """Rounds of EM; each after the first starts from a new partition."""
-        if not self._is_two_stage:
-            self._em(run, task, self.max_epochs)
-            return
-        rounds = split_rounds(self._n_epochs()["em"], self._n_rounds)
+        n_rounds = self._n_rounds if self._is_two_stage else 1
+        rounds = split_rounds(self._n_epochs()["em"], n_rounds)
         for i, n_epochs in enumerate(rounds, start=1):
             if i < run.stage:  # finished before the checkpoint
                 continue
