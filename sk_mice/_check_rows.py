@@ -4,14 +4,16 @@ from contextlib import contextmanager
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ._engine.arrays import refuse_infinite, stored_once
 from ._engine.dataset import DatasetRows, samples_of
 
 
 def check_rows(estimator, X, *, reset=False, accept_sparse=False):
-    """X as floats; where a fit begins (`reset`), with a row for each cluster."""
+    """X as floats: for a fit (`reset`), or for an estimator that is fitted."""
+    if not reset:
+        check_is_fitted(estimator)
     X = rows_in_memory(X)
     if getattr(X, "ndim", 0) > 2:
         raise ValueError(

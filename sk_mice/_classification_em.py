@@ -9,7 +9,6 @@ from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from ._blas import one_blas_thread
 from ._check_rows import check_rows
@@ -294,7 +293,6 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
             )
 
     def _rows(self, X):
-        check_is_fitted(self)
         return self._whiten(self._centered(check_rows(self, X)))
 
     # ------------------------------------------------------------------- components

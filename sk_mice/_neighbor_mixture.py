@@ -7,7 +7,6 @@ import torch
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from ._busy_cores import BusyCores
 from ._check_rows import check_rows
@@ -232,7 +231,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
             If X has another number of features than in `fit`, or values that are not
             finite.
         """
-        return self._assign(self._rows(self._checked(X)))
+        return self._assign(self._rows(check_rows(self, X)))
 
     def predict_proba(self, X):
         """The gate: how likely each cluster is for each row.
@@ -255,7 +254,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         NotFittedError, ValueError
             As in `predict`.
         """
-        X = self._checked(X)
+        X = check_rows(self, X)
         logits = self._logits()
         with np.errstate(under="ignore"):
             return by_blocks(
@@ -263,10 +262,6 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
             )
 
     # ------------------------------------------------------------------------- parts
-
-    def _checked(self, X):
-        check_is_fitted(self)
-        return check_rows(self, X)
 
     def _rows(self, X):
         """Directions (N, A) as float32."""

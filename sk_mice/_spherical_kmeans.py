@@ -11,7 +11,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight
 
 from ._check_rows import check_rows, fitting_floats
 from ._constraints import RANDOM_STATE, Count, Number
@@ -316,7 +316,6 @@ class SphericalKMeans(
             If X has another number of features than in `fit`, or values that are not
             finite.
         """
-        check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
         with unit_rows(X, len(self.cluster_centers_)) as rows:
             return rows.nearest(self.cluster_centers_)[0].astype(np.int64)
@@ -348,7 +347,6 @@ class SphericalKMeans(
         array([[0.4, 0.2],
                [2. , 1. ]])
         """
-        check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
         with unit_rows(X, len(self.cluster_centers_)) as rows:
             cosines = rows.cosines(self.cluster_centers_, order="F").T
@@ -377,7 +375,6 @@ class SphericalKMeans(
         NotFittedError, ValueError
             As in `predict`, or if weights are negative or all zero.
         """
-        check_is_fitted(self)
         X = check_rows(self, X, accept_sparse="csr")
         weight = self._check_weight(sample_weight, X)
         with unit_rows(X, len(self.cluster_centers_), weight) as rows:
