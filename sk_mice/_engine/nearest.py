@@ -54,11 +54,10 @@ def nearest_neighbors(
         If a search takes more than a minute because faiss is not installed.
     """
     n_neighbors = min(n_neighbors, len(rows) - 1)
-    if len(rows) <= MOST_EXACT:
-        return _exact(rows, n_neighbors), 1.0
-    if importlib.util.find_spec("faiss") is None:
-        return _exact(rows, n_neighbors, announced=True), 1.0
-    return _by_index(rows, n_neighbors, seed)
+    many = len(rows) > MOST_EXACT
+    if many and importlib.util.find_spec("faiss") is not None:
+        return _by_index(rows, n_neighbors, seed)
+    return _exact(rows, n_neighbors, announced=many), 1.0
 
 
 def warn_of_recall(recall: float) -> None:
@@ -88,7 +87,7 @@ def shares_of_neighbors(labels, nearest, n_clusters: int):
 # --------------------------------------------------------------------------- exact
 
 
-def _exact(rows, n_neighbors, announced=False):
+def _exact(rows, n_neighbors, announced):
     search = NearestNeighbors().fit(rows)
     # Another metric or algorithm would not change how long a block takes by much.
     size = math.ceil(_BLOCK_OPERATIONS / (2 * rows.size))
@@ -96,8 +95,7 @@ def _exact(rows, n_neighbors, announced=False):
     start = time.perf_counter()
     for own in np.split(np.arange(len(rows)), range(size, len(rows), size)):
         nearest[own] = _others(search, rows, own, n_neighbors)
-        if announced:
-            announced = False
+        if announced and own[0] == 0:
             _announce((time.perf_counter() - start) * len(rows) / len(own))
     return nearest
 
