@@ -348,17 +348,7 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
 def make_schedule(schedule, warmup: float) -> Callable[[float], float]:
     """Factor of the learning rate as a function of progress in [0, 1].
 
-    Parameters
-    ----------
-    schedule : {"cosine", "step", "constant"}, sequence of float or callable
-        See `PaperMoCo`.
-    warmup : float
-        Share of the stage over which the rate first rises linearly.
-
-    Raises
-    ------
-    ValueError
-        If `schedule` is anything else.
+    `PaperMoCo` says what `schedule` and `warmup` are; ValueError for anything else.
     """
     decay = _decay(schedule)
     return lambda progress: rise(progress, warmup) * decay(progress)

@@ -78,15 +78,8 @@ class Group:
     def agree(self, facts: dict[str, tuple[str, str]]) -> None:
         """Check that the facts are the same in all processes.
 
-        Parameters
-        ----------
-        facts : dict
-            For each name what is compared, and what is shown if it differs.
-
-        Raises
-        ------
-        ValueError
-            In every process: names what differs.
+        For each name they have what is compared, and what is shown if it differs. A
+        ValueError in every process names what differs.
         """
 
     def refuse(self, error: Exception) -> None:
@@ -292,18 +285,10 @@ class Processes(Group):
 
 
 def open_group(wanted: bool) -> Group:
-    """The group of this fit.
+    """The group of a fit: the processes of torch's default group, if that is wanted.
 
-    Parameters
-    ----------
-    wanted : bool
-        Whether the fit is to be shared among the processes of torch's default group.
-        If there is none, one is made from what torchrun has set in the environment.
-
-    Returns
-    -------
-    Group
-        Of this process alone, if there are no others, and in workers and threads.
+    If there is no such group, one is made from what torchrun has set in the
+    environment. Without other processes, and in workers and threads, it is `ALONE`.
     """
     main = threading.current_thread() is threading.main_thread()
     if not (wanted and main and dist.is_available()):

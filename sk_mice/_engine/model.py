@@ -183,19 +183,10 @@ class ContrastiveMixture(nn.Module):
         return F.normalize(self.expert_prototypes, dim=-1)
 
     def forward(self, views: Tensor) -> tuple[Tensor, Tensor]:
-        """One training view for each network.
+        """Log p(y, z | x), (B, K), and what :meth:`teach` returns, (B, H, D).
 
-        Parameters
-        ----------
-        views : Tensor of shape (n_views, B, *shape)
-            For the teacher, the student and, if there are three, the gate.
-
-        Returns
-        -------
-        joint : Tensor of shape (B, K)
-            log p(y, z | x).
-        v : Tensor of shape (B, H, D)
-            The teacher's embeddings, without gradient.
+        The views (n_views, B, *shape) are for the teacher, the student and, if there
+        are three, the gate.
         """
         f, v, g = self.embed(views)
         return self.log_joint(f, v, g), v
@@ -290,15 +281,8 @@ class ContrastiveMixture(nn.Module):
 
         The expert prototypes become the mean directions of their clusters
         (equation 13), the gating head the ridge regression of each sample's gating
-        prototype on its features.
-
-        Parameters
-        ----------
-        labels : Tensor of shape (N,)
-        features : Tensor of shape (N, F)
-            Of the student's backbone.
-        sums : Tensor of shape (K, D)
-            From :func:`objective.class_sums`.
+        prototype on its features. For all samples there are labels (N,), features
+        (N, F) of the student's backbone, and the class sums (K, D).
         """
         mu = self.expert_prototypes
         if mu is not None:

@@ -39,22 +39,10 @@ class Neighbors:
         generator: torch.Generator,
         rows: slice = slice(None),
     ) -> Tensor:
-        """Draw a replacement for each view, as the index of its sample.
+        """Replacements of samples (B,) for each view, (n_views * B,), view by view.
 
-        Parameters
-        ----------
-        indices : int64 Tensor of shape (B,)
-            Where the samples are.
-        n_views : int
-        generator : torch.Generator
-            On the CPU.
-        rows : slice, default=slice(None)
-            The samples of the batch for which it is done, with the same draws.
-
-        Returns
-        -------
-        int64 Tensor of shape (n_views * B,)
-            View by view, where the samples are.
+        All are indices, where the samples are; the generator is on the CPU. With
+        `rows`, only those of the batch are replaced, by the same draws.
         """
         size = (n_views, len(indices))
         columns = torch.randint(self.table.shape[1], size, generator=generator)
@@ -122,23 +110,11 @@ def _principal_components(samples: Samples) -> np.ndarray:
 def mutual_neighbors(
     rows: np.ndarray, n_neighbors: int, seed: int = 0
 ) -> tuple[np.ndarray, float]:
-    """Those of each row's nearest rows that have it among theirs.
+    """Those of each row's nearest rows that have it among theirs, and the recall.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (N, F)
-    n_neighbors : int
-        M, how many of the nearest are looked at; at most N - 1.
-    seed : int, default=0
-        Of a search that is not exact.
-
-    Returns
-    -------
-    table : int64 ndarray of shape (N, M)
-        The mutual neighbours of each row, nearest first, and over again until there are
-        M; the row itself where there are none.
-    recall : float
-        See :func:`nearest_neighbors`.
+    The parameters, M and the recall are those of :func:`nearest_neighbors`. The table
+    (N, M) has the mutual neighbours of each row, nearest first, and over again until
+    there are M; the row itself where there are none.
     """
     nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
     n, own = len(rows), np.arange(len(rows))[:, None]

@@ -17,16 +17,9 @@ def in_threads(function, items, n_items: int):
     lets all of them share every operation, which ends when the last of them ends. If
     another process keeps a core busy, they wait for each other most of the time.
 
-    Fewer items than threads are computed one after the other, as torch does it.
-
-    Parameters
-    ----------
-    function : callable
-        Sets what torch keeps for each thread, such as the inference mode.
-    items : iterable
-        At most one more than there are threads is taken ahead.
-    n_items : int
-        Their number.
+    Fewer items (`n_items`) than threads are computed one after the other, as torch
+    does it. Otherwise at most one more than there are threads is taken ahead, and the
+    function sets what torch keeps for each thread, such as the inference mode.
     """
     n_threads = torch.get_num_threads()
     if n_threads == 1 or n_items < n_threads:

@@ -30,28 +30,12 @@ def files_of(out, root) -> set[tuple[str, ...]]:
 
 
 def decode_to_file(out, decoder, root, found, decode, *, leave_out):
-    """Decode files into the rows of a .npy file.
+    """Decode files into the rows of a .npy file; returns a map of it, and reasons.
 
-    Parameters
-    ----------
-    out : path-like
-    decoder : Decoder
-    root : str
-    found : list of tuple
-        The files, as parts of their paths below `root`.
-    decode : callable
-        ``decode(X, rows)`` fills rows of X and yields why that was impossible, or None,
-        for each of them.
-    leave_out : bool
-        Whether to do without files that cannot be read. If not, there is no result, but
-        the others need not be decoded again.
-
-    Returns
-    -------
-    X : memmap or None
-        Read-only; without the rows that could not be filled.
-    reasons : list of str or None
-        For each file.
+    `found` has the files as parts of their paths below `root`. ``decode(X, rows)``
+    fills rows of X and yields for each why that was impossible, or None: the reasons.
+    Such rows are left out, or else there is no result (None), but the other files need
+    not be decoded again.
     """
     out = check_out(out).resolve()  # a link stays
     part, journal = (out.with_name(out.name + end) for end in (".part", ".files"))
