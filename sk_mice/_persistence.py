@@ -302,20 +302,13 @@ def _take_apart(model, tensors) -> dict[str, dict]:
 def _without_module(parameters: dict) -> dict:
     """Parameters without a `backbone` of the user's own, for which `load` asks."""
     backbone = parameters.get("backbone", "")
-    if type(backbone) is backbones.Pretrained:
-        return parameters | {"backbone": _as_data(backbone)}
-    if isinstance(backbone, str) or type(backbone) in PARAMETER_CLASSES.values():
-        return parameters
-    return parameters | {"backbone": None}
-
-
-def _as_data(backbone: backbones.Pretrained) -> backbones.Pretrained | None:
-    """A pretrained network that has a name; None for one that is a module."""
-    if isinstance(backbone.network, torch.nn.Module):
-        return None
-    weights = backbone.weights
-    as_text = None if weights is None else os.fspath(weights)
-    return clone(backbone).set_params(weights=as_text)
+    has_name = isinstance(backbone, str) or type(backbone) in PARAMETER_CLASSES.values()
+    if not has_name or isinstance(getattr(backbone, "network", ""), torch.nn.Module):
+        return parameters | {"backbone": None}
+    if isinstance(getattr(backbone, "weights", None), os.PathLike):
+        text = os.fspath(backbone.weights)
+        return parameters | {"backbone": clone(backbone).set_params(weights=text)}
+    return parameters
 
 
 # --------------------------------------------------------------------------- reading
