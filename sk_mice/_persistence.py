@@ -216,7 +216,7 @@ def _check_class(model, name: str) -> None:
 def _to_part(model, left_out) -> tuple[dict, dict]:
     """Document and tensors of a fitted estimator, once all of it has been checked."""
     check_is_fitted(model)
-    BaseEstimator._validate_params(model)  # the model's own may wait for processes
+    BaseEstimator._validate_params(model)  # ours would open a group of processes
     for value in model.get_params(deep=False).values():
         if isinstance(value, backbones.Backbone):
             value._validate_params()
@@ -271,7 +271,7 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     parameters = model.get_params(deep=False)
     attributes = {k: v for k, v in vars(model).items() if k not in parameters}
     parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
-    if hasattr(parameters.get("init"), "__array__"):  # labels in a column of a table
+    if hasattr(parameters.get("init"), "__array__"):  # labels in a pandas Series
         parameters["init"] = np.asarray(parameters["init"])
     fmt = asdict(attributes.pop("_format")) if "_format" in attributes else {}
     parts = {"parameters": _without_module(parameters), "attributes": attributes}
@@ -390,7 +390,7 @@ def _restore_one(document, tensors, backbone, weights):
     if cls is PretrainedFeatures and weights is not None:
         parameters["weights"] = weights
     model = cls(**parameters)
-    BaseEstimator._validate_params(model)  # the model's own may wait for processes
+    BaseEstimator._validate_params(model)  # ours would open a group of processes
     _check_parts(network, parameters)
     vars(model).update(attributes)
     if fmt:

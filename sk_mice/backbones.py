@@ -372,7 +372,7 @@ def weight_count(resolved, shape) -> tuple[int, int]:
         return sum(weight.numel() for weight in sized), 1
     if not isinstance(resolved, Backbone):
         return 0, 1
-    resolved._validate_params()  # whose error is a TypeError, too
+    resolved._validate_params()  # not below: its error is a TypeError, too
     try:
         with torch.device("meta"):
             weights = list(resolved.build(shape).parameters())
