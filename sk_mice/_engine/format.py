@@ -230,10 +230,9 @@ def _statistics(X, fmt):
         n = part.size // part.shape[1]
         part_mean = part.mean(axis=axes)
         delta = part_mean - mean
-        squares = (
-            squares + part.var(axis=axes) * n + delta**2 * (count * n / (count + n))
-        )
-        mean = mean + delta * (n / (count + n))
+        squares += part.var(axis=axes) * n
+        squares += delta**2 * (count * n / (count + n))
+        mean += delta * (n / (count + n))
         count += n
     std = np.sqrt(squares / count)
     # A constant has no information: do not enlarge the rounding error of its mean.
