@@ -321,13 +321,14 @@ def _restore(document, tensors, backbone, weights):
     pretrained = [doc["class"] == PretrainedFeatures.__name__ for doc in documents]
     if weights is not None and not any(pretrained):
         raise ValueError("it needs no `weights`; give none to `load`.")
+    if backbone is not None and not any(map(_asks_for_backbone, documents)):
+        raise ValueError("it needs no `backbone`; give none to `load`.")
     if not is_pipeline:
         return _restore_one(document, tensors, backbone, weights)
-    owners = [_asks_for_backbone(doc) for doc in documents]
-    steps = []
-    for i, doc in enumerate(documents):
-        given = backbone if owners[i] or not any(owners) else None
-        steps.append(_restore_one(doc, _taken(tensors, f"{i}."), given, weights))
+    steps = [
+        _restore_one(doc, _taken(tensors, f"{i}."), backbone, weights)
+        for i, doc in enumerate(documents)
+    ]
     expect(not tensors, "tensors", "all be in use")
     names = document["names"]
     right = len({*names}) == len(names) > 0 and all(type(n) is str for n in names)
@@ -356,17 +357,6 @@ def _asks_for_backbone(document) -> bool:
     return backbone is None or not (named or network["backbone"])
 
 
-def _check_given(backbone, asks: bool) -> None:
-    """The user has given a backbone exactly if the file asks for one."""
-    if asks and backbone is None:
-        raise ValueError(
-            "its `backbone` was a module or a callable, which the file does not hold: "
-            "pass it to `load` as `backbone`."
-        )
-    if backbone is not None and not asks:
-        raise ValueError("it needs no `backbone`; give none to `load`.")
-
-
 def _restore_one(document, tensors, backbone, weights):
     cls = {cls.__name__: cls for cls in ATTRIBUTES}[document["class"]]
     state = _taken(tensors, "model.")
@@ -380,12 +370,14 @@ def _restore_one(document, tensors, backbone, weights):
     expect_only(attributes, names_of_attributes(cls)[1], "attributes")
     expect_only(fitted_with, getattr(cls, "_of_the_model", ()), "`_fitted_with`")
     fitted = fitted_with.get("backbone", parameters.get("backbone"))
-    asks = _asks_for_backbone(document)
-    _check_given(backbone, asks)
-    if asks and parameters["backbone"] is None:
-        parameters["backbone"] = backbone
-    if fitted_with.get("backbone", "") is None:
-        fitted_with["backbone"] = backbone
+    if backbone is None and _asks_for_backbone(document):
+        raise ValueError(
+            "its `backbone` was a module or a callable, which the file does not hold: "
+            "pass it to `load` as `backbone`."
+        )
+    for part in (parameters, fitted_with):
+        if part.get("backbone", "") is None:
+            part["backbone"] = backbone
     parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
     if cls is PretrainedFeatures and weights is not None:
         parameters["weights"] = weights
