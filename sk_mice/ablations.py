@@ -26,7 +26,11 @@ from ._moco import MoCo
 
 __all__ = ["PaperMiCE", "PaperMoCo"]
 
-PAPER_MILESTONES = (0.48, 0.64, 0.8)  # appendix: 480, 640 and 800 of 1,000 epochs
+SCHEDULES = {
+    "cosine": half_cosine,
+    "step": (0.48, 0.64, 0.8),  # appendix: 480, 640 and 800 of 1,000 epochs
+    "constant": lambda progress: 1.0,
+}
 MAX_PASSES = 20  # appendix
 # The appendix names two criteria, the norm of the prototypes and the change of the
 # objective, without figures.
@@ -355,21 +359,15 @@ def make_schedule(schedule, warmup: float) -> Callable[[float], float]:
 
 
 def _decay(schedule):
-    if callable(schedule):
+    meant = SCHEDULES.get(schedule, ()) if isinstance(schedule, str) else schedule
+    if callable(meant):
         for percent in range(101):  # what it returns is checked before any work
-            _factor(schedule, percent / 100)
-        return partial(_factor, schedule)
-    if isinstance(schedule, str):
-        if schedule == "cosine":
-            return half_cosine
-        if schedule == "constant":
-            return lambda p: 1.0
-        milestones = PAPER_MILESTONES if schedule == "step" else ()
-    else:
-        try:
-            milestones = floats(schedule)
-        except (TypeError, ValueError):
-            milestones = ()
+            _factor(meant, percent / 100)
+        return partial(_factor, meant)
+    try:
+        milestones = floats(meant)
+    except (TypeError, ValueError):
+        milestones = ()
     if not milestones or not all(0 < m < 1 for m in milestones):
         raise ValueError(
             '`schedule` must be "cosine", "step", "constant", milestones between 0 and '
