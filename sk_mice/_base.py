@@ -356,13 +356,12 @@ class ContrastiveEstimator(
             )
         for stage, n in n_epochs.items():
             task.bar.advance(stage, n)
-        n_asked = sum(self._n_epochs().values())
-        n_trained = len(restarts.best.history) if restarts.best else n_asked
-        if n_trained < n_asked and not self.callbacks and task.group.first:
+        n_trained = len(restarts.best.history) if restarts.best else self.max_epochs
+        if n_trained < self.max_epochs and not self.callbacks and task.group.first:
             warn_user(
                 f"The fit in {str(restarts.checkpoint.path)!r} was ended by one of its "
-                f"`callbacks` after {n_trained} of {n_asked} epochs. To train for all "
-                "of them, use another folder as `checkpoint`."
+                f"`callbacks` after {n_trained} of {self.max_epochs} epochs. To train "
+                "for all of them, use another folder as `checkpoint`."
             )
 
     def _make_views(self, augmentation=None):
