@@ -16,18 +16,13 @@ N_WARM_UPS = 2  # calls before a capture: libraries choose their kernels
 class Replayed:
     """A function that leaves gradients in a model's weights, by CUDA graphs.
 
+    It maps (views, q) to a tuple of tensors, and must neither wait for the device nor
+    draw.
+
     There is one graph for each size of a batch, captured when that size comes first.
     All tensors of the model must stay where they are in memory, and all that Python
     decides must stay as it is. The temperatures may change, which takes new graphs, and
     so may modules and weights, between epochs (:meth:`forget_if_changed`).
-
-    Parameters
-    ----------
-    function : callable
-        Maps (views, q) to a tuple of tensors, and sets gradients. It must not wait for
-        the device, and not draw.
-    model : ContrastiveMixture
-        On a CUDA device.
     """
 
     def __init__(self, function: Callable, model: nn.Module):

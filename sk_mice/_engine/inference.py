@@ -195,19 +195,8 @@ def log_partition_bounds(
     most 1 + t + c(u) t^2 for t <= u, and at least that for t >= u. The same bounds hold
     for the mean of exp(t), with the variance in place of t^2.
 
-    Parameters
-    ----------
-    x : Tensor of shape (B, K, D)
-    positive : Tensor of shape (B, K)
-    n : int
-        V.
-    mean, covariance : Tensor of shape (H, D) and (H, D, D)
-        From :func:`queue_moments`.
-
-    Returns
-    -------
-    Tensor of shape (2, B, K)
-        Lower and upper bounds.
+    From x (B, K, D), the positive logits (B, K), V and :func:`queue_moments`. Returns
+    lower and upper bounds, (2, B, K).
     """
     centre = (x * mean).sum(dim=-1)
     spread = torch.matmul(x.transpose(0, 1), covariance).transpose(0, 1)
