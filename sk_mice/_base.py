@@ -187,7 +187,7 @@ class ContrastiveEstimator(
         """A warm start keeps the model, and so its shape."""
         model = self._model
         kept = {"n_clusters": model.n_experts, "embedding_dim": model.embedding_dim}
-        for name, value in (kept | getattr(self, "_fitted_with", {})).items():
+        for name, value in (kept | self._fitted_with).items():
             # MoCo has no `n_clusters`.
             if not _is_same(getattr(self, name, value), value):
                 raise ValueError(

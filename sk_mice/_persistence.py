@@ -285,8 +285,7 @@ def _take_apart(model, tensors) -> dict[str, dict]:
             attributes.pop(name, None)
     if not isinstance(model, ContrastiveEstimator):
         return parts
-    if "_fitted_with" in attributes:
-        attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
+    attributes["_fitted_with"] = _without_module(attributes["_fitted_with"])
     del attributes["_inference"]  # follows from the model
     if callable(attributes.get("augmentation_")):  # the warning names the parameter
         del attributes["augmentation_"]
