@@ -1,5 +1,7 @@
 """``sk-mice score``: clusters beside known classes."""
 
+from collections import Counter
+
 import numpy as np
 
 from .. import metrics
@@ -55,31 +57,54 @@ def _with_value(table: dict, path, what: str) -> dict:
 
 
 def _matching(y_true, y_pred) -> list[dict]:
-    """Each cluster, the class that it is matched with, and how many files agree."""
+    """Of each cluster: its most frequent class, and the class that ACC counts in it."""
     matched = metrics.match_labels(y_true, y_pred)
-    classes, rows = set(y_true), []
+    rows = []
     for cluster in sorted(set(y_pred), key=lambda name: (len(name), name)):
         own = y_pred == cluster
-        name = matched[own][0]
-        rows.append(
-            {
-                "cluster": cluster,
-                "class": name if name in classes else None,
-                "files": int(own.sum()),
-                "of_the_class": int((y_true[own] == name).sum()),
-            }
-        )
+        rows.append({"cluster": cluster, **_in_cluster(y_true[own], matched[own][0])})
     return rows
+
+
+def _in_cluster(classes, matched) -> dict:
+    counts = Counter(classes)  # 0 for the new name of a cluster left over
+    most, n_most = counts.most_common(1)[0]
+    if counts[matched] == n_most:
+        most = matched  # of several that are as frequent
+    return {
+        "class": matched if counts[matched] else None,
+        "files": len(classes),
+        "of_the_class": counts[matched],
+        "matched": counts[matched] > 0,
+        "most_frequent_class": most,
+        "share": n_most / len(classes),
+    }
+
+
+ONE_TO_ONE = """
+ACC matches each class with one cluster, and counts all other files as wrong.
+Merge clusters of one class in the report and score the table that it saves,
+or see NMI and ARI, which need no matching."""
 
 
 def _show(n_files: int, scores, matching) -> None:
     put(count(n_files, "file"))
     for name, value, meaning in scores:
         put(f"{name}  {value:.3f}  {meaning}")
-    clusters = [visible(row["cluster"]) for row in matching]
-    width = max(7, *map(len, clusters))
-    put(f"\n{'cluster':>{width}}    files   of its class")
-    for row, cluster in zip(matching, clusters, strict=True):
-        of = "-" if row["class"] is None else f"{row['of_the_class']:,}"
-        name = visible(row["class"] or "")
-        put(f"{cluster:>{width}}{row['files']:9,}{of:>15}   {name}")
+    table = [("cluster", "files", "share", "most frequent class", "matched")]
+    table += [_in_words(row) for row in matching]
+    wide, *_, widest, _ = (max(map(len, column)) for column in zip(*table, strict=True))
+    put("")
+    for cluster, files, share, most, mark in table:
+        put(f"{cluster:>{wide}}{files:>9}{share:>8}   {most:{widest}}   {mark}")
+    if not all(row["matched"] for row in matching):
+        put(ONE_TO_ONE)
+
+
+def _in_words(row: dict) -> tuple[str, str, str, str, str]:
+    if row["class"] == row["most_frequent_class"]:
+        mark = "yes"
+    else:
+        mark = f"with {visible(row['class'])}" if row["matched"] else "no"
+    cluster, most = visible(row["cluster"]), visible(row["most_frequent_class"])
+    return cluster, f"{row['files']:,}", f"{row['share']:.0%}", most, mark

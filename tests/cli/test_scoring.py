@@ -71,12 +71,77 @@ def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
     assert facts["ACC"] == pytest.approx(4 / 6)
     first, *_, last = facts["matching"]
     assert first["files"] == 2
-    assert last == {"cluster": "2", "class": "dog", "files": 2, "of_the_class": 2}
+    assert last == {
+        "cluster": "2",
+        "class": "dog",
+        "files": 2,
+        "of_the_class": 2,
+        "matched": True,
+        "most_frequent_class": "dog",
+        "share": 1.0,
+    }
     assert sum(row["class"] is None for row in facts["matching"]) == 1
     assert "'a'" in stderr
     assert repr(HARD[2]) in stderr
     assert run("score", clusters, truth) == 0
     assert "ACC  0.667" in capsys.readouterr().out
+
+
+def score_of(tmp_path, capsys, *clusters):
+    """The lines of `score` after the scores, and its rows with `--json`.
+
+    Each cluster is a text: a file for each letter, which is its class.
+    """
+    pairs = [(str(k), letter) for k, word in enumerate(clusters) for letter in word]
+    rows = [[f"{i}.png", *pair] for i, pair in enumerate(pairs)]
+    path = write_table(tmp_path / "both.csv", ["file", "cluster", "class"], rows)
+    assert run("score", path, path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert run("score", path, path, "--json") == 0
+    return lines[5:], json.loads(capsys.readouterr().out)["matching"]
+
+
+def test_score_explains_clusters_without_a_match(tmp_path, capsys):
+    shown, rows = score_of(tmp_path, capsys, "aaaab", "aaa", "bb")
+    assert shown == [
+        "cluster    files   share   most frequent class   matched",
+        "      0        5     80%   a                     yes",
+        "      1        3    100%   a                     no",
+        "      2        2    100%   b                     yes",
+        "",
+        "ACC matches each class with one cluster, and counts all other files as wrong.",
+        "Merge clusters of one class in the report and score the table that it saves,",
+        "or see NMI and ARI, which need no matching.",
+    ]
+    assert max(map(len, shown)) <= 80
+    assert [row["matched"] for row in rows] == [True, False, True]
+    assert [row["class"] for row in rows] == ["a", None, "b"]
+    assert [row["most_frequent_class"] for row in rows] == ["a", "a", "b"]
+    assert [row["share"] for row in rows] == [0.8, 1, 1]
+
+
+def test_score_names_a_match_with_another_class_than_the_most_frequent(
+    tmp_path, capsys
+):
+    shown, rows = score_of(tmp_path, capsys, "aaabb", "aaaa")
+    assert shown[1:] == [
+        "      0        5     60%   a                     with b",
+        "      1        4    100%   a                     yes",
+    ]
+    assert [row["of_the_class"] for row in rows] == [2, 4]
+    # Of classes that are as frequent, the one that is matched.
+    shown, _ = score_of(tmp_path, capsys, "ab", "aa")
+    assert shown[1:] == [
+        "      0        2     50%   b                     yes",
+        "      1        2    100%   a                     yes",
+    ]
+
+
+def test_a_match_that_no_file_has_is_none(tmp_path, capsys):
+    shown, rows = score_of(tmp_path, capsys, "aaa", "aa", "abc")
+    assert [line.split()[-1] for line in shown[1:4]] == ["yes", "no", "yes"]
+    assert shown[5].startswith("ACC matches each class with one cluster")
+    assert (rows[1]["matched"], rows[1]["class"]) == (False, None)
 
 
 def test_score_leaves_out_rows_without_a_class(tmp_path, capsys):
