@@ -387,6 +387,7 @@ class ContrastiveEstimator(
             if restarts.best is None:
                 if not (run.ready and run.history):
                     raise
+                run.interrupted = True
                 self._judge(run, task)
 
     def _first_model(self, task: Task, seed: int) -> ContrastiveMixture:

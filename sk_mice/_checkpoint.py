@@ -39,13 +39,14 @@ class Run:
     stage: int = 0  # number of finished stages
     state: dict | None = None  # of the trainer, if a checkpoint ends within a stage
     ready: bool = False  # whether the model can predict after an epoch
+    interrupted: bool = False  # before its last epoch
     n_filled: int = 0  # clusters that were empty after training
     elbo: float = -math.inf  # once complete
     partition: np.ndarray | None = None  # labels of the samples, once complete
 
     def saved(self) -> dict:
         """What a checkpoint keeps of a run, beside its model and its trainer."""
-        left_out = {"model", "state", "ready"}
+        left_out = {"model", "state", "ready", "interrupted"}
         return {name: v for name, v in vars(self).items() if name not in left_out}
 
 

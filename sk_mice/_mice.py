@@ -516,7 +516,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self.init_labels_ = best.init_labels
         self.cluster_sizes_ = np.bincount(self.labels_, minlength=self.n_clusters)
         last = self.history_[-1]
-        whole = restarts.stopped_by is None and last["stage"] == "em"
+        whole = not best.interrupted and last["stage"] == "em"
         self.converged_ = bool(whole and last["changed"] <= STEADY)
         self.__dict__.pop("stability_", None)  # from an earlier fit
         if len(restarts.partitions) > 1:

@@ -380,8 +380,9 @@ def weight_count(resolved, shape) -> tuple[int, int]:
         raise ValueError(
             f"`backbone` must have weights that can be counted; got {resolved!r}."
         ) from error
-    # The last are the biases of a batch norm, one for each feature.
-    return sum(weight.numel() for weight in weights), len(weights[-1])
+    # Ours end with the biases of a batch norm, one for each feature.
+    n_features = weights[-1].numel() if weights else 1
+    return sum(weight.numel() for weight in weights), n_features
 
 
 def _no_backbone(got) -> str:

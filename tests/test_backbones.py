@@ -109,6 +109,17 @@ def test_what_a_factory_returns_is_not_trained():
     assert_same_state(net, before)
 
 
+class Flat(MLP):
+    def build(self, shape):
+        return nn.Flatten()
+
+
+def test_a_backbone_of_one_s_own_may_have_no_weights():
+    X = np.random.default_rng(0).standard_normal((60, 6))
+    mice = MiCEClustering(3, backbone=Flat(), max_epochs=2).fit(X)
+    assert (mice.labels_ == mice.predict(X)).all()
+
+
 class Convolution(nn.Module):
     """A network as people write them: it may scale in place, and flatten by `view`."""
 

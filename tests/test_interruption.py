@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch.callbacks import Callback, Checkpoint, EarlyStopping
 
-from sk_mice import ClassificationEM, MiCEClustering, MoCo
+from sk_mice import ClassificationEM, MiCEClustering, MoCo, _mice
 from sk_mice._engine import trainer
 from sk_mice._interruption import ended_by_ctrl_c
 from sk_mice._words import count
@@ -84,14 +84,18 @@ def test_ctrl_c_before_the_end_of_the_first_epoch_leaves_nothing():
         estimator.predict(IMAGES)
 
 
-def test_an_interrupted_restart_does_not_displace_a_whole_one():
+def test_an_interrupted_restart_does_not_displace_a_whole_one(monkeypatch):
+    monkeypatch.setattr(_mice, "STEADY", 1)
     whole = mice().fit(IMAGES)
     estimator = mice(n_init=3, callbacks=[RaiseAt(6 + 3)])
     with pytest.warns(ConvergenceWarning, match="6 whole epochs"):
         estimator.fit(IMAGES)
     assert_usable(estimator, 6)
     np.testing.assert_array_equal(estimator.labels_, whole.labels_)
+    assert estimator.converged_ is whole.converged_ is True
     assert not hasattr(estimator, "stability_")
+    with pytest.warns(ConvergenceWarning, match="5 whole epochs"):
+        assert not mice(callbacks=[RaiseAt(6)]).fit(IMAGES).converged_
 
 
 def test_an_error_of_a_callback_is_not_taken_for_an_interruption():
