@@ -256,17 +256,19 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     find("#merge")[0].click()  # which ends the entry, and renames
     wait(lambda: find("#cluster-title")[0].text == "kept")
     assert browser.current_url.endswith("#cluster/0")
-    find("#rename")[0].send_keys('\ue009a\ue000round, "or" not\ue007')  # all; Enter
-    wait(lambda: find("#cluster-title")[0].text == 'round, "or" not')
+    find("#rename")[0].send_keys("\ue009a\ue000round; or not?\ue007")  # all; Enter
+    wait(lambda: find("#cluster-title")[0].text == "round; or not?")
     assert "sort refuses it: a folder" in find("#edits-note")[0].text
     browser.refresh()  # changes survive
-    assert find("#cluster-title")[0].text == 'round, "or" not'
+    assert find("#cluster-title")[0].text == "round; or not?"
     rows = downloaded(browser, find)
     assert [row["file"] for row in rows] == data["names"]
+    lines = (browser.downloads / "clusters.csv").read_bytes()
+    assert b',"round; or not?",' in lines  # spreadsheets may part columns there
     for row, k in zip(rows, data["labels"], strict=True):
         assert int(row["original_cluster"]) == k
         assert int(row["cluster"]) == (0 if k == 1 else k)
-        name = 'round, "or" not' if k < 2 else f"Cluster {k}"
+        name = "round; or not?" if k < 2 else f"Cluster {k}"
         assert row["name"] == name
     for _ in range(3):
         find("#undo")[0].click()
@@ -535,6 +537,22 @@ def test_a_gallery_that_grows_has_no_gaps(open_page, tmp_path):
     lefts, tops = np.array(browser.execute_script(places)).T
     n_columns = len(np.unique(lefts.round()))
     assert len(np.unique(tops.round(1))) == math.ceil(500 / n_columns)
+
+
+def test_a_cluster_is_printed_as_a_whole(open_page, tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (500, 8, 8), np.uint8)
+    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(1)).fit(X)
+    write_report(model, X, tmp_path / "report.html")
+    browser, find = open_page("cluster/0", tmp_path / "report.html")
+    wait(lambda: find("#gallery .thumb"))
+    count_printed = """
+        addEventListener("afterprint", () => {
+            window.printed = document.querySelectorAll("#gallery .thumb").length;
+        });
+    """
+    browser.execute_script(count_printed)
+    browser.execute_cdp_cmd("Page.printToPDF", {})
+    assert wait(lambda: browser.execute_script("return window.printed")) == 500
 
 
 def test_a_click_that_ends_the_entry_of_a_name_does_what_it_says(open_page, between):

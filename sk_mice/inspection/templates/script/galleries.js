@@ -29,7 +29,12 @@ function fillGallery(box, rows, { caption = () => "", mark = () => false } = {})
   }, { rootMargin: "600px" });
   while (done < Math.min(least, rows.length)) add();
   if (done < rows.length) box.watcher.observe(end);
+  box.fill = () => { while (done < rows.length) add(); };
 }
+// On paper nobody scrolls.
+addEventListener("beforeprint", () => {
+  for (const box of document.querySelectorAll("[data-view]:not([hidden]) .gallery")) box.fill?.();
+});
 
 const titleOf = (i) => `${nameOf(i)}\n${sureOf(i)} in ${clusterName(clusterOf(i))}${data.y?.[i] >= 0 ? `\n${classOf(data.y[i])}` : ""}`;
 function thumb(i, caption, marked) {
