@@ -7,7 +7,8 @@ function bytesOf(text) {
   const parts = text.split(/((?<![\ud800-\udbff])[\udc80-\udcff])/);
   return parts.map((part, n) => (n % 2 ? Uint8Array.of(part.charCodeAt(0) - 0xdc00) : encoder.encode(part)));
 }
-const quoted = (text) => (/[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+// Spreadsheets may also part columns at semicolons and tabs.
+const quoted = (text) => (/[",;\t\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 function csv(rows) {
   const lines = [[FILE, "cluster", "name", data.measure, "original_cluster"]];
   for (const i of rows) {
