@@ -44,8 +44,11 @@ def _name_missing(here: dict, path, there: dict, other) -> None:
 
 
 def _with_value(table: dict, path, what: str) -> dict:
-    """The files of a table that have a value, which is not known of all."""
-    kept = {name: value for name, value in table.items() if value.strip()}
+    """The files of a table that have a value, which is not known of all.
+
+    Spaces around it, which cannot be seen in a spreadsheet, make no other value.
+    """
+    kept = {name: value.strip() for name, value in table.items() if value.strip()}
     n_without = len(table) - len(kept)
     if n_without:
         has, does = ("has", "does") if n_without == 1 else ("have", "do")

@@ -189,6 +189,17 @@ def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
     assert tables.read_column(path, ["class"])[0] == {"a": "x", "b;c": "y"}
 
 
+def test_spaces_around_a_class_make_no_other_class(tmp_path, capsys):
+    rows = [[name, k // 2] for k, name in enumerate("abcd")]
+    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
+    pairs = [["a", "ship"], ["b", "ship "], ["c", " a horse"], ["d", "a horse"]]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
+    assert run("score", clusters, truth, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["ACC"] == 1
+    assert [row["class"] for row in facts["matching"]] == ["ship", "a horse"]
+
+
 def test_columns_beside_those_that_are_read_may_have_commas_in_their_names(tmp_path):
     path = tmp_path / "truth.csv"
     path.write_text("Area (px, mean);file;class\n7,5;a;x\n", encoding="utf-8")
