@@ -23,7 +23,11 @@ class Naming(NamedTuple):
 def read_naming(table, result: ResultFolder, n_clusters: int) -> Naming:
     """What most images of each cluster are called; ValueError for another table."""
     columns = ["original_cluster"], ["cluster"], ["name"]
-    rows, _ = tables.read_columns(table, *columns)
+    try:
+        rows, _ = tables.read_columns(table, *columns)
+    except ValueError as error:
+        error.add_note("Download CSV of the report saves such a table.")
+        raise
     own = {str(k): k for k in range(n_clusters)}
     for file, (was, now, _) in rows.items():
         if was not in own or not now.isdecimal():

@@ -159,7 +159,9 @@ def test_names_of_another_table_are_refused(photos, fitted, corrected, capsys):
     def error(path):
         return refused(capsys, 1, "predict", fitted, photos, "--names", path, "-q")
 
-    assert "`file` and `original_cluster`; got" in error(fitted / "clusters.csv")
+    of_the_fit = error(fitted / "clusters.csv")
+    assert "`file` and `original_cluster`; got" in of_the_fit
+    assert of_the_fit.endswith("Download CSV of the report saves such a table.")
     path = corrected(lambda i, k: (k, "Füße"))
     path.write_bytes(path.read_bytes().replace("ü".encode(), b"\xfc"))
     assert "must be UTF-8, as spreadsheets save it by CSV UTF-8" in error(path)
