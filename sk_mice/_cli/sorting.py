@@ -58,7 +58,10 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
 
 def _read_places(table) -> dict[str, str]:
     """The files of a table, and the folder of each: the name of its cluster."""
-    found, column = tables.read_column(table, ["name", "cluster"])
+    rows, (column, _) = tables.read_columns(
+        table, ["name", "cluster"], ["cluster", "name"]
+    )
+    found = {name: folder for name, (folder, _) in rows.items()}
     tables.check_names(table, found.values())
     for name, cluster in found.items():
         if not _is_inside(name) or re.search(NO_FOLDER, cluster, re.IGNORECASE):
@@ -76,9 +79,22 @@ def _read_places(table) -> dict[str, str]:
                 "systems would make one folder of both; got "
                 f"{spelt[cluster.casefold()]!r} and {cluster!r}."
             )
+    _warn_of_two_names(table, rows.values())
     if column == "cluster" and all(map(str.isdecimal, found.values())):
         return places_of(found, map(int, found.values()))
     return found
+
+
+def _warn_of_two_names(table, rows) -> None:
+    """Say that the name counts, where somebody has changed only it or the number."""
+    names: dict[str, str] = {}
+    for name, number in rows:
+        if names.setdefault(number, name) != name:
+            warn_user(
+                f"{str(table)!r} has two names of cluster {number}, "
+                f"{names[number]!r} and {name!r}. Images are sorted by the names"
+            )
+            return
 
 
 def places_of(files, labels) -> dict[str, str]:
@@ -150,7 +166,7 @@ def _refuse(folder, option: str, but: str = ""):
 def _is_inside(name: str) -> bool:
     """Whether a path leads to a file below a folder, and to no other drive."""
     path = PurePath(name)
-    return not path.anchor and ".." not in path.parts
+    return bool(path.name) and not path.anchor and ".." not in path.parts
 
 
 def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
@@ -274,4 +290,5 @@ def _check_begun(content, target) -> None:
 
 
 def _refuse_other(target):
-    raise FileExistsError(errno.EEXIST, "is there, and not of this image", target)
+    why = "is there, and not of this image: remove it, or name a new folder"
+    raise FileExistsError(errno.EEXIST, why, target)

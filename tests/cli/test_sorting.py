@@ -34,7 +34,7 @@ def write_names(path, rows):
 
 @needs_links
 def test_a_table_of_the_report_gives_folders_their_names(photos, tmp_path, capsys):
-    named = [[NAMES[1], 0, "7"], [HARD[0], 1, "10"], ["gone.png", 1, "é è"]]
+    named = [[NAMES[1], 0, "7"], [HARD[0], 1, "10"], ["gone.png", 2, "é è"]]
     clusters = write_names(tmp_path / "clusters.csv", named)
     copies, links = tmp_path / "copies", tmp_path / "links"
     sort = ["sort", clusters, photos, "--copy-to", copies, "--link-to", links, "-q"]
@@ -89,7 +89,18 @@ def test_names_that_differ_by_capital_letters_are_refused(photos, tmp_path, caps
     assert not into.exists()
 
 
-@pytest.mark.parametrize("file", ["../a.png", "/a.png"])
+def test_a_number_that_was_changed_without_its_name_is_named(photos, tmp_path, capsys):
+    rows = [[NAMES[1], 0, "cats"], [NAMES[2], 0, "dogs"], [NAMES[3], 1, "dogs"]]
+    clusters = write_names(tmp_path / "clusters.csv", rows)
+    into = tmp_path / "sorted"
+    assert run("sort", clusters, photos, "--copy-to", into, "-q") == 0
+    warning = capsys.readouterr().err
+    assert f"{str(clusters)!r} has two names of cluster 0, 'cats' and 'dogs'" in warning
+    assert "by the names" in warning
+    assert (into / "dogs" / NAMES[2]).exists()
+
+
+@pytest.mark.parametrize("file", ["../a.png", "/a.png", "", "."])
 def test_a_table_to_sort_has_files_below_the_folder(photos, tmp_path, capsys, file):
     clusters = write_names(tmp_path / "clusters.csv", [[file, 0, "a"]])
     line = refused(capsys, 1, "sort", clusters, photos, "--copy-to", tmp_path / "to")
@@ -234,7 +245,9 @@ def test_a_sort_that_goes_on_overwrites_no_other_file(photos, result, tmp_path, 
     made.parent.mkdir(parents=True)
     for content in (b"mine", (photos / row["file"]).read_bytes() + b"mine"):
         made.write_bytes(content)
-        assert repr(str(made)) in refused(capsys, 1, *command)
+        line = refused(capsys, 1, *command)
+        assert repr(str(made)) in line
+        assert "remove it" in line
         assert made.read_bytes() == content
     made.unlink()
     made.symlink_to(photos / row["file"])
