@@ -47,8 +47,8 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
         )
     if len(missing) == len(places):
         raise ValueError(
-            f"{str(photos)!r} has none of the files of {str(table)!r}"
-            f"{tables.if_not_utf8(missing)}."
+            f"{str(photos)!r} has none of the files of {str(table)!r}, such as "
+            f"{missing[0]!r}{tables.if_not_utf8(missing)}."
         )
     warn_of_missing(missing, photos)
     sorted_into = [places[name] for name in places.keys() - {*missing}]
@@ -61,6 +61,7 @@ def _read_places(table) -> dict[str, str]:
     rows, (column, _) = tables.read_columns(
         table, ["name", "cluster"], ["cluster", "name"]
     )
+    _check_rows(table, rows)
     found = {name: folder for name, (folder, _) in rows.items()}
     tables.check_names(table, found.values())
     for name, cluster in found.items():
@@ -83,6 +84,11 @@ def _read_places(table) -> dict[str, str]:
     if column == "cluster" and all(map(str.isdecimal, found.values())):
         return places_of(found, map(int, found.values()))
     return found
+
+
+def _check_rows(table, rows) -> None:
+    if not rows:
+        raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
 
 
 def _warn_of_two_names(table, rows) -> None:
@@ -178,8 +184,7 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
         )
     labels = {str(k): k for k in range(n_clusters)}
     found, _ = tables.read_column(table, ["cluster"])
-    if not found:
-        raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
+    _check_rows(table, found)
     for name, label in found.items():
         if label not in labels or not _is_inside(name):
             raise ValueError(

@@ -108,13 +108,18 @@ def test_a_table_to_sort_has_files_below_the_folder(photos, tmp_path, capsys, fi
 
 
 def test_a_sort_says_what_it_needs(photos, fitted, tmp_path, capsys):
-    table = fitted / "clusters.csv"
-    assert "one of them is required" in refused(capsys, 2, "sort", table, photos)
+    of_fit = fitted / "clusters.csv"
+    assert "one of them is required" in refused(capsys, 2, "sort", of_fit, photos)
     among = ("--copy-to", photos / "sorted")
-    assert "lies in the folder" in refused(capsys, 2, "sort", table, photos, *among)
+    assert "lies in the folder" in refused(capsys, 2, "sort", of_fit, photos, *among)
     (tmp_path / "other").mkdir()
-    sort = ["sort", table, tmp_path / "other", "-q", "--copy-to", tmp_path / "sorted"]
-    assert "has none of the files" in refused(capsys, 1, *sort)
+    sort = ["sort", of_fit, tmp_path / "other", "-q", "--copy-to", tmp_path / "sorted"]
+    line = refused(capsys, 1, *sort)
+    assert "has none of the files" in line
+    assert f", such as {table(of_fit)[0]['file']!r}." in line
+    write_names(of_none := tmp_path / "none.csv", [])
+    sort[1] = of_none
+    assert "must have a row for each image to sort" in refused(capsys, 1, *sort)
 
 
 def test_files_may_be_written_as_a_mac_or_windows_does(photos, tmp_path, capsys):
