@@ -12,7 +12,7 @@ from ._words import shortened
 
 __all__ = ["main"]
 
-FAILED, CTRL_C, NO_READER = 1, 130, 141
+FAILED, WRONG, CTRL_C, NO_READER = 1, 2, 130, 141
 # Errors that the package, or the system, words for its users; the others are bugs.
 WORDED = (OSError, ValueError, TypeError, ImportError, ArithmeticError)
 # What the user of the command knows parameters as.
@@ -96,6 +96,9 @@ def _run(argv) -> int:
     try:
         # Typer reads the arguments and returns what is to be done, or an exit code.
         argv = (sys.argv[1:] if argv is None else argv) or ["--help"]
+        if "" in argv:
+            _say("error: an argument is empty, as of a variable that is not set")
+            return WRONG
         with ended_by_ctrl_c():
             work = app(argv, prog_name="sk-mice", standalone_mode=False)
         if callable(work):

@@ -415,6 +415,13 @@ def test_pairs_of_images_open_the_images(open_page, between):
     assert find("#detail-name")[0].text == name
     find("body")[0].send_keys("\ue014")  # the right arrow
     assert find("#detail-name")[0].text == name.replace("40", "42")
+    previous, following = find("#detail-previous")[0], find("#detail-next")[0]
+    assert not following.is_enabled()
+    previous.click()
+    assert find("#detail-name")[0].text == name
+    assert not previous.is_enabled()
+    following.send_keys("\ue007")  # Enter
+    assert find("#detail-name")[0].text == name.replace("40", "42")
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(open_page, tmp_path):

@@ -49,6 +49,7 @@ def _with_value(table: dict, path, what: str) -> dict:
     Spaces around it, which cannot be seen in a spreadsheet, make no other value.
     """
     kept = {name: value.strip() for name, value in table.items() if value.strip()}
+    _warn_of_spelling(path, what, {*kept.values()})
     n_without = len(table) - len(kept)
     if n_without:
         has, does = ("has", "does") if n_without == 1 else ("have", "do")
@@ -57,6 +58,16 @@ def _with_value(table: dict, path, what: str) -> dict:
             "not count",
         )
     return kept
+
+
+def _warn_of_spelling(path, what: str, values) -> None:
+    """Name a value that is there with and without capital letters, as two."""
+    spelt: dict[str, str] = {}
+    for value in sorted(values):
+        other = spelt.setdefault(value.casefold(), value)
+        if other != value:
+            plural = "classes" if what == "class" else f"{what}s"
+            warn_user(f"{str(path)!r}: {other!r} and {value!r} count as two {plural}")
 
 
 def _matching(y_true, y_pred) -> list[dict]:

@@ -27,6 +27,7 @@ from .results import (
 from .terminal import Progress, end_after_ctrl_c
 
 BLOCK = 2**20  # bytes
+LONGEST = 255  # bytes of the name of a folder, on most systems
 
 
 def sort(table, photos, folders: dict, quiet: bool) -> None:
@@ -65,12 +66,15 @@ def _read_places(table) -> dict[str, str]:
     found = {name: folder for name, (folder, _) in rows.items()}
     tables.check_names(table, found.values())
     for name, cluster in found.items():
-        if not _is_inside(name) or re.search(NO_FOLDER, cluster, re.IGNORECASE):
+        is_folder = not re.search(NO_FOLDER, cluster, re.IGNORECASE)
+        is_folder &= len(os.fsencode(cluster)) <= LONGEST
+        if not (_is_inside(name) and is_folder):
             raise ValueError(
                 f"{str(table)!r} must have in each row a file below the folder of "
                 "images, and a cluster whose name can be that of a folder: without "
-                f'any of <>:"/\\|?*, no dot or space at its ends, and none that '
-                f"Windows keeps for itself, such as aux; got {name!r} and {cluster!r}."
+                f'any of <>:"/\\|?*, no dot or space at its ends, none that Windows '
+                f"keeps for itself, such as aux, and at most {LONGEST} bytes; got "
+                f"{name!r} and {cluster!r}."
             )
     spelt: dict[str, str] = {}
     for cluster in found.values():

@@ -200,6 +200,17 @@ def test_spaces_around_a_class_make_no_other_class(tmp_path, capsys):
     assert [row["class"] for row in facts["matching"]] == ["ship", "a horse"]
 
 
+def test_a_class_that_is_spelt_in_two_ways_is_named(tmp_path, capsys):
+    rows = [["a", 0], ["b", 0], ["c", 1]]
+    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
+    pairs = [["a", "horse"], ["b", "Horse"], ["c", "ship"]]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
+    assert run("score", clusters, truth) == 0
+    err = capsys.readouterr().err
+    assert f"{str(truth)!r}: 'Horse' and 'horse' count as two classes" in err
+    assert err.count("count as two") == 1
+
+
 def test_columns_beside_those_that_are_read_may_have_commas_in_their_names(tmp_path):
     path = tmp_path / "truth.csv"
     path.write_text("Area (px, mean);file;class\n7,5;a;x\n", encoding="utf-8")

@@ -68,7 +68,10 @@ def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path, capsys)
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t", "Aux", "com1.a", "#Recycle"],
+    [
+        *("", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t"),
+        *("Aux", "com1.a", "#Recycle", 86 * "鳥"),
+    ],
 )
 def test_a_cluster_needs_the_name_of_a_folder(photos, tmp_path, capsys, name):
     clusters = write_names(tmp_path / "clusters.csv", [[NAMES[1], 0, name]])

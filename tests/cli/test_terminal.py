@@ -52,6 +52,12 @@ def test_a_name_with_spaces_needs_quotation_marks(capsys, tmp_path):
     assert "(names with spaces need quotation marks): (photos)" in line
 
 
+def test_an_argument_from_a_variable_that_is_not_set_is_refused(capsys, tmp_path):
+    line = refused(capsys, 2, "fit", "", *FIT, "--out", tmp_path / "result")
+    assert "an argument is empty" in line
+    assert not (tmp_path / "result").exists()
+
+
 def shell(*arguments, **variables):
     environment = os.environ | variables
     command = [sys.executable, "-m", "sk_mice", *map(str, arguments)]

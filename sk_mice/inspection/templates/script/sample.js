@@ -29,9 +29,25 @@ function openDetail(i, rows = []) {
   const mark = (j) => clusterOf(j) !== clusterOf(i);
   $("nearest-note").textContent = near.some(mark) ? "; outlined: in another cluster" : "";
   fillGallery($("nearest"), near, { mark });
+  $("detail-previous").disabled = beside(-1) === undefined;
+  $("detail-next").disabled = beside(1) === undefined;
   if (!$("detail").open) $("detail").showModal();
   $("detail").scrollTop = 0;
   $("detail-close").focus();
+}
+function beside(step) {
+  const place = opened.rows.indexOf(opened.i);
+  return place < 0 ? undefined : opened.rows[place + step];
+}
+function goBeside(step) {
+  const next = beside(step);
+  if (next !== undefined) openDetail(next, opened.rows);
+}
+for (const [id, step] of [["detail-previous", -1], ["detail-next", 1]]) {
+  $(id).onclick = () => {
+    goBeside(step);
+    if (!$(id).disabled) $(id).focus();
+  };
 }
 $("detail-close").onclick = () => $("detail").close();
 $("detail").onclose = () => { // the image that was looked at last
@@ -43,8 +59,7 @@ $("detail").addEventListener("click", (event) => { if (event.target === $("detai
 document.addEventListener("keydown", (event) => {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (!step || !$("detail").open || event.target.closest?.(".thumb, select")) return;
-  const place = opened.rows.indexOf(opened.i), next = place < 0 ? undefined : opened.rows[place + step];
-  if (next !== undefined) openDetail(next, opened.rows);
+  goBeside(step);
 });
 
 // -------------------------------------------------------------------------- search
