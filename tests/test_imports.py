@@ -124,7 +124,7 @@ IMPORTS = {
     "inspection._reading inspection._report inspection._thumbnails",
     "_cli.cores": "torch _busy_cores _cli.terminal _words",
     "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
-    "datasets datasets._paths features",
+    "datasets datasets._paths features inspection._thumbnails",
     "_cli.naming": "_cli.results _cli.tables inspection._doubts inspection._reading",
     "_cli.results": "_engine.files _engine.maps datasets._names",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
