@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from scipy import sparse
+from sklearn import config_context
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ._engine.arrays import refuse_infinite, stored_once
@@ -20,7 +21,10 @@ def check_rows(estimator, X, *, reset=False, accept_sparse=False):
             f"X must hold vectors, in an array of shape (N, features); got {X.shape}. "
             "PretrainedFeatures and MoCo make vectors of images."
         )
-    with fitting_floats("X"), _naming_rows(X):
+    # A row that is not finite has a label beyond the clusters, and sums by label write
+    # there, into memory of others.
+    checked = config_context(assume_finite=False)
+    with checked, fitting_floats("X"), _naming_rows(X):
         X = validate_data(
             estimator,
             X,

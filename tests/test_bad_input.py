@@ -23,6 +23,7 @@ from shared import (
     same_generators,
     state_of,
 )
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, KMeans
 from skorch.callbacks import BatchScoring, EpochScoring, LRScheduler
@@ -615,6 +616,22 @@ def test_sparse_rows_that_are_not_finite_are_named():
     odd = sparse.csr_array(np.eye(5) + np.diag([np.inf, np.nan], 3))
     with pytest.raises(ValueError, match="infinity in sample 0; 2 of 5 samples have"):
         SphericalKMeans(2).fit(odd)
+
+
+@pytest.mark.parametrize(
+    "estimator", [ClassificationEM, NeighborMixture, SphericalKMeans]
+)
+def test_rows_that_are_assumed_to_be_finite_are_checked_all_the_same(estimator):
+    X = np.random.default_rng(0).random((12, 5))
+    fitted = estimator(2, random_state=0).fit(X)
+    X[7, 3] = np.nan
+    calls = [clone(fitted).fit, fitted.predict]
+    if estimator is SphericalKMeans:
+        calls += [clone(fitted).partial_fit, fitted.transform, fitted.score]
+    with config_context(assume_finite=True):
+        for call in calls:
+            with pytest.raises(ValueError, match="NaN in sample 7; 1 of 12 samples"):
+                call(X)
 
 
 # --------------------------------------------------------------------- kinds of values
