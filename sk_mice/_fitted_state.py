@@ -122,7 +122,8 @@ _RULES: dict = {
     "cluster_centers_": (
         "KD",
         "be unit vectors",
-        lambda a, _: _are_floats(a) and _are_units(torch.from_numpy(a)),
+        # A copy, as an array that is mapped may be read-only.
+        lambda a, _: _are_floats(a) and _are_units(torch.tensor(a)),
     ),
     "_sums": ("KD", *_FLOATS),
     "means_": ("KC", *_FLOATS),

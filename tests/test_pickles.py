@@ -17,7 +17,14 @@ from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from sk_mice import MiCEClustering, MoCo, SphericalKMeans
+import sk_mice
+from sk_mice import (
+    ClassificationEM,
+    MiCEClustering,
+    MoCo,
+    NeighborMixture,
+    SphericalKMeans,
+)
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -164,3 +171,12 @@ def test_the_baseline_pipeline():
     ).fit(IMAGES)
     read = pickle.loads(pickle.dumps(baseline))
     np.testing.assert_array_equal(read.predict(IMAGES), baseline.predict(IMAGES))
+
+
+def test_what_is_mapped_from_a_dump_is_saved_like_any(tmp_path):
+    for cls in (ClassificationEM, NeighborMixture, SphericalKMeans):
+        joblib.dump(cls(4, random_state=0).fit(ROWS), tmp_path / "dump")
+        mapped = joblib.load(tmp_path / "dump", mmap_mode="r")
+        sk_mice.save(mapped, tmp_path / "model.safetensors")
+        loaded = sk_mice.load(tmp_path / "model.safetensors")
+        np.testing.assert_array_equal(loaded.predict(ROWS), mapped.labels_)
