@@ -162,11 +162,12 @@ def test_numpys_values_come_back():
     for array in (
         *(np.arange(6).reshape(2, 3)[:, ::-1], np.array(1.5, np.float16)),
         *(np.zeros((0, 3)), np.array([True])),
+        np.arange(6, dtype=np.dtype(np.int32).newbyteorder("S")),
     ):
         tensors = {}
         packed = pack(array, "a", tensors)
         found = unpack(packed, tensors)
-        assert found.dtype == array.dtype
+        assert found.dtype == array.dtype.newbyteorder("=")
         np.testing.assert_array_equal(found, array)
     for names in (np.array(["a", "b"]), np.array(["a"] * 99, object)):
         tensors = {}

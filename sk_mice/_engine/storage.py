@@ -227,8 +227,9 @@ def pack(value, name: str, tensors: dict, classes=()):
             if value.ndim == 1 and all(isinstance(item, str) for item in value):
                 return {"strings": value.tolist()}
         case np.ndarray():
+            own = value.dtype.newbyteorder("=")  # torch knows no other
             with suppress(TypeError, ValueError):  # dates, say
-                return {"array": put(torch.from_numpy(np.array(value, order="C")))}
+                return {"array": put(torch.from_numpy(np.array(value, own, order="C")))}
         case _ if kind in classes and classes[kind] is type(value):
             parameters = packed(value.get_params(deep=False))
             return {"class": kind, "parameters": parameters}
