@@ -67,8 +67,8 @@ def clustering_accuracy_score(y_true, y_pred):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Classes: numbers, strings or, in an array, any hashable objects. None, NaN and
-        NaT are missing classes, whose samples do not count.
+        Classes: numbers, strings or, in an array, any hashable objects. None, NaN, NaT
+        and masked values are missing classes, whose samples do not count.
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 
@@ -118,8 +118,8 @@ def match_labels(y_true, y_pred):
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Classes: numbers, strings or, in an array, any hashable objects. None, NaN and
-        NaT are missing classes; numbers beside None count as objects.
+        Classes: numbers, strings or, in an array, any hashable objects. None, NaN, NaT
+        and masked values are missing classes; numbers beside None count as objects.
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 
@@ -206,6 +206,10 @@ def _is_none_or_nan(value):
 def _as_array(y):
     """An array that keeps each value's type: 1 and "1" stay two labels."""
     array = np.asarray(y)
+    if np.ma.is_masked(y):
+        array = array.astype(object)
+        array[np.ma.getmaskarray(y)] = None
+        return array
     if array.dtype.kind == "T":  # NumPy's strings of any length, of which some may miss
         return array.astype(object)
     if array.dtype.kind != "U" or array.ndim != 1 or hasattr(y, "dtype"):

@@ -203,6 +203,7 @@ MISSING = {
     "NaN among strings": ["cat", math.nan, "dog", "dog", math.nan],
     "dates": np.array([1, "NaT", 2, 2, "NaT"], "datetime64[ns]"),
     "nullable": pd.array([0, None, 1, 1, None], dtype="Int64"),
+    "masked": np.ma.array([0, 1, 1, 1, 0], mask=[0, 1, 0, 0, 1]),
     "strings": pd.Series(["cat", None, "dog", "dog", None], dtype="string"),
     "categories": pd.Series(["cat", None, "dog", "dog", None], dtype="category"),
     "NumPy's strings": np.array(
