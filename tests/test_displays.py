@@ -686,6 +686,10 @@ def test_wrong_input_is_refused(blobs):
     refuses("images; got none", of_images, images[:0], y[:0])
     kmeans = KMeans(3).fit(images.reshape(len(images), -1))
     refuses("images; got none", gallery.from_estimator, kmeans, images[:0])
+    shown = np.flatnonzero(y == y.max())[0]
+    where = f"NaN in sample {shown}; 1 of 96 samples"
+    spoilt = np.where((np.arange(96) == shown)[:, None, None], np.nan, images)
+    refuses(where, of_images, spoilt, y)
     each = "must have a value for each"
     refuses(
         f"`y_pred` {each} of the 96 samples; got shape (5,)", of_images, images, y[:5]

@@ -340,8 +340,9 @@ def _images(X, indices, image_shape):
     if isinstance(X, list):
         X = pictures([X[i] for i in every], THUMBNAIL)
         image_shape, every = None, np.arange(len(X))
+    # Of all, as those chosen may all be dark; it names what is not finite.
+    low, high = black_and_white(rows_of(X))
     chosen, fmt = _chosen(X, every, image_shape)
-    low, high = black_and_white(rows_of(X))  # those chosen may all be dark
     fmt = replace(fmt, low=low, high=high)
     drawn = as_drawn(fmt.as_batch(as_tensor(chosen)))
     values = drawn.movedim(1, -1).numpy()
