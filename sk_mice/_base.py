@@ -347,7 +347,7 @@ class ContrastiveEstimator(
             for row in run.history:
                 n_epochs[row["stage"]] += 1
             n_of_run = len(run.state["history"])
-        if self.verbose and task.group.first:
+        if self.verbose and task.group.first and sys.stderr is not None:
             tqdm.write(
                 f"{type(self).__name__} goes on after "
                 f"{sum(n_epochs.values()) + n_of_run} epochs, from "

@@ -26,7 +26,8 @@ def seconds_between_lines() -> float | None:
 class tqdm(auto.tqdm):
     """tqdm without its monitor thread, which would outlive the bar.
 
-    The work goes on if the bar cannot be shown, as when Ctrl-C has ended ``| tee``.
+    The work goes on if the bar cannot be shown, as when Ctrl-C has ended ``| tee``, or
+    in a program without a terminal, such as one with windows, which has no stderr.
     A log gets the bar as lines, at most one in `seconds_between_lines`, and none of
     work that takes less.
     """
@@ -35,6 +36,8 @@ class tqdm(auto.tqdm):
 
     def __init__(self, *args, **kwargs):
         self._between = seconds_between_lines()
+        if sys.stderr is None:
+            kwargs["disable"] = True
         if self._between is not None:
             kwargs |= {"mininterval": self._between, "miniters": 1}
             self.last_print_t = time.time()  # which the first display needs

@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import random
+import sys
 import warnings
 
 import numpy as np
@@ -366,6 +367,14 @@ def test_callbacks_and_progress_bar(capsys):
         assert stage in shown
     assert "labels of all samples" in shown
     assert "of training left" in shown
+
+
+def test_a_program_without_stderr_shows_no_progress(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)  # as of one with windows
+    options = {"verbose": 1, "checkpoint": tmp_path}
+    first, again = (tiny(**options).fit(IMAGES) for _ in range(2))  # one from the file
+    np.testing.assert_array_equal(first.labels_, again.labels_)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("verbose", [0, 1])
