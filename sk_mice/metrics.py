@@ -212,9 +212,15 @@ def _as_array(y):
         return array
     if array.dtype.kind == "T":  # NumPy's strings of any length, of which some may miss
         return array.astype(object)
-    if array.dtype.kind != "U" or array.ndim != 1 or hasattr(y, "dtype"):
+    if array.ndim != 1 or hasattr(y, "dtype"):
         return array
-    return array if all(isinstance(value, str) for value in y) else _object_array(y)
+    if array.dtype.kind == "U" and not all(isinstance(value, str) for value in y):
+        return _object_array(y)
+    if array.dtype.kind == "f":  # which rounds large integers beside other numbers
+        size = abs(array.astype(float))
+        if ((size >= 2**53) & (size < math.inf)).any():
+            return _object_array(y)
+    return array
 
 
 def _encode(y):

@@ -146,6 +146,15 @@ def test_clusters_that_are_written_alike_stay_apart():
         assert sorted(matched) == sorted([name, *others])
 
 
+@pytest.mark.parametrize("other", [5, math.nan])
+def test_large_numbers_in_a_list_stay_apart(other):
+    classes = [2**63 + 1, 2**63 + 2, other]  # an array of floats would round them
+    assert clustering_accuracy_score(classes, [0, 1, 2]) == 1
+    assert match_labels(classes, [0, 1, 2]).tolist()[:2] == classes[:2]
+    assert clustering_accuracy_score([0, 1, 2], classes) == 1
+    assert clustering_accuracy_score([np.float16(1), np.float16(2)], [0, 1]) == 1
+
+
 def test_dtype_of_the_classes_is_kept():
     classes = np.array([0, 0, 0, 1, 1], dtype=np.uint8)
     assert match_labels(classes, [5, 5, 6, 7, 7]).dtype == np.uint8
