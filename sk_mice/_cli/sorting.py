@@ -66,8 +66,8 @@ def _read_places(table) -> dict[str, str]:
     found = {name: folder for name, (folder, _) in rows.items()}
     tables.check_names(table, found.values())
     for name, cluster in found.items():
-        is_folder = not re.search(NO_FOLDER, cluster, re.IGNORECASE)
-        is_folder &= len(os.fsencode(cluster)) <= LONGEST
+        is_short = len(os.fsencode(cluster)) <= LONGEST
+        is_folder = is_short and not re.search(NO_FOLDER, cluster, re.IGNORECASE)
         if not (_is_inside(name) and is_folder):
             raise ValueError(
                 f"{str(table)!r} must have in each row a file below the folder of "
