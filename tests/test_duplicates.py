@@ -5,7 +5,7 @@ import pytest
 from shared import tiny
 
 from sk_mice._engine.format import infer_format
-from sk_mice.inspection import write_report
+from sk_mice.inspection import _report, write_report
 from sk_mice.inspection._doubts import doubt_of_duplicates
 from sk_mice.inspection._duplicates import near_duplicates
 
@@ -74,7 +74,7 @@ def test_pairs_of_one_series_leave_room_for_others():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_report_names_them(tmp_path, images):
+def test_the_report_names_them(tmp_path, images, monkeypatch):
     images[7] = images[3]
     model = tiny(n_clusters=2).fit(images)
     names = [f"{number}.png" for number in range(30)]
@@ -83,6 +83,10 @@ def test_the_report_names_them(tmp_path, images):
     text = path.read_text(encoding="utf-8")
     assert "2 images are nearly the same as another one at 16 x 16 pixels." in text
     assert "3.png, 7.png" in text
+    monkeypatch.setattr(_report, "MOST_SHOWN", 29)  # all but one, which is another
+    write_report(model, images, path, names=names)
+    text = path.read_text(encoding="utf-8")
+    assert "2 of the 29 images shown are nearly the same as another one at" in text
     images[7] = 255 - images[3]
     write_report(model, images, path, names=names)
     assert "nearly the same" not in path.read_text(encoding="utf-8")

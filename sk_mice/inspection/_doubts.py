@@ -135,12 +135,16 @@ def _doubts_of_pairs(reading, noun):
     )
 
 
-def doubt_of_duplicates(noun, pairs) -> list[Doubt]:
-    """A doubt about pairs (P, 2) of nearly equal samples; none without pairs."""
+def doubt_of_duplicates(noun, pairs, n_shown=None) -> list[Doubt]:
+    """A doubt about pairs (P, 2) of nearly equal samples; none without pairs.
+
+    `n_shown` is how many were compared, if these are not all.
+    """
     if not len(pairs):
         return []
+    of = noun if n_shown is None else f"of the {n_shown:,} {noun} shown"
     sentence = (
-        f"{len(np.unique(pairs)):,} {noun} are nearly the same as another one at "
+        f"{len(np.unique(pairs)):,} {of} are nearly the same as another one at "
         f"{SIDE} x {SIDE} pixels"
     )
     if len(pairs) > MOST_PAIRS:

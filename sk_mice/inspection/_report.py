@@ -211,7 +211,8 @@ def draw_page(
         sheets = draw_sheets(X, fmt, _groups(reading, shown), rng)
         data["thumbs"] = _places(sheets)
         pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
-        doubted += doubt_of_duplicates(noun, pairs)
+        some = len(shown) if len(shown) < len(reading.labels) else None
+        doubted += doubt_of_duplicates(noun, pairs, some)
     found = (
         f"{count(len(reading.labels), one)} in {count(reading.n_clusters, 'cluster')}"
     )
