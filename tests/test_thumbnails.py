@@ -22,6 +22,23 @@ def test_sheets_keep_to_their_budget(monkeypatch):
     assert sizes[1] < 1e5 * 4 / 3 < sizes[0]
 
 
+def test_of_8_bits_a_single_image_is_read_for_the_format(monkeypatch):
+    read = []
+
+    def counted(X, image_shape):
+        read.append(len(X))
+        return infer_format(X, image_shape)
+
+    monkeypatch.setattr(_thumbnails, "infer_format", counted)
+    X = np.zeros((50, 20, 24, 3), np.uint8)
+    fmt = _thumbnails.image_format(KMeans(), X)
+    assert (fmt.shape, fmt.low, fmt.high) == ((3, 20, 24), 0, 255)
+    X = np.linspace(0, 4095, X.size).reshape(X.shape)  # the last image has the white
+    fmt = _thumbnails.image_format(KMeans(), X)
+    assert (fmt.shape, fmt.low, fmt.high) == ((3, 20, 24), 0, 4095)
+    assert read == [1, 50]
+
+
 @pytest.mark.parametrize("n_channels", [1, 2, 3, 4, 5])
 def test_the_first_three_channels_are_drawn(n_channels):
     X = np.random.default_rng(0).integers(0, 256, (2, 6, 6, n_channels), np.uint8)

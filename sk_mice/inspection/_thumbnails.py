@@ -42,7 +42,10 @@ def image_format(estimator, X) -> SampleFormat | None:
         image_shape = getattr(estimator, "image_shape", None)
         if image_shape is None and not known_layout(getattr(X, "shape", ())):
             return None
-        fmt = infer_format(rows_of(X), image_shape)
+        X = rows_of(X)
+        if X.dtype == np.uint8:  # black and white are known: one image tells the rest
+            X = X[:1]
+        fmt = infer_format(X, image_shape)
     return fmt if fmt.is_image else None
 
 
