@@ -132,6 +132,28 @@ def test_overview_and_galleries(open_page, page):
     assert not find("#detail")[0].is_displayed()
 
 
+def test_pictures_have_the_pixels_of_the_images(open_page, page, digits):
+    _, X, *_ = digits
+    first = data_of(page)["thumbs"]["members"][0][0]
+    browser, find = open_page("cluster/0")
+    (picture,) = find(f'#gallery [data-i="{first}"] .pic')
+    (url,) = re.findall(r'url\("(.*)"\)', picture.value_of_css_property("background"))
+    pixels = browser.execute_async_script(
+        """
+        const [url, done] = arguments, image = new Image();
+        image.onload = () => {
+          const context = document.createElement("canvas").getContext("2d");
+          context.drawImage(image, 0, 0);
+          done([...context.getImageData(0, 0, 8, 8).data]);
+        };
+        image.src = url;
+        """,
+        url,
+    )
+    grey = np.reshape(pixels, (8, 8, 4))[..., 0]
+    np.testing.assert_array_equal(grey, np.round(X[first] / 16 * 255))
+
+
 def test_names_and_classes_with_markup_run_nothing(open_page):
     _, find = open_page("search/")
     for name in NAMES[:2]:

@@ -45,7 +45,7 @@ async function bytesOfFile(file) {
 }
 // Bytes are compared, as a character each, since names need not be UTF-8.
 const asCharacters = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
-const asText = (cell) => new TextDecoder().decode(Uint8Array.from(cell, (c) => c.charCodeAt(0)));
+const asText = (cell) => new TextDecoder().decode(asBytes(cell));
 function cellsOf(bytes) {
   const text = asCharacters(bytes).replace(/^\xef\xbb\xbf/, "");
   const [first] = text.split(/\r?\n/, 1);
