@@ -535,6 +535,8 @@ def test_images_without_a_thumbnail_have_an_empty_one(
     write_report(mice, X, path, names=names)
     browser, find = open_page("search/folder", path)
     wait(lambda: len(find("#found .thumb")) == len(find("#found .pic")) == 90)
+    title = "90 images with “folder” in the name, 30 of them shown"
+    assert find("#search-title")[0].text == title
     for node in find("#found .thumb"):
         assert node.text.startswith("xxx")
         assert (
@@ -549,6 +551,10 @@ def test_images_without_a_thumbnail_have_an_empty_one(
     """
     left, right = browser.execute_script(overhang)
     assert left > 100 > 1 > right
+    browser, find = open_page("cluster/0", path)
+    data = data_of(path)
+    n = sum(data["labels"][i] == 0 for i in data["shown"])
+    assert find("#shown-note")[0].text == f"{n} images shown"
 
 
 def test_a_gallery_that_grows_has_no_gaps(open_page, tmp_path):

@@ -155,7 +155,8 @@ function showMembers(k, filter, pairedWith, most) {
   $("seconds").replaceChildren(...chips);
   $("seconds").querySelector(`[data-second="${pressed}"]`)?.focus();
   const marked = most && filter !== "other" ? `; outlined: not ${classOf(most.y)}` : "";
-  $("shown-note").textContent = rows.length ? count(rows.length) + marked : `No ${NOUN}`;
+  const shown = data.shown.length < N ? " shown" : ""; // the cluster, and chips of doubts, have more
+  $("shown-note").textContent = rows.length ? count(rows.length) + shown + marked : `No ${NOUN}${shown}`;
   const caption = { doubtful: sureOf, between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
     other: (i) => classOf(data.y[i]) }[filter];
   fillGallery($("gallery"), rows, { caption, mark: (i) => filter !== "other" && isOther(i, most) });
