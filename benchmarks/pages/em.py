@@ -81,10 +81,10 @@ def page():
                 "em_e_steps_fashion_mnist_24": "Fashion-MNIST",
             },
             f'{of_em} "held" is the default: q stays at the partition, on the digits '
-            'for the first half of each round. "batch, '
-            "free\" is the paper's: q is the posterior of one random view. The "
-            "others take q once an epoch from the whole model and all plain images, "
-            "from four random views, or from the plain images and ten mutual "
+            "for the first half of each round, and on Fashion-MNIST in both epochs of "
+            'EM. "batch, free" is the paper\'s: q is the posterior of one random view. '
+            "The others take q once an epoch from the whole model and all plain "
+            "images, from four random views, or from the plain images and ten mutual "
             "neighbours; if they are hard, the largest q becomes 1. kappa is 1 where "
             "no other is named.",
         ),
