@@ -378,6 +378,31 @@ def test_from_a_folder_to_a_table_and_a_page(tmp_path, monkeypatch):
     assert sk_mice.load("mice.safetensors").labels_.shape == (30,)
 
 
+def test_crops_of_camera_traps_have_the_names_of_the_photographs(tmp_path, monkeypatch):
+    (tmp_path / "photos" / "north").mkdir(parents=True)
+    photo = np.zeros((60, 80, 3), np.uint8)
+    photo[30:50, 70:] = 200  # an animal at the edge
+    images = [{"file": "broken.jpg", "failure": "Failure image access"}]
+    for name, category, sure in (("a", "1", 0.9), ("b", "1", 0.1), ("c", "2", 0.9)):
+        box = {
+            "category": category,
+            "conf": sure,
+            "bbox": [70 / 80, 0.5, 10 / 80, 1 / 3],
+        }
+        images.append({"file": f"north/{name}.png", "detections": [box]})
+        Image.fromarray(photo).save(tmp_path / "photos" / "north" / f"{name}.png")
+    kinds = {"1": "animal", "2": "person"}
+    found = {"detection_categories": kinds, "images": images}
+    (tmp_path / "boxes.json").write_text(json.dumps(found), encoding="utf-8")
+    page = (DOCS / "user_guide" / "photographs.md").read_text(encoding="utf-8")
+    section = page.split("\n## Camera traps\n")[1]
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], {})
+    assert [path.name for path in Path("crops").rglob("*.*")] == ["a.png"]
+    crop = np.asarray(Image.open("crops/north/a.png"))
+    np.testing.assert_array_equal(crop, photo[30:50, 60:])
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_randaugment_of_the_guide_follows_random_state():
     page = (DOCS / "user_guide" / "views.md").read_text(encoding="utf-8")
