@@ -254,6 +254,7 @@ def test_figures_of_features_are_those_of_the_results():
         "`MiCEClustering(n_neighbors=10, augmentation=None)`": "mice-neighbors",
         "`KMeans`": "k-means",
         "UMAP, `GaussianMixture`": "umap-gaussians",
+        "UMAP, HDBSCAN": "umap-hdbscan",
         "`PCA(64)`, `GaussianMixture`": "pca-gaussians",
         "`PCA(64)`, HDBSCAN": "pca-hdbscan",
         "TEMI": "temi",
