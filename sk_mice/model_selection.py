@@ -121,8 +121,8 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None):
     """
     X = from_dataset(X)
     _check_n_samples(X)
-    splits = _random_halves(X, n_repeats, random_state)
-    measured = _measured([estimator], splits, [_agreement], n_repeats, n_jobs, least=1)
+    splits = _random_splits(n_repeats, random_state)
+    measured = _measured([estimator], X, splits, [_agreement], n_jobs, least=1)
     return measured[:, 0, 0]
 
 
@@ -239,7 +239,7 @@ def choose_n_clusters(
     name = _name_of_n_clusters(estimator)
     candidates = _check_candidates(candidates, _check_n_samples(X))
     estimators = [clone(estimator).set_params(**{name: k}) for k in candidates]
-    splits = _random_halves(X, n_repeats, random_state)
+    splits = _random_splits(n_repeats, random_state)
     scores = [_agreement, _silhouette]
     with tqdm(
         total=2 * n_repeats * len(candidates),
@@ -248,9 +248,7 @@ def choose_n_clusters(
         bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} fits "
         "[{elapsed}, {remaining} left]",
     ) as bar:
-        measured = _measured(
-            estimators, splits, scores, n_repeats, n_jobs, least=2, bar=bar
-        )
+        measured = _measured(estimators, X, splits, scores, n_jobs, least=2, bar=bar)
     return _choose(candidates, *measured.T)
 
 
@@ -377,27 +375,26 @@ def _choose(candidates, stabilities, silhouettes):
     return NClustersChoice(n_clusters, table, float(threshold), n_repeats)
 
 
-def _random_halves(X, n_repeats, random_state):
-    """Two halves of X and two seeds for each repeat."""
+def _random_splits(n_repeats, random_state) -> list[list[int]]:
+    """For each repeat, the seed of its split and those of two fits."""
     rng = check_random_state(random_state)
-    for _ in range(n_repeats):
-        split, *seeds = rng.randint(2**31 - 1, size=3).tolist()
-        yield train_test_split(X, train_size=0.5, random_state=split), seeds
+    return [rng.randint(2**31 - 1, size=3).tolist() for _ in range(n_repeats)]
 
 
-def _measured(estimators, splits, scores, n_repeats, n_jobs, *, least, bar=None):
-    """Scores of each estimator in each split, (n_repeats, n_estimators, n_scores).
+def _measured(estimators, X, splits, scores, n_jobs, *, least, bar=None):
+    """Scores of each estimator in each split, (n_splits, n_estimators, n_scores).
 
     After Ctrl-C those of the whole splits; KeyboardInterrupt if there are fewer than
     `least`.
     """
-    # Splits outside: the mean time of a fit is soon that over all estimators.
+    # Splits outside: the mean time of a fit is soon that over all estimators. Processes
+    # get X, of which joblib keeps one copy, and not halves: it would keep all of them.
     tasks = (
-        delayed(_measure)(estimator, halves, seeds, scores)
-        for halves, seeds in splits
+        delayed(_measure)(estimator, X, split, scores)
+        for split in splits
         for estimator in estimators
     )
-    found = []
+    found, n_whole = [], len(splits)
     try:
         for values in Parallel(n_jobs, return_as="generator")(tasks):
             found.append(values)
@@ -408,17 +405,18 @@ def _measured(estimators, splits, scores, n_repeats, n_jobs, *, least, bar=None)
         if n_whole < least:
             raise
         warn_user(
-            f"Interrupted: the result is that of {n_whole} of {n_repeats} random "
+            f"Interrupted: the result is that of {n_whole} of {len(splits)} random "
             "splits.",
             ConvergenceWarning,
         )
-        n_repeats = n_whole
-    whole = found[: n_repeats * len(estimators)]
-    return np.reshape(whole, (n_repeats, len(estimators), len(scores)))
+    whole = found[: n_whole * len(estimators)]
+    return np.reshape(whole, (n_whole, len(estimators), len(scores)))
 
 
-def _measure(estimator, halves, seeds, scores):
-    """Scores of two clones, each fitted to a half with a seed of its own."""
+def _measure(estimator, X, split, scores):
+    """Scores of two clones, each fitted to a random half with a seed of its own."""
+    of_halves, *seeds = split
+    halves = train_test_split(X, train_size=0.5, random_state=of_halves)
     models = []
     with ended_by_ctrl_c():
         for half, seed in zip(halves, seeds, strict=True):

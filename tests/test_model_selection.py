@@ -186,6 +186,22 @@ def test_several_processes_find_the_same(blobs, backend, capsys):
     assert "| 12/12 fits" in capsys.readouterr().err
 
 
+def test_processes_share_one_copy_of_the_samples(tmp_path, monkeypatch):
+    monkeypatch.setenv("JOBLIB_TEMP_FOLDER", str(tmp_path))
+    X = np.random.default_rng(0).standard_normal((20000, 16))
+    kept = []
+
+    class Bar(sk_mice.model_selection.tqdm):
+        def update(self, n):
+            kept.append(sum(file.stat().st_size for file in tmp_path.rglob("*.pkl")))
+
+    monkeypatch.setattr(sk_mice.model_selection, "tqdm", Bar)
+    kmeans = KMeans(n_init=1, max_iter=2)
+    options = {"n_repeats": 6, "n_jobs": 2, "verbose": 1, "random_state": 0}
+    choose_n_clusters(kmeans, X, [2], **options)
+    assert X.nbytes <= max(kept) < 1.1 * X.nbytes
+
+
 def test_rule_is_the_largest_within_a_standard_error_of_the_best():
     # The best mean is 0.9, its standard error 0.1 / sqrt(2) / sqrt(2) = 0.05.
     values = np.array([[0.5, 0.5], [0.85, 0.95], [0.86, 0.86], [0.84, 0.84]])
