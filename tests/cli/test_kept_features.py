@@ -340,7 +340,7 @@ def test_only_features_of_new_images_are_computed(
 
 def test_features_at_another_size_are_others():
     """Which one a network takes by itself depends on all images of a folder."""
-    images = images_module.Images(None, np.zeros((1, 2, 2)), ["a"], [])
+    images = images_module.Images(None, np.zeros((1, 2, 2)), ["a"], [], {})
     run = {"versions": {}, "parameters": dict.fromkeys(images_module.OF_FEATURES)}
     small, large = (
         SimpleNamespace(image_size_=size, weights_sha256_="0") for size in (160, 224)
