@@ -1,6 +1,7 @@
 """The command ``sk-mice``: clusters a folder of images without Python."""
 
 import os
+import re
 import sys
 import warnings
 from contextlib import nullcontext, redirect_stderr
@@ -96,8 +97,8 @@ def _run(argv) -> int:
     try:
         # Typer reads the arguments and returns what is to be done, or an exit code.
         argv = (sys.argv[1:] if argv is None else argv) or ["--help"]
-        if "" in argv:
-            _say("error: an argument is empty, as of a variable that is not set")
+        if any(re.fullmatch("(--[^=]+=)?", argument) for argument in argv):
+            _say("error: an argument is empty, perhaps from a variable that is not set")
             return WRONG
         with ended_by_ctrl_c():
             work = app(argv, prog_name="sk-mice", standalone_mode=False)

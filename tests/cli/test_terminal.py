@@ -53,9 +53,11 @@ def test_a_name_with_spaces_needs_quotation_marks(capsys, tmp_path):
 
 
 def test_an_argument_from_a_variable_that_is_not_set_is_refused(capsys, tmp_path):
-    line = refused(capsys, 2, "fit", "", *FIT, "--out", tmp_path / "result")
-    assert "an argument is empty" in line
-    assert not (tmp_path / "result").exists()
+    out = tmp_path / "result"
+    for arguments in (["", "--out", out], [tmp_path, "--out="]):
+        line = refused(capsys, 2, "fit", *FIT, *arguments)
+        assert "an argument is empty" in line
+    assert not out.exists()
 
 
 def shell(*arguments, **variables):
