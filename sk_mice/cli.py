@@ -31,6 +31,7 @@ OPTIONS = {
 }
 # What to say instead of words that do not help, or of parameters without an option.
 ADVICE = {
+    "Value error, ": "",
     "Read them with another `background`": "Fit with another --background",
     "Got unexpected extra argument(s)": "Too many arguments (names with spaces need "
     "quotation marks):",

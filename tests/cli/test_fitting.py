@@ -155,6 +155,9 @@ def test_stretched_images_are_seen_to_their_ends(fit, tmp_path, pages, capsys):
     assert capsys.readouterr().out.endswith((out / "clusters.csv").read_text())
     assert run("fit", folder, "--out", out, "--resume", "--resize", "crop") == 2
     assert "--resize: it was stretch in the run" in capsys.readouterr().err
+    assert run(*command, out, "--resize", "pad") == 2
+    said = capsys.readouterr().err
+    assert "value for '--resize': 'pad' is not one of 'crop', 'stretch'." in said
 
 
 @ON_PIXELS_AND_FEATURES
