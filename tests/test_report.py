@@ -166,6 +166,8 @@ def test_pipeline_of_files_takes_names_and_thumbnails_from_them(tmp_path):
             assert pixel.argmax() == 2 * (i % 2)
     write_report(model, files[:5], path, names=list("abcde"))
     assert data_of(path)["names"] == list("abcde")
+    write_report(model, files[:5], path, images=np.zeros((5, 20, 30, 3), np.uint8))
+    assert data_of(path)["names"] == list(map(str, files[:5]))
 
 
 def test_features_of_any_network_have_pictures_of_their_images(tmp_path):

@@ -149,8 +149,9 @@ def write_report(
     model, X = estimator_and_samples(model, X)
     shown, fmt = _check_images(images, X, model)
     folder = None
-    if isinstance(shown, list) and names is None:
-        names, folder = shown, from_page(path, os.curdir)
+    files = next((part for part in (shown, X) if isinstance(part, list)), None)
+    if files and names is None:
+        names, folder = files, from_page(path, os.curdir)
     names = _check_names(names, _num_samples(X))
     classes = _check_classes(y, _num_samples(X))
     confidence = _check_confidence(confidence, _num_samples(X))
