@@ -60,7 +60,7 @@ class Images:
         """The images for the page: larger than X if they are few, and the files are."""
         paths = self.paths()
         if len(paths) <= FEW:
-            with suppress(NotImagesError):  # some are gone since they were read
+            with suppress(ValueError):  # files have gone, or memory has become short
                 side = side_of_files(paths)
                 if side > self.X.shape[1]:
                     return pictures(paths, side, **self.pixels)

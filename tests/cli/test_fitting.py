@@ -176,16 +176,21 @@ def test_few_images_are_larger_on_the_page(fit, tmp_path, pages, monkeypatch):
         (folder / "05.png").unlink()
         return judged(*args)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "judged", judged_as_one_goes)
-        assert run(*command, out) == 0
+    def judged_as_memory_gets_short(*args):
+        patch.setattr(_decoding, "available_memory", lambda: 1000)
+        return judged(*args)
+
+    for changed in judged_as_one_goes, judged_as_memory_gets_short:
+        with monkeypatch.context() as patch:
+            patch.setattr(fitting, "judged", changed)
+            assert run(*command, out) == 0
     monkeypatch.setattr(images, "FEW", 10)
     assert run(*command, out) == 0
     n_rows = [len(X) for _, X, _ in pages]
-    assert n_rows == [12, 12, 12, 11]
-    large, again, gone, many = [X.shape[1] for _, X, _ in pages]
+    assert n_rows == [12, 12, 12, 11, 11]
+    large, again, gone, short, many = [X.shape[1] for _, X, _ in pages]
     assert large == again == 100
-    assert gone == many < 100
+    assert gone == short == many < 100
 
 
 def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys, out):
