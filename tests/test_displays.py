@@ -794,5 +794,5 @@ def test_image_files_are_shown_and_seen_once_by_the_network(tmp_path):
     assert drawn.confusion_matrix.tolist() == [[12, 0], [0, 12]]
     options = {"n_images": 3, "image_shape": (9, 9)}  # of no effect on files
     ClusterGalleryDisplay.from_predictions(files, y, **options)
-    with pytest.raises(ValueError, match=r"1 of the files in X.*\n.*No such file"):
+    with pytest.raises(ValueError, match=r"1 of the files cannot.*\n.*No such file"):
         ClusterGalleryDisplay.from_predictions(["none.png"], [0])

@@ -239,7 +239,7 @@ def test_files_that_are_gone_are_named(digits, tmp_path):
     for display in (ClusterGalleryDisplay, EmbeddingDisplay, MatchedConfusionDisplay):
         with pytest.raises(TypeError, match="X must hold numbers, not paths"):
             display.from_estimator(rows, files, [0, 1, 0])
-    with pytest.raises(ValueError, match=r"3 of the files in X.*\n.*0.png.*No such"):
+    with pytest.raises(ValueError, match=r"3 of the files cannot.*\n.*0.png.*No such"):
         _thumbnails.Thumbnails(list(map(str, files)), np.arange(3))
 
 

@@ -123,5 +123,5 @@ def refuse(problems) -> None:
         lines = shortened([f"{path!r}: {reason}" for path, reason in problems])
         listing = "\n  ".join(["", *lines])
         raise NotImagesError(
-            f"{len(problems)} of the files in X cannot be read as an image.{listing}"
+            f"{len(problems)} of the files cannot be read as an image.{listing}"
         )
