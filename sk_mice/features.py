@@ -80,8 +80,8 @@ class PretrainedFeatures(
         side of the squares that these are given.
     resize : {"crop", "stretch"}, default="crop"
         How files become squares: "crop" keeps the proportions of an image and loses
-        the ends of its longer side; "stretch" keeps all of the image. Arrays are not
-        concerned.
+        the ends of its longer side; "stretch" keeps all of the image, of which the
+        `transforms` of a module may still crop the centre. Arrays are not concerned.
     batch_size : int or "auto", default="auto"
         Images that the network sees at a time. "auto" is quick and takes little memory.
     background : str, default="white"
