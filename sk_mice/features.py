@@ -415,14 +415,15 @@ class PretrainedFeatures(
     def _decoded(self, paths, network):
         """Batches of files as RGB images of 8 bits, decoded while the network runs."""
         side, size = network.decoded_size, self.batch_size_
-        seen = slice(None)
+        seen = side
         if self.resize == "stretch" and network.image_size is not None:
             # The preprocessing crops the centre, which gets the whole image.
-            start = round((side - network.image_size) / 2)
-            seen = slice(start, start + network.image_size)
+            seen = network.image_size
+        margin = round((side - seen) / 2)
+        centre = slice(margin, margin + seen)
         # Small images are enlarged as `Network.input` enlarges arrays.
         decoder = Decoder(
-            len(range(side)[seen]),
+            seen,
             resize=self.resize,
             background=self.background,
             white=self.white,
@@ -434,7 +435,7 @@ class PretrainedFeatures(
             def begin(start):
                 files = paths[start : start + size]
                 images = np.zeros((len(files), side, side, 3), np.uint8)
-                rows = images[:, seen, seen]
+                rows = images[:, centre, centre]
                 return images, files, pool.map(decoder.into, rows, files)
 
             tasks = map(begin, range(0, len(paths), size))
