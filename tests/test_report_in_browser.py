@@ -524,6 +524,17 @@ def test_the_next_cluster_has_the_same_filter(open_page, between):
     wait(lambda: browser.current_url.endswith("#cluster/1/doubtful"))
 
 
+def test_a_search_writes_thousands_with_a_comma(open_page, monkeypatch, tmp_path):
+    images = np.zeros((1200, 2, 2), np.uint8)
+    rows = np.tile(np.eye(2), (600, 1))
+    monkeypatch.setattr(_report, "MOST_SHOWN", 1100)
+    path, model = tmp_path / "report.html", SphericalKMeans(2).fit(rows)
+    write_report(model, rows, path, images=images, names=["a.png"] * 1200)
+    _, find = open_page("search/a", path)
+    title = "1,200 images with “a” in the name, 1,100 of them shown"
+    wait(lambda: find("#search-title")[0].text == title)
+
+
 def test_images_without_a_thumbnail_have_an_empty_one(
     open_page, digits, monkeypatch, tmp_path
 ):

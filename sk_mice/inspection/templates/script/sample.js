@@ -71,7 +71,7 @@ function showFound(text) {
   const rows = [];
   for (let i = 0; i < N; i++) if (plain(nameOf(i)).includes(wanted)) rows.push(i);
   const n = rows.filter((i) => thumbAt.has(i)).length; // the others have empty places
-  const shown = thumbs && n < rows.length ? `, ${n || "none"} of them shown` : "";
+  const shown = thumbs && n < rows.length ? `, ${n ? n.toLocaleString("en") : "none"} of them shown` : "";
   $("search-title").textContent = `${rows.length ? count(rows.length) : `No ${NOUN}`} with “${text}” in the name${shown}`;
   fillGallery($("found"), rows, { caption: fileOf });
 }
