@@ -36,12 +36,6 @@ from sk_mice.metrics import clustering_accuracy_score
 plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
 
 
-@pytest.fixture(autouse=True)
-def closed_figures():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(scope="module")
 def blobs():
     """Three well separated blobs of unequal sizes in five dimensions."""

@@ -30,18 +30,13 @@ def assert_picture(path):
 
 def run(name, folder, quicker):
     """The names of an example, in which texts are replaced by others."""
-    import matplotlib.pyplot as plt
-
     text = (EXAMPLES / name).read_text(encoding="utf-8")
     for slow, quick in quicker.items():
         assert slow in text
         text = text.replace(slow, quick)
     script = folder / name  # an example writes beside itself
     script.write_text(text, encoding="utf-8")
-    try:
-        return runpy.run_path(str(script))
-    finally:
-        plt.close("all")
+    return runpy.run_path(str(script))
 
 
 def test_digits(tmp_path, capsys):

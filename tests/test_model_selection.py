@@ -284,21 +284,18 @@ def test_words_and_plot(blobs):
     assert [line.split()[0] for line in text.splitlines()[-3:]] == ["3", "4", "6"]
     assert text.count("<- choice") == 1
     _, ax = plt.subplots()
-    try:
-        assert choice.plot(ax) is ax
-        handles, labels = ax.get_legend_handles_labels()
-        drawn = dict(zip(labels, handles, strict=True))
-        ring = drawn["choice: 4 clusters"].get_offsets().tolist()
-        assert ring == [[4, choice.table[1]["stability_mean"]]]
-        for measure in ("stability", "silhouette"):
-            bars = drawn[measure][2][0].get_segments()
-            errors = [row[f"{measure}_std"] / np.sqrt(3) for row in choice.table]
-            np.testing.assert_allclose([np.ptp(bar[:, 1]) / 2 for bar in bars], errors)
-        assert choice.plot() is not ax
-        with pytest.raises(ValueError, match=r"`ax` must be a matplotlib Axes; got 3"):
-            choice.plot(3)
-    finally:
-        plt.close("all")
+    assert choice.plot(ax) is ax
+    handles, labels = ax.get_legend_handles_labels()
+    drawn = dict(zip(labels, handles, strict=True))
+    ring = drawn["choice: 4 clusters"].get_offsets().tolist()
+    assert ring == [[4, choice.table[1]["stability_mean"]]]
+    for measure in ("stability", "silhouette"):
+        bars = drawn[measure][2][0].get_segments()
+        errors = [row[f"{measure}_std"] / np.sqrt(3) for row in choice.table]
+        np.testing.assert_allclose([np.ptp(bar[:, 1]) / 2 for bar in bars], errors)
+    assert choice.plot() is not ax
+    with pytest.raises(ValueError, match=r"`ax` must be a matplotlib Axes; got 3"):
+        choice.plot(3)
     at_the_edge = choose_n_clusters(
         KMeans(n_init=5), blobs, [3, 4], n_repeats=3, random_state=0
     )

@@ -13,8 +13,8 @@ from .terminal import not_in, put, put_json, visible
 
 def score(clusters, truth, as_json) -> None:
     """Compare a table of clusters with one of classes."""
-    found, _ = tables.read_column(clusters, ["cluster"])
-    known, _ = tables.read_column(truth, ["class", "label", "cluster"])
+    found, _ = tables.read_column(clusters, ["name", "cluster"])
+    known, _ = tables.read_column(truth, ["class", "label", "name", "cluster"])
     known = tables.as_named(known, found)
     _name_missing(found, clusters, known, truth)
     _name_missing(known, truth, found, clusters)

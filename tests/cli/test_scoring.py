@@ -200,6 +200,18 @@ def test_spaces_around_a_class_make_no_other_class(tmp_path, capsys):
     assert [row["class"] for row in facts["matching"]] == ["ship", "a horse"]
 
 
+def test_clusters_of_one_name_are_one_as_for_sort(tmp_path, capsys):
+    header = ["file", "cluster", "name", "agreement", "original_cluster"]
+    rows = [["a", 0, "empty", 1, 0], ["b", 1, "empty", 1, 1], ["c", 2, "fox", 1, 2]]
+    clusters = write_table(tmp_path / "clusters.csv", header, rows)
+    pairs = [["a", "none"], ["b", "none"], ["c", "fox"]]
+    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
+    assert run("score", clusters, truth, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["ACC"] == 1
+    assert [row["cluster"] for row in facts["matching"]] == ["fox", "empty"]
+
+
 def test_a_class_that_is_spelt_in_two_ways_is_named(tmp_path, capsys):
     rows = [["a", 0], ["b", 0], ["c", 1]]
     clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
