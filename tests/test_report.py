@@ -460,6 +460,8 @@ def test_models_that_are_refused(model, error, words, tmp_path):
         ({"names": range(90)}, TypeError, "`names` must hold strings or paths; got 0"),
         ({"images": ["a.png"]}, ValueError, "`images` must have an image for each of"),
         ({"images": np.ones((90, 7))}, ValueError, "`images` must hold paths, or im"),
+        ({"images": "a.png"}, TypeError, "`images` must hold paths; got one"),
+        ({"images": np.full((90, 8, 8), np.nan)}, ValueError, "`images` contains NaN"),
         ({"y": [1]}, ValueError, "y must have a class for each of 90 samples; got 1"),
         ({"confidence": [1.0]}, ValueError, r"`confidence` must have shape \(90,\)"),
         ({"confidence": [2.0] * 90}, ValueError, "`confidence` must hold numbers"),

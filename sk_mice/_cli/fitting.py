@@ -437,7 +437,10 @@ def judged(clusterer, samples, progress: Progress):
 def write_page(
     result, reading, model, images: Images, progress: Progress, into=None
 ) -> None:
-    """The page of what a model has said of these images; `into` is its place so far."""
+    """Write the page of what a model has said of these images.
+
+    `into` is where it waits for the other files of a new result.
+    """
     progress.say("Writing the page")
     X = images.pictures()
     draw_page(

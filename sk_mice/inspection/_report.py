@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import importlib
 import os
+import re
 from functools import cache
 from numbers import Real
 from secrets import token_urlsafe
@@ -76,7 +77,8 @@ def write_report(
         The file to write, for example "report.html". A file of that name is replaced.
     names : sequence of N str or path-like, default=None
         Names of the files, in the order of X. They may hold any characters. None
-        takes the paths if X or `images` holds them, and numbers other samples from 0.
+        takes the paths if X or `images` holds them, which the page then can open, and
+        numbers other samples from 0.
     images : array-like of N images, or list of N paths, default=None
         What is shown of each sample: for features of any network, the images or files
         that they are of. None shows X.
@@ -297,16 +299,18 @@ def _check_images(images, X, model):
     """
     if images is None:
         return X, None if isinstance(X, list) else image_format(first_step(model), X)
-    images, n_samples = paths_or_samples(images), _num_samples(X)
+    try:
+        images = paths_or_samples(images)
+        fmt = None if isinstance(images, list) else image_format(None, images)
+    except (TypeError, ValueError) as error:
+        raise type(error)(re.sub(r"\bX\b", "`images`", str(error), count=1)) from error
+    n_samples = _num_samples(X)
     if len(images) != n_samples:
         raise ValueError(
             f"`images` must have an image for each of {n_samples} samples; got "
             f"{len(images)}."
         )
-    if isinstance(images, list):
-        return images, None
-    fmt = image_format(None, images)
-    if fmt is None:
+    if fmt is None and not isinstance(images, list):
         raise ValueError(
             "`images` must hold paths, or images of shape (N, H, W) or (N, H, W, C); "
             f"got shape {np.shape(images)}."
