@@ -3,6 +3,7 @@
 import math
 import re
 import time
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import NoReturn
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from typer import BadParameter
 
@@ -395,7 +397,9 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
     scale = len(X) / len(part)
     probe = clone(mice).set_params(max_epochs=PROBE_EPOCHS, checkpoint=None, verbose=0)
     start = time.monotonic()
-    with ended_by_ctrl_c():
+    with ended_by_ctrl_c(), warnings.catch_warnings():
+        # Its clusters, after so few epochs, say nothing of those of the fit.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         fit_together(group, probe, part)
         probe.agreement(part)
     took = time.monotonic() - start

@@ -218,6 +218,12 @@ def test_the_probe_grows_with_the_time(monkeypatch):
     assert fitting.epochs_within(mice, X, 0, Group()) == 0
 
 
+def test_the_probe_does_not_warn_of_its_own_clusters(recwarn):
+    X = np.repeat(np.eye(2), 30, axis=0)  # two samples, 30 times each
+    fitting.epochs_within(MiCEClustering(8, random_state=0), X, 600, Group())
+    assert not recwarn.list
+
+
 # -------------------------------------------------------------- refused before the work
 
 
