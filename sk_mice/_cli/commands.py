@@ -32,7 +32,7 @@ nobody reads the output any more.
 FIT = """\b
 Examples:
   sk-mice fit photos/ --clusters 10 --out result/ --features efficientnet-lite0
-  sk-mice fit scans/ --clusters 10 --out result/   (letters, products)
+  sk-mice fit scans/ --clusters 10 --out result/   (letters)
   sk-mice fit cells/ --clusters 10 --out result/ --rotate
   sk-mice fit scans/ --clusters 10 --out result/ --minutes 5
   sk-mice fit scans/ --clusters 10 --out result/ --copy-to sorted/
