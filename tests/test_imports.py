@@ -120,8 +120,8 @@ IMPORTS = {
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.sorting _cli.using",
     "_cli.fitting": "torch _interruption _pretrained _show_versions _words "
     "_cli.images _cli.results _cli.sorting _cli.tables _cli.terminal _cli.together "
-    "_device _engine.files _engine.warn augmentation datasets._decoding "
-    "inspection._reading inspection._report inspection._thumbnails",
+    "_device _engine.files _engine.samples _engine.warn augmentation "
+    "datasets._decoding inspection._reading inspection._report inspection._thumbnails",
     "_cli.cores": "torch _busy_cores _cli.terminal _words",
     "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
     "datasets datasets._paths features inspection._thumbnails",

@@ -275,7 +275,8 @@ def fit(
         int | None,
         typer.Option(
             **_EPOCHS,
-            help="Passes over all images. [default: 200, none with --features]",
+            help="Passes over all images. [default: 200, or as many as make 1,000 "
+            "steps of at most 256 images; none with --features]",
         ),
     ] = None,
     minutes: Annotated[

@@ -19,6 +19,7 @@ from typer import BadParameter
 from .. import MiCEClustering, NeighborMixture, save
 from .._device import resolve_device
 from .._engine.files import write_atomically
+from .._engine.samples import batches_per_epoch
 from .._engine.warn import warn_user
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
@@ -42,7 +43,8 @@ from .terminal import Progress, end_after_ctrl_c, not_in, put, put_json
 from .together import fit_together, run_together
 
 # What an option is if it is not given, and there is no run to go on with.
-DEFAULTS = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
+DEFAULTS: dict = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
+STEPS = 1000  # at least, by default: few images make few in an epoch
 # The probe of --minutes: enough for two batches, and for one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
 IF_CHANGED = "Once they are there again, --resume goes on; --overwrite begins anew."
@@ -134,6 +136,8 @@ def _begin(result, run, request: Request, progress: Progress) -> tuple:
     network = fitted_network(parameters, images, progress)
     _check_weights(network, run)
     if run is None:
+        if parameters["epochs"] is not None and request.asked["epochs"] is None:
+            parameters["epochs"] = _default_epochs(len(images.files))
         if request.resume:
             progress.say(f"{str(request.out)!r} holds no run: this is a new fit")
         run = _new_run(parameters, images)
@@ -290,6 +294,11 @@ def with_defaults(asked: dict, **others) -> dict:
         defaults["epochs"] = None
     given = {name: value for name, value in asked.items() if value is not None}
     return dict.fromkeys(asked) | defaults | given
+
+
+def _default_epochs(n_images: int) -> int:
+    per_epoch = batches_per_epoch(n_images, MiCEClustering().batch_size)
+    return max(DEFAULTS["epochs"], math.ceil(STEPS / per_epoch))
 
 
 def _check_images(parameters: dict, images: Images, run) -> None:

@@ -21,6 +21,7 @@ from .calls import (
     FIT_FEATURES,
     HARD,
     NAMES,
+    NETWORK,
     refused,
     run,
     run_of,
@@ -158,6 +159,25 @@ def test_stretched_images_are_seen_to_their_ends(fit, tmp_path, pages, capsys):
     assert run(*command, out, "--resize", "pad") == 2
     said = capsys.readouterr().err
     assert "value for '--resize': 'pad' is not one of 'crop', 'stretch'." in said
+
+
+def test_few_images_get_more_epochs_by_default(photos, out, monkeypatch):
+    assert [*map(fitting._default_epochs, (2, 400, 1024, 1025))] == [
+        1000,
+        500,
+        250,
+        200,
+    ]
+    monkeypatch.setitem(fitting.DEFAULTS, "epochs", 2)
+    monkeypatch.setattr(fitting, "STEPS", 3)
+    short = ("--clusters", 2, "--image-size", 8, "--out", out, "-q")
+    assert run("fit", photos, *short) == 0
+    known = run_of(out)
+    assert known["parameters"]["epochs"] == known["max_epochs"] == 3
+    assert run("fit", photos, *short, "--epochs", 1, "--overwrite") == 0
+    assert run_of(out)["max_epochs"] == 1
+    assert run("fit", photos, *short, *NETWORK[:2], "--overwrite") == 0
+    assert run_of(out)["max_epochs"] is None
 
 
 @ON_PIXELS_AND_FEATURES
