@@ -510,7 +510,8 @@ def _show(request: Request, result, run) -> None:
         f"({took})\n\ncluster   images   agreement"
     )
     for row in facts["clusters"]:
-        agreement = "" if row["agreement"] is None else f"{row['agreement']:.2f}"
+        mean = row.get("agreement", row.get("confidence"))  # as it once was called
+        agreement = "" if mean is None else f"{mean:.2f}"
         put(f"{row['cluster']:7}{row['images']:9,}{agreement:>12}")
     put(
         f"\n{facts['report']}  (open it in a browser)\n{facts['table']}\n"

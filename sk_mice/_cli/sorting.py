@@ -62,7 +62,7 @@ def _read_places(table) -> dict[str, str]:
     rows, (column, _) = tables.read_columns(
         table, ["name", "cluster"], ["cluster", "name"]
     )
-    _check_rows(table, rows)
+    _refuse_no_rows(table, rows)
     found = {name: folder for name, (folder, _) in rows.items()}
     tables.check_names(table, found.values())
     for name, cluster in found.items():
@@ -90,7 +90,7 @@ def _read_places(table) -> dict[str, str]:
     return found
 
 
-def _check_rows(table, rows) -> None:
+def _refuse_no_rows(table, rows) -> None:
     if not rows:
         raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
 
@@ -188,7 +188,7 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
         )
     labels = {str(k): k for k in range(n_clusters)}
     found, _ = tables.read_column(table, ["cluster"])
-    _check_rows(table, found)
+    _refuse_no_rows(table, found)
     for name, label in found.items():
         if label not in labels or not _is_inside(name):
             raise ValueError(

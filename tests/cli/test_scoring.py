@@ -189,13 +189,18 @@ def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
     assert tables.read_column(path, ["class"])[0] == {"a": "x", "b;c": "y"}
 
 
-def test_spaces_around_a_class_make_no_other_class(tmp_path, capsys):
-    rows = [[name, k // 2] for k, name in enumerate("abcd")]
-    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
-    pairs = [["a", "ship"], ["b", "ship "], ["c", " a horse"], ["d", "a horse"]]
+def facts_of(tmp_path, capsys, header, rows, pairs):
+    """What `score --json` prints for a table of clusters and one of classes."""
+    clusters = write_table(tmp_path / "clusters.csv", header, rows)
     truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
     assert run("score", clusters, truth, "--json") == 0
-    facts = json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_spaces_around_a_class_make_no_other_class(tmp_path, capsys):
+    rows = [[name, k // 2] for k, name in enumerate("abcd")]
+    pairs = [["a", "ship"], ["b", "ship "], ["c", " a horse"], ["d", "a horse"]]
+    facts = facts_of(tmp_path, capsys, ["file", "cluster"], rows, pairs)
     assert facts["ACC"] == 1
     assert [row["class"] for row in facts["matching"]] == ["ship", "a horse"]
 
@@ -203,11 +208,8 @@ def test_spaces_around_a_class_make_no_other_class(tmp_path, capsys):
 def test_clusters_of_one_name_are_one_as_for_sort(tmp_path, capsys):
     header = ["file", "cluster", "name", "agreement", "original_cluster"]
     rows = [["a", 0, "empty", 1, 0], ["b", 1, "empty", 1, 1], ["c", 2, "fox", 1, 2]]
-    clusters = write_table(tmp_path / "clusters.csv", header, rows)
     pairs = [["a", "none"], ["b", "none"], ["c", "fox"]]
-    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
-    assert run("score", clusters, truth, "--json") == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = facts_of(tmp_path, capsys, header, rows, pairs)
     assert facts["ACC"] == 1
     assert [row["cluster"] for row in facts["matching"]] == ["fox", "empty"]
 
