@@ -128,7 +128,7 @@ def attention_in_pieces(query, keys):
 
     Keys are unit vectors.
     """
-    # On a GPU, reading the norms would be waiting for it.
+    # On a GPU, the norms could only be read by waiting for it.
     small = query.device.type == "cpu" and _are_small(query)
     softmax = _plain_softmax if small else _online_softmax
     parts = [softmax(some, pieces) for some, pieces in _pieces(query, keys)]

@@ -73,8 +73,11 @@ def _longer_side(n_samples) -> int:
 
 def side_of_files(paths) -> int:
     """Pixels of a side of their thumbnails, no more than most of them have."""
+    longest = _longer_side(len(paths))
+    if longest == SMALL:  # the files need not be opened to know it
+        return SMALL
     shorter = np.min(_paths.sizes(paths, n_jobs=-1), axis=1)
-    return min(_longer_side(len(paths)), int(np.median(shorter)))
+    return min(longest, int(np.median(shorter)))
 
 
 def draw_sheets(X, fmt: SampleFormat, groups, rng) -> Sheets:

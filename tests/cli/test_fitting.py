@@ -162,12 +162,8 @@ def test_stretched_images_are_seen_to_their_ends(fit, tmp_path, pages, capsys):
 
 
 def test_few_images_get_more_epochs_by_default(photos, out, monkeypatch):
-    assert [*map(fitting._default_epochs, (2, 400, 1024, 1025))] == [
-        1000,
-        500,
-        250,
-        200,
-    ]
+    epochs = [fitting._default_epochs(n) for n in (2, 400, 1024, 1025)]
+    assert epochs == [1000, 500, 250, 200]
     monkeypatch.setitem(fitting.DEFAULTS, "epochs", 2)
     monkeypatch.setattr(fitting, "STEPS", 3)
     short = ("--clusters", 2, "--image-size", 8, "--out", out, "-q")
@@ -185,10 +181,8 @@ def test_few_images_are_larger_on_the_page(fit, tmp_path, pages, monkeypatch):
     folder, out = tmp_path / "large", tmp_path / "result"
     rng = np.random.default_rng(0)
     write_images(folder, ".png", rng.integers(0, 256, (12, 100, 150), np.uint8))
-    command, judged = (
-        ("fit", folder, *fit, "-q", "--overwrite", "--out"),
-        fitting.judged,
-    )
+    command = ("fit", folder, *fit, "-q", "--overwrite", "--out")
+    judged = fitting.judged
     assert run(*command, out) == 0
     assert run("report", out, folder, "-q") == 0
 
