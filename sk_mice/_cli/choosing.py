@@ -7,10 +7,18 @@ from typer import BadParameter
 
 from .. import ClassificationEM
 from .._engine.files import write_atomically
+from .._engine.warn import warn_user
 from .._words import count
 from ..model_selection import WEAK, choose_n_clusters
 from . import results
-from .fitting import check_asked, estimator, versions_now, with_defaults
+from .fitting import (
+    STEPS,
+    check_asked,
+    enough_epochs,
+    estimator,
+    versions_now,
+    with_defaults,
+)
 from .images import facts_of_features, features_of, fitted_network, read_images
 from .terminal import Progress, end_after_ctrl_c, put, put_json
 
@@ -69,6 +77,7 @@ def _samples(photos, candidates, asked, result, keeps: bool, progress: Progress)
         )
     network = fitted_network(asked, images, progress)
     if network is None:
+        _warn_of_few_steps(asked["epochs"], most)
         return images.X
     run = {"parameters": asked, "versions": versions_now()}
     facts = facts_of_features(network, images, run)
@@ -88,6 +97,17 @@ def _samples(photos, candidates, asked, result, keeps: bool, progress: Progress)
     finally:
         result.end_features()
     return samples
+
+
+def _warn_of_few_steps(epochs: int, n_images: int) -> None:
+    enough = enough_epochs(n_images)
+    if epochs < enough:
+        warn_user(
+            f"{count(epochs, 'epoch')} of {count(n_images, 'image')} "
+            f"{'makes' if epochs == 1 else 'make'} fewer than "
+            f"{STEPS:,} steps, and early clusters often follow brightness or position. "
+            f"--epochs {enough} takes longer and makes enough."
+        )
 
 
 def _clusterer(asked: dict):

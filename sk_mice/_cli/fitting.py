@@ -137,7 +137,8 @@ def _begin(result, run, request: Request, progress: Progress) -> tuple:
     _check_weights(network, run)
     if run is None:
         if parameters["epochs"] is not None and request.asked["epochs"] is None:
-            parameters["epochs"] = _default_epochs(len(images.files))
+            enough = enough_epochs(len(images.files))
+            parameters["epochs"] = max(DEFAULTS["epochs"], enough)
         if request.resume:
             progress.say(f"{str(request.out)!r} holds no run: this is a new fit")
         run = _new_run(parameters, images)
@@ -296,9 +297,9 @@ def with_defaults(asked: dict, **others) -> dict:
     return dict.fromkeys(asked) | defaults | given
 
 
-def _default_epochs(n_images: int) -> int:
-    per_epoch = batches_per_epoch(n_images, MiCEClustering().batch_size)
-    return max(DEFAULTS["epochs"], math.ceil(STEPS / per_epoch))
+def enough_epochs(n_images: int) -> int:
+    """How many epochs make `STEPS` steps."""
+    return math.ceil(STEPS / batches_per_epoch(n_images, MiCEClustering().batch_size))
 
 
 def _check_images(parameters: dict, images: Images, run) -> None:

@@ -26,7 +26,9 @@ def test_choose_k_prints_a_table_and_a_sentence_and_draws(photos, tmp_path, caps
     numbers = ("--from", 2, "--to", 2, "--repeats", 2)
     options = ("--epochs", 1, "--image-size", 8, "--out", plot)
     assert run("choose-k", photos, *numbers, *options) == 0
-    stdout = capsys.readouterr().out
+    stdout, stderr = capsys.readouterr()
+    assert "1 epoch of 10 images makes fewer than 1,000 steps" in stderr
+    assert "--epochs 1000 takes longer and makes enough." in stderr
     with Image.open(plot) as picture:
         assert picture.format == "PNG"
     sentence = stdout.splitlines()[-2]

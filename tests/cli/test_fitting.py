@@ -162,7 +162,7 @@ def test_stretched_images_are_seen_to_their_ends(fit, tmp_path, pages, capsys):
 
 
 def test_few_images_get_more_epochs_by_default(photos, out, monkeypatch):
-    epochs = [fitting._default_epochs(n) for n in (2, 400, 1024, 1025)]
+    epochs = [fitting.enough_epochs(n) for n in (2, 400, 1024, 1025)]
     assert epochs == [1000, 500, 250, 200]
     monkeypatch.setitem(fitting.DEFAULTS, "epochs", 2)
     monkeypatch.setattr(fitting, "STEPS", 3)
