@@ -456,6 +456,35 @@ def test_files_of_one_name_are_told_apart_by_their_folders(open_page, tmp_path):
     assert find("[data-pair]")[0].text == "plate 0/0.png, plate 1/0.png"
 
 
+def test_copies_are_moved_at_once(open_page, tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (23, 8, 8), np.uint8)
+    X[10:20], X[20:22] = X[:10], X[0]  # nine pairs, four of one, and one alone
+    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(2)).fit(X)
+    write_report(model, X, tmp_path / "report.html")
+    browser, find = open_page("clusters", tmp_path / "report.html")
+    (button,) = find("#copies")
+
+    def shown():
+        return [chip.text for chip in find("[data-pair]") if chip.is_displayed()]
+
+    before = shown()
+    assert button.text == "Move the 12 copies to a cluster of their own"
+    button.click()
+    assert find("#edits-note")[0].text == "Moved: 12 images to copies"
+    assert not button.is_displayed()
+    assert shown() == []
+    (card,) = find("[data-cluster='2'].card")
+    assert card.text.startswith("copies")
+    assert "12 images" in card.text
+    find("#undo")[0].click()
+    assert shown() == before
+    find("[data-pair='0 10']")[0].click()
+    move_to(find, "detail", "2")  # the image that would stay; now the next one does
+    find("#detail-close")[0].click()
+    assert [text for text in shown() if text.startswith("sample 0,")] == []
+    assert button.text == "Move the 11 copies to a cluster of their own"
+
+
 def test_a_picture_opens_its_file(open_page, tmp_path, monkeypatch):
     folder, place = tmp_path / "50 % of #1", tmp_path / "pages?"
     folder.mkdir()

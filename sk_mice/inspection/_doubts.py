@@ -42,12 +42,14 @@ class Doubt:
     """A sentence, and its clusters or pairs of samples.
 
     The page has a test for each kind, as a doubt may end when clusters are merged.
+    `groups` are the samples that all pairs connect, also those that are not named.
     """
 
     kind: str
     sentence: str
     clusters: list[Chip]
     pairs: list[list[int]] = field(default_factory=list)
+    groups: list[list[int]] = field(default_factory=list)
 
 
 def doubts(reading: Reading, noun: str = "images", codes=None) -> list[Doubt]:
@@ -142,23 +144,30 @@ def doubt_of_duplicates(noun, pairs, n_shown=None) -> list[Doubt]:
     """
     if not len(pairs):
         return []
+    members = np.unique(pairs)
     of = noun if n_shown is None else f"of the {n_shown:,} {noun} shown"
     sentence = (
-        f"{len(np.unique(pairs)):,} {of} are nearly the same as another one at "
+        f"{len(members):,} {of} are nearly the same as another one at "
         f"{SIDE} x {SIDE} pixels"
     )
+    group = _connected(pairs)
     if len(pairs) > MOST_PAIRS:
         sentence += f"; the first {MOST_PAIRS} of {len(pairs):,} pairs found"
-        pairs = _one_of_each_group_first(pairs)
-    return [Doubt("duplicates", f"{sentence}.", [], pairs[:MOST_PAIRS].tolist())]
+        # One pair of each group first, so that they are not all of one long series.
+        places = places_in_groups(group[pairs[:, 0]])
+        pairs = pairs[np.argsort(places, kind="stable")]
+    members = members[np.argsort(group[members], kind="stable")]
+    ends = np.flatnonzero(np.diff(group[members])) + 1
+    groups = [rows.tolist() for rows in np.split(members, ends)]
+    named = pairs[:MOST_PAIRS].tolist()
+    return [Doubt("duplicates", f"{sentence}.", [], named, groups)]
 
 
-def _one_of_each_group_first(pairs):
-    """Pairs (P, 2), so that the first ones are not all of one long series."""
+def _connected(pairs):
+    """The group of each sample: those that pairs (P, 2) connect have the same one."""
     n = pairs.max() + 1
     graph = coo_array((np.ones(len(pairs), np.int8), pairs.T), shape=(n, n))
-    groups = connected_components(graph, directed=False)[1][pairs[:, 0]]
-    return pairs[np.argsort(places_in_groups(groups), kind="stable")]
+    return connected_components(graph, directed=False)[1]
 
 
 def _sorted(mask, by) -> list[int]:

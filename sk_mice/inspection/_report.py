@@ -215,7 +215,9 @@ def draw_page(
         data["thumbs"] = _places(sheets)
         pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
         some = len(shown) if len(shown) < len(reading.labels) else None
-        doubted += doubt_of_duplicates(noun, pairs, some)
+        copies = doubt_of_duplicates(noun, pairs, some)
+        data["copies"] = copies[0].groups if copies else []
+        doubted += copies
     found = (
         f"{count(len(reading.labels), one)} in {count(reading.n_clusters, 'cluster')}"
     )

@@ -1,6 +1,6 @@
 // Clusters, and the changes that a reader makes to them.
 
-// {merge: k, into: m}, {move: samples, into: m}, {rename: k, name}, or a table: {open: edits, file, n, others, odd}
+// {merge: k, into: m}, {move: samples, into: m, name?}, {rename: k, name}, or a table: {open: edits, file, n, others, odd}
 const edits = [];
 // Those since the table that was opened last, which replaces what was before.
 function steps() {
@@ -17,6 +17,7 @@ function apply() {
     if ("move" in edit) {
       if (edit.into === parent.length) parent.push(edit.into); // a new cluster
       for (const i of edit.move) labels[i] = edit.into;
+      if (edit.name) customName.set(edit.into, edit.name);
     } else if ("merge" in edit) {
       parent = parent.map((k) => (k === edit.merge ? edit.into : k));
       const name = customName.get(edit.merge);
@@ -152,13 +153,30 @@ function showDoubts() {
     detail.textContent = text ?? "";
     chip.title = chip.textContent; // where it is cut
   }
+  for (const chip of document.querySelectorAll("[data-pair]")) chip.parentElement.hidden = pairOf(chip).some(isMoved);
+  offerCopies();
   for (const more of document.querySelectorAll(".doubt details")) {
     const n = more.querySelectorAll("li:not([hidden])").length;
     more.hidden = !n;
     more.querySelector("summary").textContent = `${n} more`;
   }
   const doubts = [...document.querySelectorAll(".doubt")];
-  for (const doubt of doubts) doubt.hidden = !doubt.querySelector("li:not([hidden])");
+  for (const doubt of doubts) doubt.hidden = !doubt.querySelector("li:not([hidden]), button:not([hidden])");
   $("no-doubts").hidden = doubts.some((doubt) => !doubt.hidden);
 }
 $("undo").onclick = () => { edits.pop(); changed(); };
+
+// Of each group of copies, all but the first that is in its place.
+const pairOf = (chip) => chip.dataset.pair.split(" ").map(Number);
+const copies = () => (data.copies ?? []).flatMap((rows) => rows.filter((i) => !isMoved(i)).slice(1));
+function offerCopies() {
+  const button = $("copies"), rows = copies();
+  if (!button) return;
+  button.hidden = !rows.length;
+  button.textContent = rows.length === 1 ? "Move the copy to a cluster of its own" : `Move the ${rows.length.toLocaleString("en")} copies to a cluster of their own`;
+  button.onclick = () => {
+    const into = living().find((k) => clusterName(k) === "copies") ?? parent.length;
+    edits.push({ move: rows, into, name: "copies" });
+    changed();
+  };
+}

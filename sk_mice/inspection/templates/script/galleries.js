@@ -50,7 +50,7 @@ function thumb(i, caption, marked) {
 }
 
 for (const chip of document.querySelectorAll("[data-pair]")) {
-  const pair = chip.dataset.pair.split(" ").map(Number);
+  const pair = pairOf(chip);
   const named = fileOf(pair[0]) === fileOf(pair[1]) ? nameOf : fileOf;
   chip.textContent = pair.map(named).join(", ");
   chip.title = pair.map(nameOf).join("\n");
