@@ -116,7 +116,7 @@ IMPORTS = {
     "cli": "_interruption _words _cli.commands _cli.terminal",
     "_cli": "",
     "_cli.choosing": "_words _cli.fitting _cli.images _cli.results _cli.terminal "
-    "_engine.files model_selection",
+    "_engine.files _engine.warn model_selection",
     "_cli.commands": "_cli.choosing _cli.fitting _cli.scoring _cli.sorting _cli.using",
     "_cli.fitting": "torch _interruption _pretrained _show_versions _words "
     "_cli.images _cli.results _cli.sorting _cli.tables _cli.terminal _cli.together "

@@ -161,14 +161,16 @@ function showDoubts() {
     more.querySelector("summary").textContent = `${n} more`;
   }
   const doubts = [...document.querySelectorAll(".doubt")];
-  for (const doubt of doubts) doubt.hidden = !doubt.querySelector("li:not([hidden]), button:not([hidden])");
+  for (const doubt of doubts) doubt.hidden = !doubt.querySelector("li:not([hidden]), :scope > button:not([hidden])");
   $("no-doubts").hidden = doubts.some((doubt) => !doubt.hidden);
 }
 $("undo").onclick = () => { edits.pop(); changed(); };
 
-// Of each group of copies, all but the first that is in its place.
+// Of each group of copies, all that are in their place but the one with the shortest name: names of copies are
+// often made longer, as in "a (2).jpg" or "small/a.jpg".
 const pairOf = (chip) => chip.dataset.pair.split(" ").map(Number);
-const copies = () => (data.copies ?? []).flatMap((rows) => rows.filter((i) => !isMoved(i)).slice(1));
+const byLength = (a, b) => rawName(a).length - rawName(b).length || a - b;
+const copies = () => (data.copies ?? []).flatMap((rows) => rows.filter((i) => !isMoved(i)).sort(byLength).slice(1));
 function offerCopies() {
   const button = $("copies"), rows = copies();
   if (!button) return;
