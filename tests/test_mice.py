@@ -369,6 +369,25 @@ def test_callbacks_and_progress_bar(capsys):
     assert "of training left" in shown
 
 
+def test_a_callback_reads_the_clusters_of_each_epoch():
+    seen = []
+
+    def acc(net, X, y=None):
+        return clustering_accuracy_score(CLASSES, net.labels_)
+
+    class Watch(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            seen.append(net.labels_)  # a copy, which the next epoch leaves alone
+
+    scoring = EpochScoring(acc, on_train=True, use_caching=False)
+    callbacks = [scoring, Watch()]
+    mice = tiny(init="random", callbacks=callbacks).fit(IMAGES)
+    assert len(seen) == 4
+    for row, labels in zip(mice.history_, seen, strict=True):
+        assert np.bincount(labels, minlength=4).tolist() == row["cluster_sizes"]
+        assert row["acc"] == clustering_accuracy_score(CLASSES, labels)
+
+
 def test_a_program_without_stderr_shows_no_progress(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", None)  # as of one with windows
     options = {"verbose": 1, "checkpoint": tmp_path}

@@ -5,6 +5,7 @@ import time
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 
+import numpy as np
 import torch
 from skorch import NeuralNet
 from skorch.utils import TeeGenerator
@@ -210,6 +211,14 @@ class Trainer(NeuralNet):
             {k: v for k, v in row.items() if k not in hidden and is_data(v)}
             for row in self.history
         ]
+
+    @property
+    def labels_(self) -> np.ndarray:
+        """Most probable expert of each sample (N,) in its views, for callbacks.
+
+        At the end of an epoch, of all samples; before, -1 of those to come.
+        """
+        return self.statistics_.labels.cpu().numpy().copy()
 
     # -------------------------------------------------------------------- one step
 
