@@ -1,6 +1,7 @@
 """What the estimators that train share: parameters, a fit's steps, predictions."""
 
 import copy
+import inspect
 import math
 import os
 import sys
@@ -113,6 +114,15 @@ class ContrastiveEstimator(
         "augmentation": augmentation.NAMED,
         "backbone": {name: (spec,) for name, spec in backbones.NAMED.items()},
     }
+
+    def __init_subclass__(cls, **options):
+        """Give `__init__` the signature that scikit-learn reads the parameters from.
+
+        A variant names its own parameters, and passes on the others as `**parameters`.
+        """
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__.__signature__ = _whole_signature(cls)
 
     def set_params(self, **params):
         """Set parameters, also those of the object that a short name stands for.
@@ -615,6 +625,17 @@ class ContrastiveEstimator(
         if "_model" in state:
             with own_settings():
                 self._inference = Inference(self._model)
+
+
+def _whole_signature(cls):
+    """Of `__init__`, with the next one's parameters in place of `**parameters`."""
+    own = inspect.signature(cls.__init__)
+    kept = {n: p for n, p in own.parameters.items() if p.kind is not p.VAR_KEYWORD}
+    if len(kept) < len(own.parameters):
+        parent = next(base for base in cls.__mro__[1:] if "__init__" in vars(base))
+        for name, parameter in inspect.signature(parent.__init__).parameters.items():
+            kept.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
+    return own.replace(parameters=list(kept.values()))
 
 
 def _is_same(value, was) -> bool:

@@ -5,7 +5,6 @@ paper varies in Table 3 and in the appendix. The paper's recipes (`sk_mice.recip
 for these two.
 """
 
-import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -130,12 +129,6 @@ class _PaperSchedule:
         "teacher_momentum": [Number(0, 1, closed="left"), None],
     }
 
-    def __init_subclass__(cls, **options):
-        """Give `__init__` the signature that scikit-learn reads the parameters from."""
-        super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
-            cls.__init__.__signature__ = _whole_signature(cls)
-
     def _check(self, X):
         X = super()._check(X)
         make_schedule(self.schedule, self.warmup)
@@ -147,17 +140,6 @@ class _PaperSchedule:
         if self.teacher_momentum is not None:
             options["teacher_momentum"] = self.teacher_momentum
         return options
-
-
-def _whole_signature(cls):
-    """Of `__init__`, with the next one's parameters in place of `**parameters`."""
-    own = inspect.signature(cls.__init__)
-    kept = {n: p for n, p in own.parameters.items() if p.kind is not p.VAR_KEYWORD}
-    if len(kept) < len(own.parameters):
-        parent = next(base for base in cls.__mro__[1:] if "__init__" in vars(base))
-        for name, parameter in inspect.signature(parent.__init__).parameters.items():
-            kept.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
-    return own.replace(parameters=list(kept.values()))
 
 
 class PaperMoCo(_PaperSchedule, MoCo):  # numpydoc ignore=PR01,PR02

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback
 
 import sk_mice
-from sk_mice import MiCEClustering, ablations
+from sk_mice import MiCEClustering, MoCo, ablations
 from sk_mice.ablations import AblationTrainer, PaperMiCE, PaperMoCo, make_schedule
 
 # The fits here are too short to separate anything: a cluster may well be empty.
@@ -172,6 +172,18 @@ def test_a_subclass_has_all_parameters():
     assert repr(PaperMiCE(3)) == "PaperMiCE(n_clusters=3)"
     with pytest.raises(ValueError, match="'expert_prototypes' parameter of WithBeta"):
         WithBeta(3, expert_prototypes="nonsense").fit(X)
+
+
+@pytest.mark.parametrize("base", [MiCEClustering, MoCo, PaperMoCo])
+def test_a_subclass_of_each_estimator_has_all_parameters(base):
+    class WithGamma(base):
+        def __init__(self, *, gamma=1.0, **parameters):
+            super().__init__(**parameters)
+            self.gamma = gamma
+
+    variant = clone(WithGamma(gamma=2.0, lr=0.1, max_epochs=3))
+    assert variant.get_params().keys() == base().get_params().keys() | {"gamma"}
+    assert (variant.gamma, variant.lr, variant.max_epochs) == (2.0, 0.1, 3)
 
 
 def test_a_schedule_is_checked_at_every_step():

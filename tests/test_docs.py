@@ -416,6 +416,28 @@ def test_randaugment_of_the_guide_follows_random_state():
     assert elbos[0] == elbos[1] != elbos[2]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("start", ["random", "two-stage"])
+def test_the_gate_of_the_variant_in_the_guide_sees_plain_samples(start):
+    page = (DOCS / "user_guide" / "paper.md").read_text(encoding="utf-8")
+    names = {}
+    exec(re.findall(r"```python\n(.*?)```", page, re.S)[-1], names)
+    seen = []
+
+    class Watched(names["PlainGate"]):
+        def make_views(self, batch):
+            views = super().make_views(batch)
+            plain = self.views.plain(batch.x)
+            seen.append([bool((view == plain).all()) for view in views])
+            return views
+
+    variant = tiny(names["PlainGateMiCE"], init=start)
+    variant._trainer_class = Watched
+    variant.fit(np.random.default_rng(0).random((24, 16, 16)))
+    stages = {"random": [], "two-stage": [[False, False]]}[start]
+    assert seen == [*stages, *[[False, False, True]] * (2 - len(stages))]
+
+
 @pytest.mark.parametrize("block", list(code_blocks()))
 def test_code_gives_estimators_parameters_that_they_have(block):
     for node in ast.walk(ast.parse(block)):
