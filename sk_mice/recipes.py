@@ -35,10 +35,14 @@ Where the authors' code differs from their text
       text.
     - STL-10: the code's command has 3,000 epochs instead of the text's 6,000, with
       milestones at the same shares. The recipe follows the text;
-      ``STL10 | {"max_epochs": 3000, "warmup": 10 / 3000}`` follows the code.
+      ``STL10 | {"max_epochs": 3000, "warmup": 10 / 3000}`` follows the code. The
+      command leaves the queue at 16,384, where the text has 12,800.
     - Starts: in the code, expert prototypes are uninitialised memory and the queue is
       noise that is not normalised. The text does not mention them. Here, expert
       prototypes are random unit vectors, and the queue is filled with embeddings.
+    - Evaluation: the code writes the embeddings of the plain images into the queue,
+      batch by batch, so that the posterior depends on their order. Here, predictions
+      use the queue as training has left it.
 
 Examples
 --------
