@@ -169,6 +169,34 @@ def test_what_em_gains_is_that_of_the_results():
         assert cells == [acc_and_nmi(of) for of in runs], method
 
 
+def test_e_steps_that_did_not_help_are_those_of_the_results():
+    text = (DOCS / "what_did_not_help.md").read_text(encoding="utf-8")
+    names = {"FM": "fashion_mnist_24", "digits": "digits_200"}
+    results = {data: measured(f"em_e_steps_{name}") for data, name in names.items()}
+
+    def others(kappa, kind):
+        """Accuracies of the three E-steps of a kind, and of the default."""
+        steps = "plain", "four views", "neighbours"
+        for data, runs in results.items():
+            accs = [
+                mean(runs[f"{step}{end}{kappa}"], "acc")
+                for end in kind
+                for step in steps
+            ]
+            yield data, accs, mean(runs[f"held{kappa}"], "acc")
+
+    hard = list(others("", [", hard"]))
+    for i in range(3):
+        figures = (f"{data} {accs[i]} instead of {held}" for data, accs, held in hard)
+        assert ", hard: " + ", ".join(figures) in text
+    for kappa, kind in (("", [""]), (", kappa 0.2", ["", ", hard"])):
+        figures = (
+            f"{data} {min(accs)} to {max(accs)} instead of {held}"
+            for data, accs, held in others(kappa, kind)
+        )
+        assert ": " + ", ".join(figures) + "." in text
+
+
 def test_figures_of_a_small_set_are_those_of_the_results():
     results = measured("small_set")
     reached = mean(results.pop("features, MiCE, 200 epochs"), "acc", 2)
