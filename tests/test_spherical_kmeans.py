@@ -29,6 +29,10 @@ from sk_mice._cosine_kmeans import (
     first_centers,
 )
 
+both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+dense_and_sparse = pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
+both_starts = pytest.mark.parametrize("init", ["k-means++", "random"])
+
 
 def directions(n_samples, n_features, n_clusters, noise=0.7, seed=0):
     """Rows of many norms around K directions, and the cluster of each."""
@@ -62,9 +66,7 @@ def one_iteration(X, centers, weight=None):
 
 def inertia(X, centers, weight=None):
     costs = 1 - (normalize(X) @ normalize(centers).T).max(axis=1)
-    return np.average(costs, weights=weight) * (
-        len(costs) if weight is None else np.sum(weight)
-    )
+    return costs.sum() if weight is None else costs @ weight
 
 
 # --- scikit-learn's checks -------------------------------------------------------
@@ -81,7 +83,7 @@ def test_scikit_learn_checks(estimator, check):
 # --- the algorithm ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_one_iteration_is_equation_13(dtype):
     """Theorem 4: the expert prototypes' update is this iteration."""
     X, _ = directions(300, 12, 5)
@@ -112,7 +114,7 @@ def test_objective_never_rises(n_clusters, seed, weighted):
         objective = model.inertia_
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_solution_is_a_fixed_point_with_unit_norm_centers(dtype):
     X, _ = directions(2000, 16, 10)
     X = X.astype(dtype)
@@ -144,8 +146,8 @@ def test_row_scaling_changes_nothing():
     np.testing.assert_allclose(model.transform(X), scaled.transform(X * powers))
 
 
-@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@dense_and_sparse
+@both_dtypes
 def test_rows_whose_squares_over_or_underflow(as_given, dtype):
     X, _ = directions(40, 3, 2, noise=0.3)
     huge = np.finfo(dtype).max / 1e3
@@ -238,7 +240,7 @@ def test_bounds_hold_when_all_centers_turn_alike_and_one_jumps():
 
 
 @pytest.mark.parametrize("n_clusters", [2, 128, 129])  # by either kind of argmax
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_the_first_of_equally_near_centers(n_clusters, dtype):
     rng = np.random.default_rng(0)
     X = rng.integers(-1, 2, (500, 4)).astype(dtype)
@@ -274,9 +276,9 @@ def test_labels_are_int64():
 # --- sample weights --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("init", ["k-means++", "random"])
-@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_starts
+@dense_and_sparse
+@both_dtypes
 def test_weights_are_repetitions_in_any_order(init, as_given, dtype):
     X, _ = directions(70, 9, 4, noise=1)
     X = X.astype(dtype)
@@ -294,12 +296,12 @@ def test_weights_are_repetitions_in_any_order(init, as_given, dtype):
     np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
 
 
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@both_starts
 @pytest.mark.parametrize("scale", [1e-100, 1e-50, 1e37, 1e39, 1e100])
 def test_the_scale_of_weights_changes_nothing(init, scale):
     X, _ = directions(300, 9, 4, noise=1)
     weight = np.random.default_rng(0).uniform(size=300)
-    model = SphericalKMeans(4, init=init, random_state=0)
+    model = SphericalKMeans(4, init=init, n_init=2, random_state=0)
     for rows in (X.astype(np.float32), sparse.csr_array(X.astype(np.float32)), X):
         plain = clone(model).fit(rows, sample_weight=weight)
         scaled = clone(model).fit(rows, sample_weight=scale * weight)
@@ -313,8 +315,14 @@ def test_score_is_minus_the_weighted_inertia():
     model = SphericalKMeans(3, random_state=0).fit(X, sample_weight=weight)
     assert model.score(X, sample_weight=weight) == pytest.approx(-model.inertia_)
     assert model.score(X) == pytest.approx(-inertia(X, model.cluster_centers_))
-    fitted = clone(model).fit_predict(X, sample_weight=weight)
-    np.testing.assert_array_equal(fitted, model.labels_)
+
+
+def test_fit_predict_and_fit_transform_are_fit_and_predict_or_transform():
+    X, _ = directions(100, 5, 3)
+    weight = np.random.default_rng(0).uniform(size=100)
+    model = SphericalKMeans(3, random_state=0).fit(X, sample_weight=weight)
+    labels = clone(model).fit_predict(X, sample_weight=weight)
+    np.testing.assert_array_equal(labels, model.predict(X))
     distances = clone(model).fit_transform(X, sample_weight=weight)
     np.testing.assert_array_equal(distances, model.transform(X))
 
@@ -341,7 +349,7 @@ def test_wrong_weights(weight, message, method):
 
 
 @pytest.mark.parametrize("init", ["k-means++", "random", "array", "callable"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 @pytest.mark.parametrize("container", [sparse.csr_array, sparse.csr_matrix])
 def test_sparse_equals_dense(init, dtype, container):
     X = container(sparse_rows(dtype=dtype))
@@ -351,10 +359,7 @@ def test_sparse_equals_dense(init, dtype, container):
         "callable": lambda X, n_clusters, random_state: X[-n_clusters:],
     }
     model = SphericalKMeans(5, init=choices.get(init, init), n_init=2, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        on_sparse = clone(model).fit(X)
-    on_dense = clone(model).fit(dense)
+    on_sparse, on_dense = clone(model).fit(X), clone(model).fit(dense)
     np.testing.assert_array_equal(on_sparse.labels_, on_dense.labels_)
     assert on_sparse.n_iter_ == on_dense.n_iter_
     assert on_sparse.cluster_centers_.dtype == dtype
@@ -366,10 +371,12 @@ def test_sparse_equals_dense(init, dtype, container):
     )
     np.testing.assert_array_equal(on_sparse.predict(dense), on_sparse.predict(X))
     assert on_sparse.score(X) == pytest.approx(on_sparse.score(dense), rel=1e-5)
-    batches = clone(on_sparse).partial_fit(X[:40]).partial_fit(X[40:])
-    on_dense = clone(on_sparse).partial_fit(dense[:40]).partial_fit(dense[40:])
+    in_batches, expected = (
+        clone(model).partial_fit(rows[:40]).partial_fit(rows[40:])
+        for rows in (X, dense)
+    )
     np.testing.assert_allclose(
-        batches.cluster_centers_, on_dense.cluster_centers_, atol=1e-5
+        in_batches.cluster_centers_, expected.cluster_centers_, atol=1e-5
     )
 
 
@@ -405,7 +412,7 @@ def test_sparse_is_not_densified():
     assert model.cluster_centers_.shape == (2, 2**20)
 
 
-@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
+@dense_and_sparse
 def test_sums_of_many_rows_lose_little(as_given):
     X = as_given(np.full((2**17, 2), [0.9, 0.1], np.float32))
     centers = SphericalKMeans(1, random_state=0).fit(X).cluster_centers_
@@ -427,7 +434,7 @@ def test_data_are_not_written_to(copy_x, as_given):
 # --- degenerate data -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
+@dense_and_sparse
 def test_zero_rows_cost_one_and_warn_once(as_given):
     X, _ = directions(60, 5, 3)
     X[1] *= 1e-200  # its square is zero, too
@@ -446,7 +453,7 @@ def test_zero_rows_cost_one_and_warn_once(as_given):
     assert model.score(zeros) == -2
 
 
-@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
+@dense_and_sparse
 def test_zero_rows_do_not_cost_a_copy(as_given):
     X = as_given(np.insert(np.eye(3), 1, 0, axis=0))
     assert UnitRows(X).X is X
@@ -462,7 +469,7 @@ def test_nothing_but_zero_rows():
     assert model.inertia_ == 4
 
 
-@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
+@dense_and_sparse
 def test_empty_clusters_take_the_farthest_rows(as_given):
     X = np.array([[1, 0, 0], [9, 1, 0], [9, 0, 1], [0, 5, 0], [0, 0, 7], [1, 0, 0.1]])
     start = np.array([[1, 0, 0], [-1, 0, 0], [-1, -1, 0]])
@@ -482,7 +489,7 @@ def test_clusters_without_weight_take_rows_that_have_one(method):
     np.testing.assert_array_equal(model.cluster_centers_[0], [0, 1, 0])
 
 
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@both_starts
 @pytest.mark.parametrize("longest", [1, 12])
 def test_more_clusters_than_directions(init, longest):
     X = np.repeat(np.eye(3), 4, axis=0) * np.linspace(1, longest, 12)[:, np.newaxis]
@@ -516,8 +523,8 @@ def test_one_cluster_is_the_mean_direction():
 # --- seeding and stopping --------------------------------------------------------
 
 
-@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@dense_and_sparse
+@both_dtypes
 def test_equal_rows_are_recognised(as_given, dtype):
     rng = np.random.default_rng(0)
     # Small integers, whose bits end in zeros, and both zeros.
@@ -541,7 +548,7 @@ def test_k_means_plus_plus_finds_separate_clusters():
         assert adjusted_rand_score(y, model.labels_) == 1
 
 
-@pytest.mark.parametrize("init", ["k-means++", "random"])
+@both_starts
 def test_first_centers_are_drawn_by_weight(init):
     X, _ = directions(100, 5, 3)
     weight = np.ones(100)
@@ -647,19 +654,23 @@ def test_partial_fit_keeps_the_directions_of_all_sums():
     assert model.inertia_ == pytest.approx(-model.score(batches[-1]))
 
 
-def test_partial_fit_clusters_and_continues_a_fit():
+def test_partial_fit_finds_nearly_the_clusters_of_fit():
     X, y = directions(2000, 16, 5, noise=0.5)
     model = SphericalKMeans(5, random_state=0)
     for batch in np.split(X, 10):
         model.partial_fit(batch)
-    full = SphericalKMeans(5, random_state=0).fit(X)
     assert adjusted_rand_score(y, model.predict(X)) > 0.95
-    assert -model.score(X) < 1.05 * full.inertia_
-    before = full.cluster_centers_.copy()
-    full.partial_fit(X[:20])  # 20 rows hardly move what 2000 have settled
-    assert 0 < abs(full.cluster_centers_ - before).max() < 0.02
-    assert full.n_steps_ == 1
-    assert not hasattr(full.fit(X), "n_steps_")
+    assert -model.score(X) < 1.05 * clone(model).fit(X).inertia_
+
+
+def test_partial_fit_continues_a_fit():
+    X, _ = directions(2000, 16, 5, noise=0.5)
+    model = SphericalKMeans(5, random_state=0).fit(X)
+    before = model.cluster_centers_.copy()
+    model.partial_fit(X[:20])  # 20 rows hardly move what 2000 have settled
+    assert 0 < abs(model.cluster_centers_ - before).max() < 0.02
+    assert model.n_steps_ == 1
+    assert not hasattr(model.fit(X), "n_steps_")
 
 
 def test_partial_fit_relocates_clusters_that_never_had_a_row():
@@ -669,7 +680,7 @@ def test_partial_fit_relocates_clusters_that_never_had_a_row():
     assert model.cluster_centers_[1] @ [0, 0, 1] > 0.9
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_partial_fit_relocates_clusters_that_have_lost_their_rows(dtype):
     rng = np.random.default_rng(0)
     X = np.repeat(rng.standard_normal((6, 6)).astype(dtype), 50, axis=0)
@@ -719,8 +730,8 @@ def test_a_fit_that_fails_changes_nothing(method):
 # --- the estimator ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("as_given", [np.asarray, sparse.csr_array])
+@both_dtypes
+@dense_and_sparse
 def test_transform_is_cosine_distance(dtype, as_given):
     X, _ = directions(50, 6, 3)
     X = X.astype(dtype)
@@ -733,7 +744,7 @@ def test_transform_is_cosine_distance(dtype, as_given):
     np.testing.assert_array_equal(distances.argmin(axis=1), model.labels_)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@both_dtypes
 def test_rounding_leads_out_of_no_range(dtype):
     X = np.random.default_rng(0).standard_normal((40, 7)).astype(dtype)
     model = SphericalKMeans(40, init=X).fit(X)  # each row is its own centre
