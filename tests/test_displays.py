@@ -2,7 +2,6 @@
 
 import builtins
 import re
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -360,7 +359,10 @@ def test_map_of_an_estimator_by_cluster_and_by_class(blobs):
     display.plot(color_by="class")
     assert [t.get_text() for t in display.ax_.texts] == ["ape", "bee", "cat"]
     assert display.ax_.get_title() == "Map of 96 samples, by class"
-    # A transformer without `predict`, as MoCo is, has classes alone.
+
+
+def test_map_of_a_transformer_without_predict_has_classes_alone(blobs):
+    X, y = blobs
     pca = PCA(2).fit(X)
     by_class = EmbeddingDisplay.from_estimator(pca, X, y)
     assert "by class" in by_class.ax_.get_title()
@@ -371,21 +373,19 @@ def test_map_of_an_estimator_by_cluster_and_by_class(blobs):
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e18, 1e200])
-def test_a_map_of_very_small_or_large_values_is_that_of_usual_ones(blobs, scale):
+def test_a_map_of_very_small_or_large_values_keeps_blobs_together(blobs, scale):
     X, y = blobs
     X = X / np.abs(X).max()
-    expected = EmbeddingDisplay.from_predictions(X, y).points
     points = EmbeddingDisplay.from_predictions(scale * X, y).points
-    apart = [np.linalg.norm(own[:, None] - own, axis=2) for own in (expected, points)]
+    distances = np.linalg.norm(points[:, None] - points, axis=2)
     same = y[:, None] == y
-    for distances in apart:
-        assert distances[same].mean() < 0.5 * distances[~same].mean()
+    assert distances[same].mean() < 0.5 * distances[~same].mean()
 
 
 def test_a_map_takes_bits_and_small_numbers(blobs):
     X, y = blobs
     for rows in (X > 1, X.astype(np.float16), X.astype(np.int8), csr_array(X > 1)):
-        display = EmbeddingDisplay.from_predictions(rows, y)
+        display = EmbeddingDisplay.from_predictions(rows, y, n_points=30)
         assert np.isfinite(display.points).all()
         assert np.ptp(display.points, axis=0).all()
 
@@ -393,7 +393,7 @@ def test_a_map_takes_bits_and_small_numbers(blobs):
 # ------------------------------------------------------------- posterior, training
 
 
-def test_posterior_of_a_history_and_of_a_matrix():
+def test_posterior_of_a_fit_is_that_of_its_first_and_last_epoch_of_em():
     model = SimpleNamespace(history_=history())
     display = PosteriorDisplay.from_estimator(model)
     assert display.names == ["epoch 1 of EM", "epoch 6 of EM"]
@@ -403,11 +403,18 @@ def test_posterior_of_a_history_and_of_a_matrix():
     assert np.flatnonzero(last).tolist() == [2, 7]
     assert first.sum() == last.sum() == 1
     assert [bar.get_height() for bar in right.patches] == [4, 4]
+    short = SimpleNamespace(history_=history(n_em=1))
+    assert PosteriorDisplay.from_estimator(short).names == ["epoch 1 of EM"]
+
+
+def test_posterior_of_a_chosen_epoch():
+    model = SimpleNamespace(history_=history())
     display = PosteriorDisplay.from_estimator(model, epochs=2)
     assert display.names == ["epoch 2 of EM"]
     assert [bar.get_height() for bar in display.axes_[1].patches] == [5, 3]
-    short = SimpleNamespace(history_=history()[:5])  # one epoch of EM
-    assert PosteriorDisplay.from_estimator(short).names == ["epoch 1 of EM"]
+
+
+def test_posterior_of_a_matrix():
     display = PosteriorDisplay.from_predictions([[0.95, 0.05], [0.75, 0.25]])
     assert display.shares[0, [0, 2, 7, 9]].tolist() == [0.25] * 4
     assert display.sizes.tolist() == [2, 0]
@@ -431,6 +438,9 @@ def test_training_has_a_curve_for_each_stage():
     assert curve.get_ydata()[0] == 0.5
     assert border.get_xdata() == [4.5, 4.5]
     assert changed.lines[0].get_ydata()[0] == 0.1
+
+
+def test_training_in_one_stage_has_no_border():
     only_em = TrainingDisplay(history=history(n_moco=0)).plot()
     assert [len(ax.lines) for ax in only_em.axes_] == [1, 1, 1]
     (elbo,) = TrainingDisplay(history=history(n_em=0)).plot().axes_
@@ -646,71 +656,90 @@ def test_a_hundred_clusters_are_legible():
     y_pred = (7 * y + 3) % 100
     y_pred[:50] = 0
     images = rng.integers(0, 256, (300, 8, 8), np.uint8)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for display in (
-            ClusterGalleryDisplay.from_predictions(images, y_pred, y_true=y),
-            EmbeddingDisplay.from_predictions(rng.random((300, 2)), y_pred),
-            MatchedConfusionDisplay.from_predictions(y, y_pred),
-        ):
-            display.figure_.canvas.draw()
-            ax = display.ax_
-            texts = [*ax.texts, *(ax.get_xticklabels() if ax.axison else [])]
-            assert len(texts) == 100
-            assert min(text.get_size() for text in texts) >= 4
-        PosteriorDisplay.from_predictions(np.eye(100)[y]).figure_.canvas.draw()
+    for display in (
+        ClusterGalleryDisplay.from_predictions(images, y_pred, y_true=y),
+        EmbeddingDisplay.from_predictions(rng.random((300, 2)), y_pred),
+        MatchedConfusionDisplay.from_predictions(y, y_pred),
+    ):
+        display.figure_.canvas.draw()
+        ax = display.ax_
+        texts = [*ax.texts, *(ax.get_xticklabels() if ax.axison else [])]
+        assert len(texts) == 100
+        assert min(text.get_size() for text in texts) >= 4
+    PosteriorDisplay.from_predictions(np.eye(100)[y]).figure_.canvas.draw()
 
 
-def test_wrong_input_is_refused(blobs):
+def refuses(message, call, *args, error=ValueError, **options):
+    """Check that a call is refused, with this in the message, and draws nothing."""
+    with pytest.raises(error, match=re.escape(message)):
+        call(*args, **options)
+    assert not plt.get_fignums()
+
+
+def test_a_gallery_refuses(blobs):
     X, y = blobs
     images = constant_images(y)
-    gallery, tsne = ClusterGalleryDisplay, EmbeddingDisplay
-    posterior, matched = PosteriorDisplay, MatchedConfusionDisplay
-    bare, fitted = SimpleNamespace(), SimpleNamespace(history_=history())
-    old = SimpleNamespace(history_=history(n_em=0))
-    other = SimpleNamespace(history_=[{"loss": 0.5}])
-
-    def refuses(message, call, *args, error=ValueError, **options):
-        with pytest.raises(error, match=re.escape(message)):
-            call(*args, **options)
-
-    of_images = gallery.from_predictions
-    refuses("`X` must hold images", of_images, X, y)
-    refuses("images; got a sparse matrix of shape (96, 5)", of_images, csr_array(X), y)
-    refuses("images; got none", of_images, images[:0], y[:0])
+    from_predictions = ClusterGalleryDisplay.from_predictions
+    from_estimator = ClusterGalleryDisplay.from_estimator
+    refuses("`X` must hold images", from_predictions, X, y)
+    refuses("got a sparse matrix of shape (96, 5)", from_predictions, csr_array(X), y)
+    refuses("images; got none", from_predictions, images[:0], y[:0])
     kmeans = KMeans(3).fit(images.reshape(len(images), -1))
-    refuses("images; got none", gallery.from_estimator, kmeans, images[:0])
-    shown = np.flatnonzero(y == y.max())[0]
-    where = f"NaN in sample {shown}; 1 of 96 samples"
-    spoilt = np.where((np.arange(96) == shown)[:, None, None], np.nan, images)
-    refuses(where, of_images, spoilt, y)
+    refuses("images; got none", from_estimator, kmeans, images[:0])
     each = "must have a value for each"
-    refuses(
-        f"`y_pred` {each} of the 96 samples; got shape (5,)", of_images, images, y[:5]
-    )
-    refuses(f"`confidence` {each}", of_images, images, y, confidence=[1.0])
-    refuses("'n_images' parameter", of_images, images, y, n_images=0)
-    refuses(f"`y` {each}", gallery.from_estimator, Sure(), images, y[:3])
-    # Before predictions, which fail here.
-    refuses("`X` must hold images", gallery.from_estimator, Sure, X)
-    refuses("got neither", tsne.from_predictions, X)
-    refuses("1 feature", tsne.from_predictions, X[:, :1], y)
-    refuses("96 equal ones", tsne.from_predictions, 0 * X, y)
-    refuses("(96, 2); got (96, 3)", tsne.from_predictions, X, y, reducer=PCA(3))
-    refuses("'n_points' parameter", tsne.from_predictions, X, y, n_points=1)
-    refuses("must be from 0 to 1; got values from -", posterior.from_predictions, X)
-    epochs = "`epochs` must be integers from 1 to 6; got [1, 7]"
-    refuses(epochs, posterior.from_estimator, fitted, epochs=[1, 7])
-    refuses("epochs of EM", posterior.from_estimator, old)
-    refuses("inconsistent numbers", matched.from_predictions, y, y[:3])
-    for message, call, *args in (
-        ("`estimator` must have `predict`", gallery.from_estimator, bare, images),
-        ("`history_`", posterior.from_estimator, bare),
-        ("`history_`", TrainingDisplay.from_estimator, bare),
-        ("`history_`", TrainingDisplay.from_estimator, other),
-    ):
-        refuses(message, call, *args, error=TypeError)
-    assert not plt.get_fignums()
+    of_all = f"`y_pred` {each} of the 96 samples; got shape (5,)"
+    refuses(of_all, from_predictions, images, y[:5])
+    refuses(f"`confidence` {each}", from_predictions, images, y, confidence=[1.0])
+    refuses(f"`y` {each}", from_estimator, Sure(), images, y[:3])
+    refuses("'n_images' parameter", from_predictions, images, y, n_images=0)
+    # Images are checked before predictions, which a class cannot make.
+    refuses("`X` must hold images", from_estimator, Sure, X)
+    bare = SimpleNamespace()
+    words = "`estimator` must have `predict`"
+    refuses(words, from_estimator, bare, images, error=TypeError)
+
+
+def test_a_gallery_refuses_nan_in_an_image_that_is_shown(blobs):
+    images, y = constant_images(blobs[1]), blobs[1]
+    shown = np.flatnonzero(y == y.max())[0]
+    spoilt = np.where((np.arange(96) == shown)[:, None, None], np.nan, images)
+    words = f"NaN in sample {shown}; 1 of 96 samples"
+    refuses(words, ClusterGalleryDisplay.from_predictions, spoilt, y)
+
+
+def test_a_map_refuses(blobs):
+    X, y = blobs
+    from_predictions = EmbeddingDisplay.from_predictions
+    refuses("got neither", from_predictions, X)
+    refuses("1 feature", from_predictions, X[:, :1], y)
+    refuses("96 equal ones", from_predictions, 0 * X, y)
+    refuses("(96, 2); got (96, 3)", from_predictions, X, y, reducer=PCA(3))
+    refuses("'n_points' parameter", from_predictions, X, y, n_points=1)
+
+
+def test_a_posterior_refuses(blobs):
+    from_estimator = PosteriorDisplay.from_estimator
+    words = "must be from 0 to 1; got values from -"
+    refuses(words, PosteriorDisplay.from_predictions, blobs[0])
+    fitted = SimpleNamespace(history_=history())
+    words = "`epochs` must be integers from 1 to 6; got [1, 7]"
+    refuses(words, from_estimator, fitted, epochs=[1, 7])
+    without_em = SimpleNamespace(history_=history(n_em=0))
+    refuses("epochs of EM", from_estimator, without_em)
+
+
+def test_a_training_needs_a_history_of_a_fit():
+    bare, other = SimpleNamespace(), SimpleNamespace(history_=[{"loss": 0.5}])
+    refuses("`history_`", PosteriorDisplay.from_estimator, bare, error=TypeError)
+    for estimator in (bare, other):
+        from_estimator = TrainingDisplay.from_estimator
+        refuses("`history_`", from_estimator, estimator, error=TypeError)
+
+
+def test_a_confusion_refuses_classes_of_other_samples(blobs):
+    y = blobs[1]
+    words = "inconsistent numbers"
+    refuses(words, MatchedConfusionDisplay.from_predictions, y, y[:3])
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch, blobs):
@@ -730,9 +759,10 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, blobs):
 def test_data_frames_as_output_change_no_map(blobs):
     X, _ = blobs
     kmeans = KMeans(3, n_init=1, random_state=0).fit(X)
-    expected = EmbeddingDisplay.from_estimator(kmeans, X, random_state=0)
+    options = {"n_points": 30, "random_state": 0}
+    expected = EmbeddingDisplay.from_estimator(kmeans, X, **options)
     with config_context(transform_output="pandas"):
-        display = EmbeddingDisplay.from_estimator(kmeans, X, random_state=0)
+        display = EmbeddingDisplay.from_estimator(kmeans, X, **options)
     assert np.array_equal(display.points, expected.points)
 
 
@@ -761,7 +791,7 @@ def test_samples_of_a_dataset_are_shown():
     X, y, _ = load_digits()
     X, y = X[:60], y[:60]
     dataset = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
-    mice = MiCEClustering(2, max_epochs=8, random_state=0).fit(dataset)
+    mice = MiCEClustering(2, max_epochs=2, random_state=0).fit(dataset)
     gallery = ClusterGalleryDisplay.from_estimator(mice, dataset)
     expected = ClusterGalleryDisplay.from_estimator(mice, X)
     for images, others in zip(gallery.images, expected.images, strict=True):
@@ -771,7 +801,7 @@ def test_samples_of_a_dataset_are_shown():
     assert EmbeddingDisplay.from_estimator(mice, dataset).n_samples == 60
 
 
-def test_image_files_are_shown_and_seen_once_by_the_network(tmp_path):
+def test_the_network_of_a_pipeline_sees_each_image_file_once(tmp_path):
     files = red_and_blue_files(tmp_path)
     features = PretrainedFeatures(Averages(), image_size=16)
     mixture = ClassificationEM(2, random_state=0)
@@ -781,12 +811,17 @@ def test_image_files_are_shown_and_seen_once_by_the_network(tmp_path):
         network.n_seen = 0
         drawn = display.from_estimator(model, files, y)
         assert network.n_seen == 24, display
-    gallery = ClusterGalleryDisplay.from_predictions(files, y, n_images=3)
-    for k, images in enumerate(gallery.images):
-        assert images.shape == (3, 96, 96, 3)
-        assert (images.argmax(axis=3) == 2 * k).all()
     assert drawn.confusion_matrix.tolist() == [[12, 0], [0, 12]]
-    options = {"n_images": 3, "image_shape": (9, 9)}  # of no effect on files
-    ClusterGalleryDisplay.from_predictions(files, y, **options)
+
+
+def test_a_gallery_of_image_files(tmp_path):
+    files, y = red_and_blue_files(tmp_path), np.arange(24) % 2
+    for options in ({}, {"image_shape": (9, 9)}):  # which has no effect on files
+        gallery = ClusterGalleryDisplay.from_predictions(
+            files, y, n_images=3, **options
+        )
+        for k, images in enumerate(gallery.images):
+            assert images.shape == (3, 96, 96, 3)
+            assert (images.argmax(axis=3) == 2 * k).all()
     with pytest.raises(ValueError, match=r"1 of the files cannot.*\n.*No such file"):
         ClusterGalleryDisplay.from_predictions(["none.png"], [0])
