@@ -59,9 +59,19 @@ def quick(monkeypatch):
     monkeypatch.setitem(NAMED, "resnet-small", SmallResNet(4, blocks=(1, 1)))
 
 
-def run(module, path, *argv):
-    module.main([*map(str, argv), "--epochs", "2", "--json", str(path)])
+def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def written(module, path, *argv):
+    """What a benchmark writes into a file."""
+    module.main([*map(str, argv), "--json", str(path)])
+    return read(path)
+
+
+def run(module, path, *argv):
+    """What a benchmark of fits writes after two epochs."""
+    return written(module, path, *argv, "--epochs", "2")
 
 
 @pytest.mark.usefixtures("quick")
@@ -301,8 +311,7 @@ DISTRIBUTED = ("--width", "4", "--batch-size", "16", "--image-size", "16")
 
 
 def distributed(module, path, *options):
-    module.main([*DISTRIBUTED, "--steps", "1", "--json", str(path), *options])
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = written(module, path, *DISTRIBUTED, "--steps", "1", *options)
     assert found["stated"]["link"] > found["stated"]["network"]
     return found["results"]
 
@@ -342,23 +351,21 @@ def test_distributed_in_two_processes(benchmark, tmp_path):
 
 @needs_resource
 def test_train_step(benchmark, tmp_path, monkeypatch):
-    path = tmp_path / "step.json"
-    options = ("--batch-size", "16", "--image-size", "16", "--queue-size", "64")
-    argv = [*options, "--n-clusters", "3", "--repeats", "1", "--json", str(path)]
     module = benchmark("train_step")
     monkeypatch.setitem(module.LARGE, "cpu", 256)
-    module.main([*argv, "--heads", "shared", "--gate-view", "student"])
-    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    sizes = ("--batch-size", "16", "--image-size", "16", "--queue-size", "64")
+    few = (*sizes, "--n-clusters", "3", "--repeats", "1")
+    step = functools.partial(written, module, tmp_path / "step.json", *few)
+    kept = step("--heads", "shared", "--gate-view", "student")["results"]
     assert "paper's pseudocode" not in kept["seconds"]
-    module.main([*argv, "--heads", "own"])
-    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    kept = step("--heads", "own")["results"]
     assert set(kept["seconds"]) > {"whole step", "networks", "paper's pseudocode"}
     assert kept["ratio_to_networks"] > 0
     assert kept["ratio_to_moco"] > 0
     assert kept["network_flops"] > 0
     assert kept["ceiling_flops_per_second"] > 0
     with pytest.raises(SystemExit, match=r"above 0\.001"):
-        module.main([*argv, "--max-ratio", "0.001"])
+        step("--max-ratio", "0.001")
 
 
 @pytest.fixture
@@ -397,10 +404,9 @@ def test_gpu_goes_on_where_it_was_cut_off(gpu, capsys, monkeypatch):
     gpu.tiny()
     assert capsys.readouterr().out.count("done") == len(names)
     assert len(run) == len(names) - 2
-    kept = json.loads((gpu.OUT / "gpu_tests.json").read_text(encoding="utf-8"))
-    n_passed = kept["results"]["passed"]
+    n_passed = read(gpu.OUT / "gpu_tests.json")["results"]["passed"]
     assert n_passed > 0
-    kept = json.loads((gpu.OUT / "gpu_cifar10_jpeg.json").read_text(encoding="utf-8"))
+    kept = read(gpu.OUT / "gpu_cifar10_jpeg.json")
     assert [row["seed"] for row in kept["results"]["MiCE"]] == [1, 0]
     monkeypatch.setattr(importlib.import_module("pages.files"), "RESULTS", gpu.OUT)
     page = "\n".join(importlib.import_module("pages.gpu").page())
@@ -454,11 +460,12 @@ def test_epochs_on_a_gpu_take_the_minutes_they_are_given(gpu):
 
 @needs_clear_refs
 def test_predict(benchmark, tmp_path):
-    path = tmp_path / "predict.json"
-    options = ("--n", "300", "--image-size", "16", "--queue-size", "64")
-    options = (*options, "--width", "4", "--epochs", "2")
-    benchmark("predict").main([*options, "--repeats", "1", "--json", str(path)])
-    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    kept = run(
+        benchmark("predict"),
+        tmp_path / "predict.json",
+        *("--n", "300", "--image-size", "16", "--queue-size", "64"),
+        *("--width", "4", "--repeats", "1"),
+    )["results"]
     assert set(kept["seconds"]) == {"predict", "predict_proba", "networks"}
     assert kept["throughput_to_networks"] > 0
     assert kept["memory_bytes"] >= 0
@@ -497,10 +504,8 @@ def test_neighbors(benchmark, tmp_path, more):
 
 @needs_resource
 def test_neighbors_scale(benchmark, tmp_path):
-    path = tmp_path / "scale.json"
-    benchmark("neighbors_scale").main(["--n", "300", "--json", str(path)])
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    (row,) = kept["results"]["search"]
+    module, path = benchmark("neighbors_scale"), tmp_path / "scale.json"
+    (row,) = written(module, path, "--n", "300")["results"]["search"]
     assert row["recall"] == 1.0
     assert row["peak_memory"] >= row["peak_memory_before"] > 0
 
@@ -561,7 +566,7 @@ def test_features_of_another_network_have_files_of_their_own(benchmark):
 
 
 def test_fine_tuning(benchmark, tmp_path):
-    options = "--data", "digits", "--n", "40", "--epochs", "2", "--image-size", "32"
+    options = "--data", "digits", "--n", "40", "--image-size", "32"
     kept = run(benchmark("fine_tuning"), tmp_path / "tuned.json", *options)["results"]
     assert list(kept) == ["frozen", "frozen, small", "fine-tuned", "its first stage"]
 
@@ -576,9 +581,8 @@ def test_small_set(benchmark, tmp_path, monkeypatch):
             quick = clone(method).set_params(max_epochs=2)
             monkeypatch.setitem(small_set.METHODS, name, (rows, quick))
     archive = write_archive(tmp_path / "cifar.tar.xz", 1, 12)
-    argv = ["--path", str(archive), "--seeds", "0", "1"]
-    small_set.main([*argv, "--json", str(tmp_path / "set.json")])
-    kept = json.loads((tmp_path / "set.json").read_text(encoding="utf-8"))
+    options = ("--path", archive, "--seeds", "0", "1")
+    kept = written(small_set, tmp_path / "set.json", *options)
     assert kept["n"] == 36
     assert list(kept["results"]) == list(small_set.METHODS)
     assert {len(rows) for rows in kept["results"].values()} == {2}
@@ -672,11 +676,9 @@ def test_neighbor_votes(benchmark, tmp_path):
 
 
 def test_photographs(benchmark, tmp_path, monkeypatch, capsys):
-    path = tmp_path / "photographs.json"
-    module = benchmark("photographs")
+    module, path = benchmark("photographs"), tmp_path / "photographs.json"
     monkeypatch.setattr(module, "SIZES", ((32, 32), (64, 48)))
-    module.main(["--n", "3", "--repeats", "1", "--json", str(path)])
-    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    kept = written(module, path, "--n", "3", "--repeats", "1")["results"]
     assert list(kept) == ["32 x 32", "64 x 48"]
     for result in kept.values():
         assert set(result["seconds"]) == {"features", "network as it is", "decoding"}
@@ -684,20 +686,16 @@ def test_photographs(benchmark, tmp_path, monkeypatch, capsys):
 
 
 def test_busy(benchmark, tmp_path, capsys):
-    path = tmp_path / "busy.json"
-    options = ["--n", "16", "--threads", "1", "--repeats", "1"]
-    benchmark("busy").main([*options, "--json", str(path)])
-    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    few = ("--n", "16", "--threads", "1", "--repeats", "1")
+    kept = written(benchmark("busy"), tmp_path / "busy.json", *few)["results"]
     assert list(kept["seconds"]) == list(kept["busy_to_idle"])
     assert all(set(s) == {"idle", "busy"} for s in kept["seconds"].values())
     assert "busy_to_idle" in capsys.readouterr().out
 
 
 def test_memory_map(benchmark, tmp_path, capsys):
-    path = tmp_path / "memory_map.json"
-    options = ["--n", "40", "--image-size", "16", "--repeats", "1"]
-    benchmark("memory_map").main([*options, "--json", str(path)])
-    kept = json.loads(path.read_text(encoding="utf-8"))["results"]
+    few = ("--n", "40", "--image-size", "16", "--repeats", "1")
+    kept = written(benchmark("memory_map"), tmp_path / "map.json", *few)["results"]
     assert set(kept["seconds"]) == {"memory", "file"}
     assert set(kept["throughput_to_memory"]) == {"fit", "predict"}
     assert "throughput_to_memory" in capsys.readouterr().out
