@@ -686,7 +686,7 @@ def test_photographs(benchmark, tmp_path, monkeypatch, capsys):
 
 
 def test_busy(benchmark, tmp_path, capsys):
-    few = ("--n", "16", "--threads", "1", "--repeats", "1")
+    few = ("--n", "4", "--threads", "1", "--repeats", "1")
     kept = written(benchmark("busy"), tmp_path / "busy.json", *few)["results"]
     assert list(kept["seconds"]) == list(kept["busy_to_idle"])
     assert all(set(s) == {"idle", "busy"} for s in kept["seconds"].values())

@@ -1,3 +1,5 @@
+"""A fit leaves the cores that others keep busy."""
+
 import pytest
 import torch
 from shared import tiny

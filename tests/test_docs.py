@@ -27,6 +27,20 @@ PAGES = sorted(
 )
 
 
+def text_of(page):
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def words_of(page):
+    """A page in one line, so that a sentence may be looked for."""
+    return " ".join(text_of(page).split())
+
+
+def python_of(text):
+    """The blocks of code of a page."""
+    return re.findall(r"```python\n(.*?)```", text, re.S)
+
+
 def names_of_functions(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.ClassDef)
@@ -35,7 +49,7 @@ def names_of_functions(path):
 
 def table_rows(page, heading, number=0):
     """Cells of the rows of a table below a heading, the first by default."""
-    section = (DOCS / page).read_text(encoding="utf-8").split(f"# {heading}\n")[1]
+    section = text_of(page).split(f"# {heading}\n")[1]
     lines = [line.strip() for line in section.split("\n")]
     starts = [i + 1 for i, line in enumerate(lines) if line.startswith("|--")]
     for line in lines[starts[number] :]:
@@ -142,7 +156,7 @@ def test_times_of_training_are_those_of_the_results(images, name):
 
 
 def test_what_em_gains_is_that_of_the_results():
-    text = " ".join((DOCS / "user_guide/training.md").read_text("utf-8").split())
+    text = words_of("user_guide/training.md")
 
     def lead(name):
         """By how much MiCE is ahead of its start, which has all of the time."""
@@ -200,7 +214,7 @@ def test_e_steps_that_did_not_help_are_those_of_the_results():
 def test_figures_of_a_small_set_are_those_of_the_results():
     results = measured("small_set")
     reached = mean(results.pop("features, MiCE, 200 epochs"), "acc", 2)
-    text = " ".join((DOCS / "user_guide/training.md").read_text("utf-8").split())
+    text = words_of("user_guide/training.md")
     assert f"default batches and 200 epochs reaches {reached}." in text
     rows = list(table_rows("user_guide/training.md", "Small sets"))
     for method, (_, *cells) in zip(results, rows, strict=True):
@@ -262,7 +276,7 @@ def test_figures_of_outliers_are_those_of_the_results():
         "`LocalOutlierFactor` of `transform`": "LocalOutlierFactor of transform",
     }
     results = measured("outliers")
-    text = (DOCS / "user_guide/outliers.md").read_text(encoding="utf-8")
+    text = text_of("user_guide/outliers.md")
     for name, score in scores.items():
         found = []
         for fitted_to in ("clean", "others"):
@@ -301,21 +315,21 @@ def test_figures_of_features_are_those_of_the_results():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_files_that_are_named_exist(page):
-    text = page.read_text(encoding="utf-8")
-    for name in re.findall(r"`((?:sk_mice|tests|examples|docs)/[\w/.*]+)`", text):
+    for name in re.findall(
+        r"`((?:sk_mice|tests|examples|docs)/[\w/.*]+)`", text_of(page)
+    ):
         assert list(ROOT.glob(name)), name
 
 
 def test_the_plan_shows_every_file():
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    plan = text.split("## The files")[1].split("```")[1]
+    plan = text_of("architecture.md").split("## The files")[1].split("```")[1]
     shown = set(re.findall(r"\w+\.py", plan))
     there = {path.name for path in (ROOT / "sk_mice").rglob("*.py")}
     assert shown == there
 
 
 def test_every_public_name_is_in_the_api():
-    listed = set((DOCS / "api.rst").read_text(encoding="utf-8").split())
+    listed = set(text_of("api.rst").split())
     listed |= set(re.findall(r"``(\w+)``", " ".join(listed)))
     names = [name for name in sk_mice.__all__ if callable(getattr(sk_mice, name))]
     modules = "ablations augmentation backbones datasets features inspection metrics"
@@ -383,8 +397,7 @@ def test_documented_defaults_are_the_defaults(found):
 
 def code_blocks():
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.S)):
+        for number, block in enumerate(python_of(text_of(page))):
             yield pytest.param(block, id=f"{page.stem}-{number}")
 
 
@@ -393,8 +406,7 @@ def test_from_a_folder_to_a_table_and_a_page(tmp_path, monkeypatch):
     (tmp_path / "images").mkdir()
     for number, pixels in enumerate(shades):
         Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
-    page = (DOCS / "user_guide" / "own_images.md").read_text(encoding="utf-8")
-    block = re.search(r"```python\n(.*?)```", page, re.S)[1]
+    block, *_ = python_of(text_of("user_guide/own_images.md"))
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # empty clusters of noise
@@ -422,10 +434,9 @@ def test_crops_of_camera_traps_have_the_names_of_the_photographs(tmp_path, monke
     kinds = {"1": "animal", "2": "person"}
     found = {"detection_categories": kinds, "images": images}
     (tmp_path / "boxes.json").write_text(json.dumps(found), encoding="utf-8")
-    page = (DOCS / "user_guide" / "photographs.md").read_text(encoding="utf-8")
-    section = page.split("\n## Camera traps\n")[1]
+    section = text_of("user_guide/photographs.md").split("\n## Camera traps\n")[1]
     monkeypatch.chdir(tmp_path)
-    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], {})
+    exec(python_of(section)[0], {})
     assert [path.name for path in Path("crops").rglob("*.*")] == ["a.png"]
     crop = np.asarray(Image.open("crops/north/a.png"))
     np.testing.assert_array_equal(crop, photo[30:50, 60:])
@@ -433,8 +444,7 @@ def test_crops_of_camera_traps_have_the_names_of_the_photographs(tmp_path, monke
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_randaugment_of_the_guide_follows_random_state():
-    page = (DOCS / "user_guide" / "views.md").read_text(encoding="utf-8")
-    block = next(b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "v2" in b)
+    block = next(b for b in python_of(text_of("user_guide/views.md")) if "v2" in b)
     names = {"MiCEClustering": MiCEClustering}
     exec(block, names)
     X = np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3), np.uint8)
