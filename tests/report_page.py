@@ -1,4 +1,4 @@
-"""Pages for the tests of reports: of digits, with names that are hard to show."""
+"""For the tests of reports: readings, and pages of digits with names hard to show."""
 
 import json
 import re
@@ -6,10 +6,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from sk_mice import MiCEClustering
 from sk_mice.datasets import load_digits
 from sk_mice.inspection import write_report
+from sk_mice.inspection._reading import OF_VIEWS, Reading
 
 EVIL = "<img src=x onerror=alert(1)>.png"
 # Markup, the end of a script, a line break, a quote and a comma, a byte that is not
@@ -27,6 +29,24 @@ def digits():
     names = [*NAMES, *(f"folder/{i:03d}.png" for i in range(len(NAMES), len(X)))]
     mice = MiCEClustering(3, max_epochs=8, random_state=0).fit(X)
     return mice, X, y, names
+
+
+def reading(
+    labels, confidence, n_clusters, second=-1, second_share=0.0, meaning=OF_VIEWS
+):
+    """What a clusterer says of samples, which are sorted from the last to the first."""
+    n = len(labels)
+    return Reading(
+        np.array(labels),
+        np.broadcast_to(confidence, n),
+        np.broadcast_to(second, n),
+        np.broadcast_to(second_share, n),
+        np.arange(n)[::-1],
+        np.eye(n),
+        n_clusters,
+        meaning,
+        coo_array((n, n_clusters)),
+    )
 
 
 def write_page(folder):

@@ -1,24 +1,9 @@
 """What the page says is to be doubted."""
 
 import numpy as np
-from scipy.sparse import coo_array
+from report_page import reading
 
 from sk_mice.inspection import _doubts, _reading
-
-
-def reading(labels, confidence, n_clusters, second=-1, second_share=0.0):
-    n = len(labels)
-    return _reading.Reading(
-        np.array(labels),
-        np.broadcast_to(np.float64(confidence), n),
-        np.broadcast_to(second, n),
-        np.broadcast_to(second_share, n),
-        np.arange(n),
-        np.eye(n),
-        n_clusters,
-        _reading.OF_VIEWS,
-        coo_array((n, n_clusters)),
-    )
 
 
 def test_nothing_to_doubt():

@@ -25,6 +25,7 @@ FILES = {"clusters.csv", "model.safetensors", "report.html", "run.json"}
 FIT = ("--clusters", "2", "--epochs", "2", "--image-size", "8")
 NETWORK = ("--features", "efficientnet-lite0", "--image-size", 32)
 FIT_FEATURES = (*NETWORK, "--clusters", "2")
+CHOOSE = (*NETWORK, "--to", 2, "--repeats", 2)
 
 
 def run(*arguments):
@@ -39,6 +40,11 @@ def refused(capsys, code, *arguments):
     (line,) = err.splitlines()
     assert line.startswith("sk-mice: error: ")
     return line
+
+
+def last_line(capsys):
+    """The last line on stderr."""
+    return capsys.readouterr().err.splitlines()[-1]
 
 
 def run_of(folder):
@@ -59,6 +65,11 @@ def assert_same_result(one, two):
     assert [name for name in one if not one[name].equal(two[name])] == []
 
 
+def assert_same_files(one, two):
+    for name in FILES:
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+
+
 def write_table(path, header, rows):
     path.write_bytes(tables.as_csv(rows, header))
     return path
@@ -71,6 +82,13 @@ def write_image(path, rng):
 
 def press_ctrl_c(*args, **kwargs):
     raise KeyboardInterrupt
+
+
+def cut_off(monkeypatch, *command, code=1, by=lambda *args: 1 / 0):
+    """Run a fit that ends once it has a model, before images are judged."""
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "judged", by)
+        assert run(*command) == code
 
 
 class PressCtrlC(Callback):

@@ -72,6 +72,12 @@ def result(fitted, tmp_path):
 
 
 @pytest.fixture
+def resume(photos, result):
+    """The command that goes on with that result, which is complete."""
+    return ("fit", photos, "--out", result, "--resume", "-q")
+
+
+@pytest.fixture
 def out(tmp_path):
     """A folder for a result, which is not there yet."""
     return tmp_path / "out"

@@ -1,6 +1,5 @@
 """Threads beside other processes."""
 
-import json
 import os
 
 import pytest
@@ -10,7 +9,7 @@ from sk_mice._busy_cores import BusyCores
 from sk_mice._cli import cores
 from sk_mice._cli.terminal import Progress
 
-from .calls import FIT, run
+from .calls import FIT, run, run_of
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def test_fit_leaves_busy_cores(limits, monkeypatch, photos, tmp_path, capsys):
     monkeypatch.setattr(cores, "free_cores", lambda: 1.0)
     out = tmp_path / "result"
     assert run("fit", photos, *FIT, "--out", out) == 0
-    assert json.loads((out / "run.json").read_text())["results"]["threads"] == 1
+    assert run_of(out)["results"]["threads"] == 1
     assert "as no more cores are free" in capsys.readouterr().err
     # A long fit tries all of them again.
     monkeypatch.setattr(BusyCores, "every", 0.0)

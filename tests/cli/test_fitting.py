@@ -22,6 +22,7 @@ from .calls import (
     HARD,
     NAMES,
     NETWORK,
+    last_line,
     refused,
     run,
     run_of,
@@ -264,7 +265,7 @@ def test_wrong_options_are_named(photos, tmp_path, capsys, arguments, words):
     arguments = ["fit", photos, "--out", tmp_path / "result", *arguments]
     if "30" in arguments:  # comes after the images are read, which says more
         assert run(*arguments) == 2
-        assert words in capsys.readouterr().err.splitlines()[-1]
+        assert words in last_line(capsys)
     else:
         assert words in refused(capsys, 2, *arguments)
     assert not (tmp_path / "result").exists()
@@ -389,14 +390,14 @@ def test_what_fails_names_the_option_and_leaves_nothing(
     empty = tmp_path / "empty"
     empty.mkdir()
     assert run("fit", empty, *FIT, "--out", out) == 1
-    assert repr(str(empty)) in capsys.readouterr().err.splitlines()[-1]
+    assert repr(str(empty)) in last_line(capsys)
 
     def fail(*args):
         raise ValueError("`max_epochs` must be another")
 
     monkeypatch.setattr(MiCEClustering, "fit", fail)
     assert run("fit", photos, *FIT, "--out", out) == 1
-    assert "--epochs must be another" in capsys.readouterr().err.splitlines()[-1]
+    assert "--epochs must be another" in last_line(capsys)
     assert not out.exists()
 
 

@@ -15,13 +15,16 @@ from sk_mice import load
 from sk_mice._cli import choosing, fitting, images
 
 from .calls import (
+    CHOOSE,
     FIT,
     FIT_FEATURES,
     HARD,
     NAMES,
     NETWORK,
     assert_same_result,
+    cut_off,
     draw_page,
+    last_line,
     run,
     run_of,
     table,
@@ -42,9 +45,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
 
     monkeypatch.setattr(PretrainedFeatures, "_computing", counted)
     short = ("--clusters", 2, "--out", out, "-q")
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
-        assert run("fit", photos, *NETWORK, *short) == 1
+    cut_off(monkeypatch, "fit", photos, *NETWORK, *short)
     assert run("fit", photos, *NETWORK, *short, "--resume") == 0
     (paths,) = calls
     known = run_of(out)
@@ -79,7 +80,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
 
 
 @pytest.fixture
-def cut_off(monkeypatch):
+def in_the_second_batch(monkeypatch):
     """Features end with an error in the second batch of six; the sizes of batches."""
     from sk_mice.features import PretrainedFeatures
 
@@ -104,10 +105,10 @@ def cut_off(monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_features_go_on_from_the_last_whole_batch(
-    photos, tmp_path, capsys, cut_off, error
+    photos, tmp_path, capsys, in_the_second_batch, error
 ):
     whole, out = tmp_path / "whole", tmp_path / "result"
-    with cut_off(error) as n_seen:
+    with in_the_second_batch(error) as n_seen:
         assert run("fit", photos, *FIT_FEATURES, "--out", out) in (1, 130)
         capsys.readouterr()
         kept = out / "checkpoint" / "features.npy"
@@ -123,52 +124,53 @@ def test_features_go_on_from_the_last_whole_batch(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_choose_k_goes_on_from_the_last_whole_batch(
-    photos, tmp_path, capsys, cut_off, error
+    photos, out, capsys, in_the_second_batch, error
 ):
-    own, out = shutil.copytree(photos, tmp_path / "photos"), tmp_path / "result"
-    command = ("choose-k", own, "--to", 2, "--repeats", 2, *NETWORK)
-    command += ("--out", out / "plot.png")
+    command = ("choose-k", photos, *CHOOSE, "--out", out / "plot.png")
     for _ in range(2):
-        with cut_off(error):
+        with in_the_second_batch(error):
             assert run(*command) in (1, 130)
         assert "The same command goes on." in capsys.readouterr().err
     assert run(*command) == 0
     assert "Those of 12 images are there" in capsys.readouterr().err
-    fit = ("fit", own, *FIT_FEATURES, "--out", out)
-    assert run(*fit) == 0
+    assert run("fit", photos, *FIT_FEATURES, "--out", out) == 0
     assert "The features are those in" in capsys.readouterr().err
-    # Other images begin anew; a fit takes the folder with a part of the features, too.
-    for gone, again in zip(NAMES[1:3], (fit, command), strict=True):
-        shutil.rmtree(out)
-        with cut_off(error):
-            assert run(*command) in (1, 130)
+
+
+def test_a_part_of_the_features_of_other_images_is_of_no_use(
+    photos, tmp_path, capsys, in_the_second_batch, out
+):
+    own = shutil.copytree(photos, tmp_path / "photos")
+    choose = ("choose-k", own, *CHOOSE, "--out", out / "plot.png")
+    fit = ("fit", own, *FIT_FEATURES, "--out", out)
+    for gone, again in zip(NAMES[1:3], (fit, choose), strict=True):
+        with in_the_second_batch(KeyboardInterrupt):
+            assert run(*choose) == 130
         (own / gone).unlink()
         assert run(*again) == 0
         assert "Those of" not in capsys.readouterr().err
-    assert len(np.load(out / "features.npy")) == 18
+        n_rows = len(np.load(out / "features.npy"))
+        shutil.rmtree(out)
+    assert n_rows == 18
 
 
 def test_features_of_other_weights_are_not_mixed(photos, monkeypatch, capsys, out):
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
-        assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
+    cut_off(monkeypatch, "fit", photos, *FIT_FEATURES, "--out", out, "-q")
     started = out / "checkpoint" / "run.json"
     known = json.loads(started.read_text())
     known["features"]["weights"] = "0"  # as those of an earlier version of a package
     started.write_text(json.dumps(known))
     capsys.readouterr()
     assert run("fit", photos, "--out", out, "--resume", "-q") == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert "--features: the weights of efficientnet-lite0 are not those of" in last
+    said = "--features: the weights of efficientnet-lite0 are not those of"
+    assert said in last_line(capsys)
     assert run("fit", photos, *FIT_FEATURES, "--out", out, "--overwrite", "-q") == 0
 
 
 def test_a_file_of_features_has_one_row_an_image(photos, tmp_path, monkeypatch):
     whole, out = tmp_path / "whole", tmp_path / "result"
     assert run("fit", photos, *FIT_FEATURES, "--out", whole, "-q") == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
-        assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
+    cut_off(monkeypatch, "fit", photos, *FIT_FEATURES, "--out", out, "-q")
     kept = out / "checkpoint" / "features.npy"
     size = kept.stat().st_size
     resume = ("fit", photos, "--out", out, "--resume", "-q")
@@ -269,9 +271,7 @@ def test_features_of_kinds_of_unlike_sizes(photos, tmp_path, monkeypatch, capsys
 
     network = (*NETWORK, "--unequal")
     out = ("--out", tmp_path / "result", "-q")
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "judged", lambda *args: 1 / 0)
-        assert run("fit", photos, *network, *out, "--clusters", 2) == 1
+    cut_off(monkeypatch, "fit", photos, *network, *out, "--clusters", 2)
     assert run("fit", photos, *out, "--resume", "--unequal") == 0
     assert not load(tmp_path / "result" / "model.safetensors")[-1].center
     monkeypatch.setattr(choosing, "choose_n_clusters", choose)

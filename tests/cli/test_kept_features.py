@@ -10,17 +10,19 @@ import pytest
 from PIL import Image
 
 from sk_mice import load
-from sk_mice._cli import choosing, fitting, results
+from sk_mice._cli import choosing, results
 from sk_mice._cli import images as images_module
 from sk_mice._cli.terminal import Progress
 
 from .calls import (
+    CHOOSE,
     FILES,
     FIT,
     FIT_FEATURES,
     NAMES,
     NETWORK,
     assert_same_result,
+    cut_off,
     press_ctrl_c,
     run,
     run_of,
@@ -88,11 +90,11 @@ def test_choose_k_reads_them_if_its_plot_lies_beside_them(
         return choose(clusterer, samples, *args, **options)
 
     monkeypatch.setattr(choosing, "choose_n_clusters", noted)
-    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", "--out")
-    assert run(*command, result / "choose-k.png", *NETWORK) == 0
+    command = ("choose-k", photos, *CHOOSE, "--out")
+    assert run(*command, result / "choose-k.png") == 0
     assert not computed
-    assert run(*command, tmp_path / "choose-k.png", *NETWORK) == 0
-    assert run(*command, result / "other.png", *NETWORK, "--white", 4095) == 0
+    assert run(*command, tmp_path / "choose-k.png") == 0
+    assert run(*command, result / "other.png", "--white", 4095) == 0
     assert computed == [20, 20]
     np.testing.assert_array_equal(*given[:2])
     assert run("fit", photos, *THREE, "--out", result, *QUIETLY) == 0
@@ -105,8 +107,7 @@ def test_a_fit_reads_those_that_choose_k_keeps_in_a_new_folder(
     from sk_mice.features import PretrainedFeatures
 
     out = tmp_path / "new" / "result"
-    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
-    command += ("--out", out / "choose-k.png")
+    command = ("choose-k", photos, *CHOOSE, "--out", out / "choose-k.png")
     with monkeypatch.context() as patch:
         patch.setattr(PretrainedFeatures, "_computing", press_ctrl_c)
         assert run(*command) == 130
@@ -123,8 +124,7 @@ def test_a_fit_without_features_leaves_those_of_choose_k(
     photos, tmp_path, computed, capsys
 ):
     out = tmp_path / "result"
-    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
-    assert run(*command, "--out", out / "choose-k.png") == 0
+    assert run("choose-k", photos, *CHOOSE, "--out", out / "choose-k.png") == 0
     assert run("fit", photos, *FIT, "--out", out, "--resume") == 0
     assert "result' holds no run: this is a new fit" in capsys.readouterr().err
     assert (out / "features.npy").exists()
@@ -132,9 +132,9 @@ def test_a_fit_without_features_leaves_those_of_choose_k(
     assert computed == [20]
 
 
-def test_choose_k_keeps_nothing_where_something_is(photos, tmp_path, computed):
-    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
-    assert run(*command, "--out", tmp_path / "choose-k.png") == 0
+def test_choose_k_keeps_nothing_where_something_is(photos, tmp_path):
+    out = tmp_path / "choose-k.png"
+    assert run("choose-k", photos, *CHOOSE, "--out", out) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["choose-k.png"]
 
 
@@ -142,17 +142,15 @@ def test_choose_k_passes_over_files_of_other_programs(photos, tmp_path, computed
     for name in ("features.npy", "features.json"):
         (tmp_path / name).write_text("[]")
     out = tmp_path / "choose-k.png"
-    command = ("choose-k", photos, "--to", 2, "--repeats", 2, "-q", *NETWORK)
-    assert run(*command, "--out", out) == 0
+    assert run("choose-k", photos, *CHOOSE, "--out", out) == 0
     assert computed == [20]
 
 
 def test_a_fit_that_was_cut_off_goes_on_with_the_features_of_the_last(
     photos, result, monkeypatch, computed
 ):
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "judged", press_ctrl_c)
-        assert run("fit", photos, *THREE, "--out", result, *QUIETLY) == 130
+    command = ("fit", photos, *THREE, "--out", result, *QUIETLY)
+    cut_off(monkeypatch, *command, code=130, by=press_ctrl_c)
     assert run("fit", photos, "--out", result, "--resume", "-q") == 0
     assert run_of(result)["parameters"]["clusters"] == 3
     assert not computed
@@ -204,7 +202,7 @@ def damage(result):
         file.write(b"x")
 
 
-def cut_off(result):
+def shorten(result):
     path = result / "features.npy"
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -247,7 +245,7 @@ def change_facts(result, **changes):
     "change",
     [
         damage,
-        cut_off,
+        shorten,
         remove,
         of_other_weights,
         of_other_libraries,
@@ -282,7 +280,7 @@ def test_features_by_other_options_are_computed(photos, result, computed, option
     assert computed == [20]
 
 
-def test_a_result_of_before_there_were_all_options_is_used(
+def test_a_result_of_a_version_with_fewer_options_is_used(
     photos, fitted, result, computed, capsysbinary
 ):
     known, facts = run_of(result), result / "features.json"
@@ -300,6 +298,12 @@ def test_a_result_of_before_there_were_all_options_is_used(
     (result / "checkpoint" / "run.json").write_text(begun)
     assert run("fit", photos, "--out", result, "--resume", "-q") == 0
     assert_same_result(result, fitted)
+
+
+def assert_same_features(one, two):
+    kept, fresh = (np.load(out / "features.npy") for out in (one, two))
+    np.testing.assert_allclose(kept, fresh, rtol=1e-4, atol=1e-4)
+    return kept
 
 
 def change_photos(folder):
@@ -326,10 +330,7 @@ def test_only_features_of_new_images_are_computed(
     assert said in capsys.readouterr().err
     assert run(*command, tmp_path / "fresh") == 0
     assert computed == [2, 2, 20]
-    kept, fresh = (
-        np.load(out / "features.npy") for out in (result, tmp_path / "fresh")
-    )
-    np.testing.assert_allclose(kept, fresh, rtol=1e-4, atol=1e-4)
+    kept = assert_same_features(result, tmp_path / "fresh")
     # Without the new one, there is nothing to compute.
     (own / "0.png").unlink()
     assert run(*command, result) == 0
@@ -377,9 +378,8 @@ def test_features_of_new_images_go_on(
 ):
     own = shutil.copytree(photos, tmp_path / "photos")
     change_photos(own)
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "judged", press_ctrl_c)
-        assert run("fit", own, *THREE, "--out", result, *QUIETLY) == 130
+    command = ("fit", own, *THREE, "--out", result, *QUIETLY)
+    cut_off(monkeypatch, *command, code=130, by=press_ctrl_c)
     resume = ("fit", own, "--out", result, "--resume", "-q")
     with monkeypatch.context() as patch:
         patch.setattr(f"sk_mice._cli.results.{function}", press_ctrl_c)
@@ -389,10 +389,7 @@ def test_features_of_new_images_go_on(
     # Once the features are others than is written of them, all are computed.
     assert computed == ([2] if function == "write_rows" else [2, 20])
     assert run("fit", own, *THREE, "--out", tmp_path / "fresh", "-q") == 0
-    kept, fresh = (
-        np.load(out / "features.npy") for out in (result, tmp_path / "fresh")
-    )
-    np.testing.assert_allclose(kept, fresh, rtol=1e-4, atol=1e-4)
+    assert_same_features(result, tmp_path / "fresh")
 
 
 def test_a_fit_without_features_keeps_none(photos, result, computed):

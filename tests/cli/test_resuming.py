@@ -16,8 +16,10 @@ from .calls import (
     FIT,
     HARD,
     NAMES,
+    assert_same_files,
     assert_same_result,
     interrupted,
+    last_line,
     press_ctrl_c,
     refused,
     run,
@@ -34,6 +36,16 @@ def killed(*args):
     raise Stop
 
 
+def fit_of_another_seed(photos, out):
+    return ["fit", photos, *FIT, "--out", out, "--seed", 1, "-q"]
+
+
+@pytest.fixture
+def other(photos, result):
+    """A fit into the folder of a result, which is of another seed."""
+    return fit_of_another_seed(photos, result)
+
+
 def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
     photos, fitted, tmp_path, monkeypatch, capsys, out
 ):
@@ -41,7 +53,7 @@ def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
         patch.setattr(MiCEClustering, "_train", killed)  # after the first stage
         assert run("fit", photos, *FIT, "--out", out, "-q") == 1
     assert [*(out / "checkpoint").iterdir()]
-    assert not json.loads((out / "checkpoint" / "run.json").read_text())["finished"]
+    assert not run_of(out / "checkpoint")["finished"]
     capsys.readouterr()
     again = ["fit", photos, "--out", out, "--resume"]
     for option, other in (("--clusters", 3), ("--seed", 5), ("--image-size", 16)):
@@ -83,12 +95,12 @@ def test_ctrl_c_before_the_first_epoch_leaves_a_fit_to_begin(
     monkeypatch.setattr(fitting, "epochs_within", press_ctrl_c)
     command = ["fit", photos, "--clusters", 2, "--minutes", 1, "--out", out]
     assert run(*command) == 130
-    assert "--resume" in capsys.readouterr().err.splitlines()[-1]
+    assert "--resume" in last_line(capsys)
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 1)
     assert run(*command, "--resume") == 0
     monkeypatch.setattr(fitting, "read_images", press_ctrl_c)
     assert run("fit", photos, *FIT, "--out", tmp_path / "other") == 130
-    assert capsys.readouterr().err.splitlines()[-1] == "sk-mice: stopped"
+    assert last_line(capsys) == "sk-mice: stopped"
 
 
 @pytest.mark.parametrize("swallowed", [(), KeyboardInterrupt])
@@ -139,12 +151,12 @@ def test_resume_without_a_run_needs_the_number_of_clusters(photos, tmp_path, cap
 
 
 def test_resume_refuses_other_images(photos, result, tmp_path, capsys):
-    run_ = run_of(result) | {"finished": False}
-    (result / "run.json").write_text(json.dumps(run_))
+    unfinished = run_of(result) | {"finished": False}
+    (result / "run.json").write_text(json.dumps(unfinished))
     fewer = shutil.copytree(photos, tmp_path / "fewer")
     (fewer / NAMES[3]).unlink()
     assert run("fit", fewer, "--out", result, "--resume", "-q") == 2
-    last = capsys.readouterr().err.splitlines()[-1]
+    last = last_line(capsys)
     assert "PHOTOS" in last
     assert "(19)" in last
 
@@ -156,7 +168,7 @@ def test_a_complete_result_sorts_no_other_images(photos, result, tmp_path, capsy
     one, other = (next(moved.rglob(name)) for name in NAMES[1:3])
     shutil.copy(one, other)  # another image of that name
     assert run("fit", moved, "--out", result, *sorting, tmp_path / "other") == 2
-    assert "PHOTOS" in capsys.readouterr().err.splitlines()[-1]
+    assert "PHOTOS" in last_line(capsys)
     assert not (tmp_path / "other").exists()
 
 
@@ -164,9 +176,9 @@ def test_images_that_came_after_a_complete_fit_are_named(
     photos, result, tmp_path, capsys
 ):
     own = shutil.copytree(photos, tmp_path / "photos")
-    run_ = run_of(result)
-    run_["images"]["folder"] = str(own.resolve())
-    (result / "run.json").write_text(json.dumps(run_))
+    known = run_of(result)
+    known["images"]["folder"] = str(own.resolve())
+    (result / "run.json").write_text(json.dumps(known))
     again = "fit", own, "--out", result, "--resume", "-q"
     assert run(*again) == 0
     assert not capsys.readouterr().err
@@ -197,32 +209,34 @@ def test_what_is_gone_from_a_complete_result_is_named(photos, result, capsys, go
     assert f"no longer there. {helps}" in line
 
 
-def test_a_table_that_is_gone_can_be_written_again(photos, result, tmp_path, capsys):
+def test_a_table_that_is_gone_can_be_written_again(
+    photos, result, resume, tmp_path, capsys
+):
     table = result / "clusters.csv"
     before, _ = tables.read_column(table, ["cluster"])
     table.unlink()
-    again = ("fit", photos, "--out", result, "--resume", "-q")
-    assert "`sk-mice predict`" in refused(capsys, 1, *again)
+    assert "`sk-mice predict`" in refused(capsys, 1, *resume)
     assert run("predict", result, photos, "--out", table, "-q") == 0
     assert tables.read_column(table, ["cluster"])[0] == before
-    assert run(*again, "--copy-to", tmp_path / "sorted") == 0
+    assert run(*resume, "--copy-to", tmp_path / "sorted") == 0
 
 
-def test_a_table_without_rows_cannot_be_sorted_by(photos, result, tmp_path, capsys):
+def test_a_table_without_rows_cannot_be_sorted_by(result, resume, tmp_path, capsys):
     (result / "clusters.csv").write_text("file,cluster\n")
-    into = ("--resume", "-q", "--copy-to", tmp_path / "sorted")
-    line = refused(capsys, 1, "fit", photos, "--out", result, *into)
+    line = refused(capsys, 1, *resume, "--copy-to", tmp_path / "sorted")
     assert "must have a row for each image" in line
 
 
 # ---------------------------------------------------------------------------- overwrite
 
 
-def test_overwrite_replaces_a_result(photos, result):
-    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
+def test_overwrite_replaces_a_result(other, result):
     assert run(*other, "--overwrite", "--resume") == 2
     assert run(*other, "--overwrite") == 0
     assert run_of(result)["parameters"]["seed"] == 1
+
+
+GOES_ON = "The same command with --resume in place of --overwrite goes on."
 
 
 @pytest.mark.parametrize(
@@ -238,17 +252,13 @@ def test_overwrite_replaces_a_result(photos, result):
     ids=["before an epoch", "after an epoch"],
 )
 def test_a_result_stays_until_the_next_one_is_whole(
-    photos, fitted, result, tmp_path, monkeypatch, capsys, place, press, said
+    photos, fitted, result, other, tmp_path, monkeypatch, capsys, place, press, said
 ):
-    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
         patch.setattr(*place, press)
         assert run(*other, "--overwrite") == 130
-    last = capsys.readouterr().err.splitlines()[-1]
-    advice = "The same command with --resume in place of --overwrite goes on."
-    assert last == f"{said} {advice}"
-    for name in FILES:
-        assert (result / name).read_bytes() == (fitted / name).read_bytes()
+    assert last_line(capsys) == f"{said} {GOES_ON}"
+    assert_same_files(result, fitted)
     assert run("predict", result, photos, "-q", "--out", tmp_path / "new.csv") == 0
     assert run(*other) == 2  # the run that can go on is not replaced by chance
     assert run(*other, "--resume") == 0
@@ -256,40 +266,32 @@ def test_a_result_stays_until_the_next_one_is_whole(
     assert not (result / "checkpoint").exists()
 
 
-def test_a_result_stays_if_the_next_fit_fails(photos, fitted, result, monkeypatch):
+def test_a_result_stays_if_the_next_fit_fails(fitted, result, other, monkeypatch):
     def fail(*args):
         raise ValueError("no")
 
     monkeypatch.setattr(MiCEClustering, "fit", fail)
-    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     assert run(*other, "--overwrite") == 1
-    for name in FILES:
-        assert (result / name).read_bytes() == (fitted / name).read_bytes()
+    assert_same_files(result, fitted)
     assert not (result / "checkpoint").exists()
 
 
-def test_an_error_after_the_training_says_how_to_go_on(
-    photos, result, monkeypatch, capsys
-):
+def test_an_error_after_the_training_says_how_to_go_on(other, monkeypatch, capsys):
     def full(*args, **options):
         raise OSError(errno.ENOSPC, "No space left on device", "clusters.csv")
 
-    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "write_atomically", full)
         assert run(*other, "--overwrite") == 1
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "sk-mice: error: 'clusters.csv': No space left on device. "
-        "The same command with --resume in place of --overwrite goes on."
-    )
+    error = "sk-mice: error: 'clusters.csv': No space left on device."
+    assert last_line(capsys) == f"{error} {GOES_ON}"
     assert run(*other, "--resume") == 0
 
 
 @pytest.mark.parametrize("how", ["a kill", "an error"])
 @pytest.mark.parametrize("n", range(4))
-@pytest.mark.parametrize("next_command", ["predict", "fit"])
 def test_a_result_is_replaced_as_a_whole(
-    photos, result, tmp_path, monkeypatch, how, n, next_command
+    photos, result, other, tmp_path, monkeypatch, how, n
 ):
     move, left = results.move, iter(range(4))
 
@@ -298,25 +300,24 @@ def test_a_result_is_replaced_as_a_whole(
             raise KeyboardInterrupt if how == "a kill" else PermissionError
         move(*paths)
 
-    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
         patch.setattr(results, "move", ends)
         assert run(*other, "--overwrite") == (130 if how == "a kill" else 1)
-    new = tmp_path / "new.csv"
-    if next_command == "fit":
-        assert run(*other) == 2  # it holds a result
-    assert run("predict", result, photos, "-q", "--out", new) == 0
-    assert run_of(result)["parameters"]["seed"] == 1
-    assert new.read_bytes() == (result / "clusters.csv").read_bytes()
-    assert run(*other, "--resume") == 0
-    assert {path.name for path in result.iterdir()} == FILES
+    fitted_next = shutil.copytree(result, tmp_path / "fitted next")
+    assert run(*fit_of_another_seed(photos, fitted_next)) == 2  # it holds a result
+    for out in (result, fitted_next):
+        new = tmp_path / f"{out.name}.csv"
+        assert run("predict", out, photos, "-q", "--out", new) == 0
+        assert run_of(out)["parameters"]["seed"] == 1
+        assert new.read_bytes() == (out / "clusters.csv").read_bytes()
+        assert run(*fit_of_another_seed(photos, out), "--resume") == 0
+        assert {path.name for path in out.iterdir()} == FILES
 
 
 def test_a_new_result_waits_for_a_page_that_is_read_only(
-    photos, result, tmp_path, capsys
+    photos, result, other, tmp_path, capsys
 ):
     before = {name: (result / name).read_bytes() for name in FILES}
-    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     assert run(*other, "--overwrite") == 0
     for name, content in before.items():  # as if the command was killed in between
         place = result / "checkpoint" / ("result.json" if name == "run.json" else name)
@@ -379,14 +380,12 @@ def test_a_folder_that_windows_does_not_remove_is_used_again(
 
 
 def test_a_result_stays_until_the_page_of_the_next_is_drawn(
-    photos, fitted, result, monkeypatch
+    fitted, result, other, monkeypatch
 ):
-    other = ["fit", photos, *FIT, "--out", result, "--seed", 1, "-q"]
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "draw_page", press_ctrl_c)
         assert run(*other, "--overwrite") == 130
-    for name in FILES:
-        assert (result / name).read_bytes() == (fitted / name).read_bytes()
+    assert_same_files(result, fitted)
     assert run(*other, "--resume") == 0
     assert run_of(result)["parameters"]["seed"] == 1
     assert {path.name for path in result.iterdir()} == FILES

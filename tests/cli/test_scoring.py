@@ -1,37 +1,28 @@
 """Tables as files: rows of images, and `sk-mice score` of two of them."""
 
-import dataclasses
 import functools
 import json
 import os
 
 import numpy as np
 import pytest
-from scipy.sparse import coo_array
+from report_page import reading
 
 from sk_mice._cli import tables
-from sk_mice.inspection._reading import OF_NEIGHBORS, OF_VIEWS, Reading
+from sk_mice.inspection._reading import OF_NEIGHBORS, OF_VIEWS
 
-from .calls import HARD, run, write_table
+from .calls import HARD, last_line, run, write_table
 
 
 def test_rows_of_the_table():
-    reading = Reading(
-        labels=np.array([0, 1]),
-        confidence=np.array([0.6, 1.0]),
-        second=np.array([2, -1]),
-        second_share=np.array([0.2, 0.0]),
-        order=np.array([1, 0]),
-        embeddings=np.zeros((2, 1)),
-        n_clusters=3,
-        meaning="words",
-        others=coo_array((2, 3)),
-    )
-    rows = tables.rows_of(["a", "b"], reading)
+    two = reading([0, 1], [0.6, 1.0], 3, [2, -1], [0.2, 0.0])
+    rows = tables.rows_of(["a", "b"], two)
     assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
+
+
+def test_numbers_of_the_table_are_written_without_digits_of_rounding():
     share = np.array([0.4, 0.1], dtype=np.float32)
-    tied = dataclasses.replace(reading, confidence=share, second_share=share)
-    rows = tables.rows_of(["a", "b"], tied)
+    rows = tables.rows_of(["a", "b"], reading([0, 1], share, 3, [2, -1], share))
     assert [[str(row[k]) for k in (2, 4)] for row in rows] == [
         ["0.4", "0.0"],
         ["0.1", "0.0"],
@@ -40,31 +31,26 @@ def test_rows_of_the_table():
 
 @pytest.mark.parametrize(("meaning", "sure"), [(OF_NEIGHBORS, None), (OF_VIEWS, 1.0)])
 def test_a_single_image_has_no_neighbours(meaning, sure):
-    reading = Reading(
-        labels=np.array([2]),
-        confidence=np.array([1.0]),
-        second=np.array([-1]),
-        second_share=np.array([0.0]),
-        order=np.array([0]),
-        embeddings=np.zeros((1, 1)),
-        n_clusters=3,
-        meaning=meaning,
-        others=coo_array((1, 3)),
-    )
-    assert tables.rows_of(["a"], reading) == [["a", 2, sure, None, sure]]
+    alone = reading([2], 1.0, 3, meaning=meaning)
+    assert tables.rows_of(["a"], alone) == [["a", 2, sure, None, sure]]
 
 
 # -------------------------------------------------------------------------------- score
 
 
+def clusters_and_truth(folder, rows, pairs, header=("file", "cluster")):
+    """A table of clusters and one of classes, as files."""
+    clusters = write_table(folder / "clusters.csv", header, rows)
+    return clusters, write_table(folder / "truth.csv", ["file", "class"], pairs)
+
+
 def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
     rows = [[name, k // 2, 1.0, 1, 1.0] for k, name in enumerate("abcdef")]
     rows += [[HARD[0], 0, 1.0, 1, 1.0]]
-    clusters = write_table(tmp_path / "clusters.csv", tables.HEADER, rows)
-    truth = [[HARD[0], "cat"], ["f", "dog"], ["e", "dog"], ["d", "cat"], ["c", "cat"]]
-    truth += [["b", "cat"], [HARD[2], "cat"]]
-    truth = write_table(tmp_path / "truth.csv", ["file", "class"], truth)
-    assert run("score", clusters, truth, "--json") == 0
+    pairs = [[HARD[0], "cat"], ["f", "dog"], ["e", "dog"], ["d", "cat"], ["c", "cat"]]
+    pairs += [["b", "cat"], [HARD[2], "cat"]]
+    both = clusters_and_truth(tmp_path, rows, pairs, tables.HEADER)
+    assert run("score", *both, "--json") == 0
     stdout, stderr = capsys.readouterr()
     facts = json.loads(stdout)
     assert facts["files"] == 6
@@ -83,7 +69,7 @@ def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
     assert sum(row["class"] is None for row in facts["matching"]) == 1
     assert "'a'" in stderr
     assert repr(HARD[2]) in stderr
-    assert run("score", clusters, truth) == 0
+    assert run("score", *both) == 0
     assert "ACC  0.667" in capsys.readouterr().out
 
 
@@ -146,34 +132,29 @@ def test_a_match_that_no_file_has_is_none(tmp_path, capsys):
 
 def test_score_leaves_out_rows_without_a_class(tmp_path, capsys):
     rows = [[name, k // 2] for k, name in enumerate("abcdef")]
-    header = ["file", "cluster"]
-    clusters = write_table(tmp_path / "clusters.csv", header, [*rows, ["g", ""]])
     classes = ["cat", "cat", "dog", "", "dog", " ", "cat"]
-    pairs = [[*pair] for pair in zip("abcdefg", classes, strict=True)]
-    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
-    assert run("score", clusters, truth, "--json") == 0
+    pairs = [*zip("abcdefg", classes, strict=True)]
+    both = clusters_and_truth(tmp_path, [*rows, ["g", ""]], pairs)
+    assert run("score", *both, "--json") == 0
     stdout, stderr = capsys.readouterr()
     facts = json.loads(stdout)
     assert facts["files"] == 4
     assert facts["ACC"] == 0.75
     assert stderr.splitlines() == [
-        f"sk-mice: warning: 1 file of {str(clusters)!r} has no cluster and does not "
+        f"sk-mice: warning: 1 file of {str(both[0])!r} has no cluster and does not "
         "count",
-        f"sk-mice: warning: 2 files of {str(truth)!r} have no class and do not count",
+        f"sk-mice: warning: 2 files of {str(both[1])!r} have no class and do not count",
     ]
-    pairs = [[name, ""] for name in "abcdef"]
-    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
-    assert run("score", clusters, truth) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert "no file in common that has a cluster and a class" in last
+    both = clusters_and_truth(tmp_path, rows, [[name, ""] for name in "abcdef"])
+    assert run("score", *both) == 1
+    assert "no file in common that has a cluster and a class" in last_line(capsys)
 
 
 def test_score_takes_names_as_macs_windows_or_spreadsheets_write_them(tmp_path, capsys):
     rows = [["e\u0301", 9], ["\u00fc", 9], ["u\u0308", 10], ["a/b/n", 10]]
-    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
-    rows = [["\u00e9", "a"], ["\u00fc", "a"], ["u\u0308", "b"], ["a\\b\\n", "b"]]
-    truth = write_table(tmp_path / "truth.csv", ["file", "class"], rows)
-    assert run("score", clusters, truth, "--json") == 0
+    pairs = [["\u00e9", "a"], ["\u00fc", "a"], ["u\u0308", "b"], ["a\\b\\n", "b"]]
+    both = clusters_and_truth(tmp_path, rows, pairs)
+    assert run("score", *both, "--json") == 0
     stdout, stderr = capsys.readouterr()
     facts = json.loads(stdout)
     assert (facts["files"], facts["ACC"], stderr) == (4, 1, "")
@@ -189,18 +170,11 @@ def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
     assert tables.read_column(path, ["class"])[0] == {"a": "x", "b;c": "y"}
 
 
-def facts_of(tmp_path, capsys, header, rows, pairs):
-    """What `score --json` prints for a table of clusters and one of classes."""
-    clusters = write_table(tmp_path / "clusters.csv", header, rows)
-    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
-    assert run("score", clusters, truth, "--json") == 0
-    return json.loads(capsys.readouterr().out)
-
-
 def test_spaces_around_a_class_make_no_other_class(tmp_path, capsys):
     rows = [[name, k // 2] for k, name in enumerate("abcd")]
     pairs = [["a", "ship"], ["b", "ship "], ["c", " a horse"], ["d", "a horse"]]
-    facts = facts_of(tmp_path, capsys, ["file", "cluster"], rows, pairs)
+    assert run("score", *clusters_and_truth(tmp_path, rows, pairs), "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
     assert facts["ACC"] == 1
     assert [row["class"] for row in facts["matching"]] == ["ship", "a horse"]
 
@@ -209,19 +183,20 @@ def test_clusters_of_one_name_are_one_as_for_sort(tmp_path, capsys):
     header = ["file", "cluster", "name", "agreement", "original_cluster"]
     rows = [["a", 0, "empty", 1, 0], ["b", 1, "empty", 1, 1], ["c", 2, "fox", 1, 2]]
     pairs = [["a", "none"], ["b", "none"], ["c", "fox"]]
-    facts = facts_of(tmp_path, capsys, header, rows, pairs)
+    both = clusters_and_truth(tmp_path, rows, pairs, header)
+    assert run("score", *both, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
     assert facts["ACC"] == 1
     assert [row["cluster"] for row in facts["matching"]] == ["fox", "empty"]
 
 
 def test_a_class_that_is_spelt_in_two_ways_is_named(tmp_path, capsys):
     rows = [["a", 0], ["b", 0], ["c", 1]]
-    clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], rows)
     pairs = [["a", "horse"], ["b", "Horse"], ["c", "ship"]]
-    truth = write_table(tmp_path / "truth.csv", ["file", "class"], pairs)
-    assert run("score", clusters, truth) == 0
+    both = clusters_and_truth(tmp_path, rows, pairs)
+    assert run("score", *both) == 0
     err = capsys.readouterr().err
-    assert f"{str(truth)!r}: 'Horse' and 'horse' count as two classes" in err
+    assert f"{str(both[1])!r}: 'Horse' and 'horse' count as two classes" in err
     assert err.count("count as two") == 1
 
 
@@ -280,6 +255,6 @@ def test_score_names_the_table_that_is_wrong(tmp_path, capsys, content, words):
     clusters = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 1]])
     (tmp_path / "truth.csv").write_bytes(content)
     assert run("score", clusters, tmp_path / "truth.csv") == 1
-    last = capsys.readouterr().err.splitlines()[-1]
+    last = last_line(capsys)
     assert words in last
     assert "truth.csv" in last

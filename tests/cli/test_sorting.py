@@ -18,6 +18,7 @@ from .calls import (
     HARD,
     NAMES,
     assert_same_result,
+    last_line,
     press_ctrl_c,
     refused,
     run,
@@ -245,11 +246,13 @@ def test_a_sort_that_is_interrupted_goes_on(
 
 
 @needs_links
-def test_a_sort_that_goes_on_overwrites_no_other_file(photos, result, tmp_path, capsys):
+def test_a_sort_that_goes_on_overwrites_no_other_file(
+    photos, result, resume, tmp_path, capsys
+):
     into = tmp_path / "sorted"
     row = table(result / "clusters.csv")[0]
     made = into / f"cluster-{row['cluster']}" / row["file"]
-    command = ["fit", photos, "--out", result, "--resume", "-q", "--copy-to", into]
+    command = (*resume, "--copy-to", into)
     made.parent.mkdir(parents=True)
     for content in (b"mine", (photos / row["file"]).read_bytes() + b"mine"):
         made.write_bytes(content)
@@ -268,14 +271,15 @@ def test_a_sort_that_goes_on_overwrites_no_other_file(photos, result, tmp_path, 
     (into / "mine.txt").unlink()
     assert run(*command) == 0
     assert_sorted(into, result, photos)
-    command[-2] = "--link-to"
-    assert run(*command) == 1
+    assert run(*resume, "--link-to", into) == 1
 
 
 @needs_links
-def test_a_link_to_the_image_by_another_path_is_as_good(photos, result, tmp_path):
+def test_a_link_to_the_image_by_another_path_is_as_good(
+    photos, result, resume, tmp_path
+):
     into = tmp_path / "sorted"
-    command = ["fit", photos, "--out", result, "--resume", "-q", "--link-to", into]
+    command = (*resume, "--link-to", into)
     assert run(*command) == 0
     row = table(result / "clusters.csv")[0]
     made = into / f"cluster-{row['cluster']}" / row["file"]
@@ -288,7 +292,7 @@ def test_a_link_to_the_image_by_another_path_is_as_good(photos, result, tmp_path
     assert run(*command) == 1
 
 
-def test_what_a_system_keeps_in_folders_is_in_nobodys_way(
+def test_files_that_a_system_keeps_in_folders_do_not_count(
     photos, fitted, tmp_path, out
 ):
     into = tmp_path / "sorted"
@@ -386,11 +390,10 @@ def test_a_drive_that_is_not_there_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     "row", [b'"a.png",cats', b'"a.png",2', b'"a.png",-1', b'"b/../../x",0', b'"/x",0']
 )
-def test_a_table_that_was_changed_is_not_sorted(photos, result, tmp_path, capsys, row):
+def test_a_table_that_was_changed_is_not_sorted(result, resume, tmp_path, capsys, row):
     with open(result / "clusters.csv", "ab") as file:
         file.write(row + b",1.0,1,1.0\n")
-    into = ("--resume", "-q", "--copy-to", tmp_path / "sorted")
-    line = refused(capsys, 1, "fit", photos, "--out", result, *into)
+    line = refused(capsys, 1, *resume, "--copy-to", tmp_path / "sorted")
     assert "must be as the fit has written it" in line
     assert not (tmp_path / "sorted").exists()
 
@@ -424,7 +427,7 @@ def test_photos_that_are_gone_are_named_and_the_rest_is_sorted(
     monkeypatch.setattr(MiCEClustering, "fit", lose)
     command = ["fit", copied, *FIT, "--out", out, "--copy-to", copies]
     assert run(*command, "--link-to", links, "-q") == 0
-    warned = capsys.readouterr().err.splitlines()[-1]
+    warned = last_line(capsys)
     assert warned.startswith("sk-mice: warning: 2 images cannot be sorted")
     assert repr(HARD[0]) in warned
     assert repr(NAMES[3]) in warned
@@ -435,24 +438,23 @@ def test_photos_that_are_gone_are_named_and_the_rest_is_sorted(
 
 
 def test_a_photo_that_may_not_be_read_is_not_called_gone(
-    photos, result, tmp_path, monkeypatch, capsys
+    resume, tmp_path, monkeypatch, capsys
 ):
     def forbid(source, target):
         raise PermissionError(errno.EACCES, "Permission denied", source)
 
-    monkeypatch.setattr("sk_mice._cli.sorting._copy", forbid)
-    command = ["fit", photos, "--out", result, "--resume", "-q"]
-    line = refused(capsys, 1, *command, "--copy-to", tmp_path / "sorted")
+    monkeypatch.setattr(sorting, "_copy", forbid)
+    line = refused(capsys, 1, *resume, "--copy-to", tmp_path / "sorted")
     assert "Permission denied" in line
 
 
-def test_a_full_disk_names_the_file(photos, result, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_names_the_file(resume, tmp_path, monkeypatch, capsys):
     into = tmp_path / "sorted"
 
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    command = ["fit", photos, "--out", result, "--resume", "-q", "--copy-to", into]
+    command = (*resume, "--copy-to", into)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfileobj", full)
         line = refused(capsys, 1, *command)
@@ -462,15 +464,14 @@ def test_a_full_disk_names_the_file(photos, result, tmp_path, monkeypatch, capsy
 
 
 def test_a_drive_that_keeps_no_times_takes_copies(
-    photos, result, tmp_path, monkeypatch
+    photos, result, resume, tmp_path, monkeypatch
 ):
     def refuse(path, *args, **kwargs):
         raise PermissionError(errno.EPERM, "Operation not permitted", path)
 
     into = tmp_path / "sorted"
-    command = ["fit", photos, "--out", result, "--resume", "-q", "--copy-to", into]
     with monkeypatch.context() as patch:
         patch.setattr(os, "utime", refuse)
         patch.setattr(os, "chmod", refuse)
-        assert run(*command) == 0
+        assert run(*resume, "--copy-to", into) == 0
     assert_sorted(into, result, photos)
