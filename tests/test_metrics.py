@@ -78,6 +78,10 @@ def test_accuracy_does_not_depend_on_names_or_order(pairs, names):
     assert clustering_accuracy_score(y_true, y_true) == 1
 
 
+def letters(y):
+    return ["xy"[label] for label in y]
+
+
 @pytest.mark.parametrize(
     "convert",
     [
@@ -89,16 +93,16 @@ def test_accuracy_does_not_depend_on_names_or_order(pairs, names):
         lambda y: np.array(y, dtype=float),
         lambda y: np.array(y, dtype=bool),
         lambda y: np.array(y, dtype=object),
-        lambda y: ["xy"[label] for label in y],
-        lambda y: np.array(["xy"[label] for label in y]),
+        letters,
+        lambda y: np.array(letters(y)),
         lambda y: np.array([b"xy"[label : label + 1] for label in y]),
-        lambda y: np.array(["xy"[label] for label in y], dtype=object),
-        lambda y: pd.Series(["xy"[label] for label in y]),
-        lambda y: pd.Series(["xy"[label] for label in y], dtype="category"),
+        lambda y: np.array(letters(y), dtype=object),
+        lambda y: pd.Series(letters(y)),
+        lambda y: pd.Series(letters(y), dtype="category"),
         lambda y: [[frozenset(), "x"][label] for label in y],
         lambda y: [[1, "1"][label] for label in y],
         lambda y: [[1, "x"][label] for label in y],
-        lambda y: np.array(["xy"[label] for label in y], np.dtypes.StringDType()),
+        lambda y: np.array(letters(y), np.dtypes.StringDType()),
     ],
 )
 def test_label_types(convert):
@@ -261,7 +265,7 @@ def test_scorers_need_a_class_and_one_for_each_sample(scorer):
         (None, [0, 1], "1d array"),
     ],
 )
-def test_errors(function, y_true, y_pred, message):
+def test_labels_that_are_refused(function, y_true, y_pred, message):
     with pytest.raises(ValueError, match=message):
         function(y_true, y_pred)
 
@@ -330,7 +334,7 @@ def test_folds_that_hold_classes_out_are_told_without_labels(scoring):
         cross_validate(pipeline, X, y, cv=folds, scoring=scoring)
 
 
-def test_warning_of_a_fold_says_how_unlike_it_is():
+def test_the_warning_of_a_fold_says_how_much_it_differs():
     X = np.repeat(np.eye(2), 50, axis=0)
     model = SphericalKMeans(2, random_state=0).fit(X)
     for score in (acc_scorer, silhouette_scorer):
@@ -338,7 +342,7 @@ def test_warning_of_a_fold_says_how_unlike_it_is():
             score(model, X[:50], np.zeros(50))
 
 
-def test_the_last_batch_is_not_taken_for_the_fit():
+def test_scores_are_not_compared_with_the_last_batch_of_partial_fit():
     X, y = np.repeat(np.eye(3), 300, axis=0), np.repeat(range(3), 300)
     skm = SphericalKMeans(3, init=np.eye(3))
     for batch in np.split(X, 9):
@@ -346,7 +350,7 @@ def test_the_last_batch_is_not_taken_for_the_fit():
     assert acc_scorer(skm, X, y) == 1
 
 
-def test_few_samples_are_no_fold_that_is_unlike():
+def test_few_samples_of_one_class_get_no_warning():
     X = np.repeat(np.eye(2), 50, axis=0)
     model = SphericalKMeans(2, random_state=0).fit(X)
     assert acc_scorer(model, X[:4], np.zeros(4)) == 1
@@ -418,7 +422,7 @@ def test_silhouette_of_k_means_is_of_its_input(blobs, cls):
 
 @pytest.mark.parametrize("container", [np.asarray, csr_array])
 @pytest.mark.parametrize("unit", [1e-300, 1e-16, 1e160])
-def test_silhouette_has_no_unit(blobs, unit, container):
+def test_silhouette_does_not_depend_on_the_unit(blobs, unit, container):
     X, y = blobs
     expected = silhouette_score(X, y, metric="cosine")
     score = silhouette_scorer(Embedder(y, container(X * unit)), X)

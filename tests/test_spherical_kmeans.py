@@ -413,7 +413,7 @@ def test_sparse_is_not_densified():
 
 
 @dense_and_sparse
-def test_sums_of_many_rows_lose_little(as_given):
+def test_sums_of_many_rows_keep_their_digits(as_given):
     X = as_given(np.full((2**17, 2), [0.9, 0.1], np.float32))
     centers = SphericalKMeans(1, random_state=0).fit(X).cluster_centers_
     np.testing.assert_allclose(centers, normalize([[0.9, 0.1]]), rtol=1e-4)
@@ -745,7 +745,7 @@ def test_transform_is_cosine_distance(dtype, as_given):
 
 
 @both_dtypes
-def test_rounding_leads_out_of_no_range(dtype):
+def test_rounding_leaves_distances_in_their_range(dtype):
     X = np.random.default_rng(0).standard_normal((40, 7)).astype(dtype)
     model = SphericalKMeans(40, init=X).fit(X)  # each row is its own centre
     distances = model.transform(np.vstack([X, -X]))
