@@ -30,6 +30,7 @@ from image_files import (
     write,
 )
 from PIL import Image, PngImagePlugin
+from shared import quoted
 from systems import needs_proc
 
 from sk_mice.datasets import _decoding, load_image_folder
@@ -199,10 +200,9 @@ def test_images_of_few_of_16_bits_are_said_to_be_dark(tmp_path):
 
 def test_one_bright_image_does_not_hide_that_the_others_are_dark(tmp_path):
     twelve = np.uint16(np.linspace(0, 4000, 12 * 16)).reshape(12, 16)
-    for name, factor in {"a": 1, "b": 0.9, "hot": 16}.items():
-        (tmp_path / f"{name}.tif").write_bytes(
-            encoded((twelve * factor).astype(np.uint16), "TIFF")
-        )
+    for name, factor in {"a.tif": 1, "b.tif": 0.9, "hot.tif": 16}.items():
+        values = (twelve * factor).astype(np.uint16)
+        write(tmp_path, {name: encoded(values, "TIFF")})
     said = r"2 of 3 images .* above 4000.*to 4095\. Images with larger values are then"
     with pytest.warns(UserWarning, match=said):
         load_image_folder(tmp_path, SIZE, grey=True)
@@ -215,6 +215,19 @@ def drawing(colour, mode="RGBA"):
     image = Image.fromarray(np.dstack([PIXELS, np.zeros((12, 16), np.uint8)]))
     image.paste(Image.new("RGBA", (5, 4), colour), (6, 5))
     return image.convert(mode)
+
+
+def assert_said_once(words, folder):
+    """Whichever way the files of a folder are read, one warning says this."""
+    files = sorted(folder.iterdir())
+    for read in (
+        lambda: load_image_folder(folder, SIZE),
+        lambda: load_image_folder(folder, SIZE, grey=True),
+        lambda: PretrainedFeatures(image_size=32).fit_transform(files),
+    ):
+        with pytest.warns(UserWarning, match=words) as caught:
+            read()
+        assert len(caught) == 1
 
 
 def test_drawings_in_the_colour_of_the_background_are_said(tmp_path):
@@ -236,15 +249,8 @@ def test_drawings_in_the_colour_of_the_background_are_said(tmp_path):
         },
     )
     files = sorted(tmp_path.iterdir())
-    said = f": 4; one is {re.escape(repr(str(files[1])))}.*`background`, such as black"
-    for read in (
-        lambda: load_image_folder(tmp_path, SIZE),
-        lambda: load_image_folder(tmp_path, SIZE, grey=True),
-        lambda: PretrainedFeatures(image_size=32).fit_transform(files),
-    ):
-        with pytest.warns(UserWarning, match=said) as caught:
-            read()
-        assert len(caught) == 1
+    said = f": 4; one is {quoted(tmp_path / 'b.png')}.*`background`, such as black"
+    assert_said_once(said, tmp_path)
     X, *_ = load_image_folder(tmp_path, SIZE, background="black")
     assert np.ptp(X, axis=(1, 2, 3)).astype(bool).tolist() == [True] * 5 + [False] * 4
     PretrainedFeatures(image_size=32, background="black").fit_transform(files)
@@ -262,24 +268,24 @@ def test_a_drawing_in_any_part_of_an_image_is_seen(tmp_path):
     load_one(tmp_path, encoded(image, compress_level=1), background="#080808")
 
 
+RED, BLUE = (Image.new("RGB", (16, 12), colour) for colour in ("red", "blue"))
+
+
 def test_pages_of_a_stack_that_are_not_read_are_said(tmp_path):
-    red, blue = (Image.new("RGB", (16, 12), colour) for colour in ("red", "blue"))
-    for name, pages in {"a.tif": [], "b.tif": [blue], "c.tif": [blue, blue]}.items():
-        content = encoded(red, "TIFF", save_all=True, append_images=pages)
-        (tmp_path / name).write_bytes(content)
-    files = sorted(tmp_path.iterdir())
-    said = f"first page is read: 2; one is {re.escape(repr(str(files[1])))}"
+    stacks = {"a.tif": [], "b.tif": [BLUE], "c.tif": [BLUE, BLUE]}
+    for name, pages in stacks.items():
+        content = encoded(RED, "TIFF", save_all=True, append_images=pages)
+        write(tmp_path, {name: content})
+    said = f"first page is read: 2; one is {quoted(tmp_path / 'b.tif')}"
+    assert_said_once(said, tmp_path)
     with pytest.warns(UserWarning, match=said):
         X, *_ = load_image_folder(tmp_path, SIZE)
     assert (X == (255, 0, 0)).all()
-    with pytest.warns(UserWarning, match=said):
-        PretrainedFeatures(image_size=32).fit_transform(files)
 
 
 def test_raw_files_of_cameras_are_not_read_as_their_preview(tmp_path):
-    image = Image.new("RGB", (16, 12), "red")
-    (tmp_path / "a.tif").write_bytes(encoded(image, "TIFF", tiffinfo={254: 0}))
-    (tmp_path / "b.nef").write_bytes(encoded(image, "TIFF", tiffinfo={254: 1}))
+    for name, is_preview in {"a.tif": 0, "b.nef": 1}.items():
+        write(tmp_path, {name: encoded(format="TIFF", tiffinfo={254: is_preview})})
     with pytest.raises(ValueError, match=r"b\.nef.* small preview .* as JPEG"):
         load_image_folder(tmp_path, SIZE)
     with pytest.warns(UserWarning, match=r"b\.nef.* small preview"):
@@ -290,18 +296,11 @@ def test_raw_files_of_cameras_are_not_read_as_their_preview(tmp_path):
 def test_channels_that_are_not_read_are_said(tmp_path):
     for name, mode in {"a.tif": "RGBA", "b.tif": "RGBX", "c.tif": "RGBX"}.items():
         image = Image.frombytes(mode, (16, 12), RNG.bytes(4 * 16 * 12))
-        (tmp_path / name).write_bytes(encoded(image, "TIFF"))
-    files = sorted(tmp_path.iterdir())
-    said = f"are read without these: 2; one is {re.escape(repr(str(files[1])))}"
-    for read in (
-        lambda: load_image_folder(tmp_path, SIZE),
-        lambda: PretrainedFeatures(image_size=32).fit_transform(files),
-    ):
-        with pytest.warns(UserWarning, match=said) as caught:
-            read()
-        assert len(caught) == 1
-    files[1].unlink()
-    files[2].unlink()
+        write(tmp_path, {name: encoded(image, "TIFF")})
+    first = tmp_path / "b.tif"
+    assert_said_once(f"are read without these: 2; one is {quoted(first)}", tmp_path)
+    for name in ("b.tif", "c.tif"):
+        (tmp_path / name).unlink()
     load_image_folder(tmp_path, SIZE)
 
 
@@ -329,10 +328,10 @@ def test_colours_of_16_bits_have_no_other_white(tmp_path):
 
 def test_colours_of_few_of_16_bits_are_said_to_be_dark(tmp_path):
     values = RNG.integers(0, 4096, (12, 16, 3)).astype(np.uint16)
-    (tmp_path / "dark.tif").write_bytes(in_planes(values))
+    write(tmp_path, {"dark.tif": in_planes(values)})
     with pytest.warns(UserWarning, match=r"1 of 1 image with colours .* above 15 once"):
         load_image_folder(tmp_path, SIZE)
-    (tmp_path / "bright.tif").write_bytes(in_planes(16 * values))
+    write(tmp_path, {"bright.tif": in_planes(16 * values)})
     load_image_folder(tmp_path, SIZE)  # half of them are as they should be
 
 
@@ -404,10 +403,9 @@ def test_images_converted_piece_by_piece_are_as_if_converted_at_once(tmp_path):
 
 
 def test_first_frame_of_an_animation(tmp_path):
-    red, blue = (Image.new("RGB", (16, 12), colour) for colour in ("red", "blue"))
     for format in ("GIF", "PNG", "WEBP"):
         options = {"lossless": True} if format == "WEBP" else {}
-        content = encoded(red, format, save_all=True, append_images=[blue], **options)
+        content = encoded(RED, format, save_all=True, append_images=[BLUE], **options)
         np.testing.assert_array_equal(load_one(tmp_path, content)[0, 0], (255, 0, 0))
 
 
@@ -734,8 +732,7 @@ def packed_texts():
 
 
 def animation_on_a_large_canvas():
-    frames = [Image.new("RGB", (16, 12), colour) for colour in ("red", "blue")]
-    content = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:])
+    content = encoded(RED, "WEBP", save_all=True, append_images=[BLUE])
     side = struct.pack("<I", 16_383 - 1)[:3]
     return content[:24] + side + side + content[30:]
 

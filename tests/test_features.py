@@ -14,6 +14,7 @@ import pandas
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from shared import default_dtype, quoted, same_generators
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -229,7 +230,7 @@ def test_a_network_of_one_size_gets_it(tmp_path, monkeypatch):
 
 
 @needs_open_files_replaced
-def test_vectors_of_a_file_too_large_for_memory(fitted, tmp_path):
+def test_features_are_written_to_a_file(fitted, tmp_path):
     file = tmp_path / "features.npy"
     features = small(out=file)
     found = features.fit_transform(X)
@@ -353,33 +354,47 @@ def test_fit_and_transform_take_the_same_kind(fitted, folder):
 # --------------------------------------------------------------------------- networks
 
 
-@pytest.mark.parametrize("ending", ["pth", "safetensors"])
-def test_torchvision_with_a_local_file_and_its_own_preprocessing(tmp_path, ending):
-    from safetensors.torch import save_file
+LARGE = RNG.integers(0, 256, (2, 240, 260, 3), np.uint8)
+PREPROCESSING = models.ResNet18_Weights.DEFAULT.transforms()
 
+
+def features_of_large(resnet):
+    """What it says of large images without its classifier, which is taken off."""
+    resnet.fc = nn.Identity()
+    with torch.no_grad():
+        return resnet(PREPROCESSING(torch.from_numpy(LARGE).permute(0, 3, 1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("ending", "save"), [("pth", torch.save), ("safetensors", save_file)]
+)
+def test_torchvision_with_a_local_file_and_its_own_preprocessing(
+    tmp_path, ending, save
+):
     net = models.resnet18(num_classes=7).eval()  # the head does not matter
     file = tmp_path / f"weights.{ending}"
-    save = save_file if ending == "safetensors" else torch.save
     save(net.state_dict(), file)
     found = PretrainedFeatures("resnet18", weights=file, precision="float32")
-    large = RNG.integers(0, 256, (2, 240, 260, 3), np.uint8)
-    preset = models.ResNet18_Weights.DEFAULT.transforms()
-    net.fc = nn.Identity()
-    with torch.no_grad():
-        want = net(preset(torch.from_numpy(large).permute(0, 3, 1, 2)))
-    features = found.fit_transform(large)
-    np.testing.assert_allclose(features, want, atol=2e-2)
+    features = found.fit_transform(LARGE)
+    np.testing.assert_allclose(features, features_of_large(net), atol=2e-2)
     assert found.image_size_ == 224
     again = pickle.loads(pickle.dumps(found))  # reads the same file
-    np.testing.assert_array_equal(again.transform(large), features)
+    np.testing.assert_array_equal(again.transform(LARGE), features)
 
-    net.transforms = preset
-    own = PretrainedFeatures(net, precision="float32").fit_transform(large)
-    np.testing.assert_allclose(own, want, atol=2e-2)
+
+def test_a_module_brings_its_preprocessing():
+    net = models.resnet18(num_classes=7).eval()
+    want = features_of_large(net)
+    net.transforms = PREPROCESSING
+    found = PretrainedFeatures(net, precision="float32").fit_transform(LARGE)
+    np.testing.assert_allclose(found, want, atol=2e-2)
+
+
+def test_only_a_copy_of_a_module_loses_its_classifier():
     net = models.resnet18()
-    net.transforms = preset
-    assert PretrainedFeatures(net).fit(large).n_features_out_ == 512
-    assert isinstance(net.fc, nn.Linear)  # only a copy lost its classifier
+    net.transforms = PREPROCESSING
+    assert PretrainedFeatures(net).fit(LARGE).n_features_out_ == 512
+    assert isinstance(net.fc, nn.Linear)
     assert net.training
 
 
@@ -416,12 +431,13 @@ def test_features_of_the_extra_do_without_imports_that_take_seconds():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v3_small"])
-def test_heads_are_taken_off(name):
+@pytest.mark.parametrize(
+    ("name", "n_features"), [("squeezenet1_1", 512), ("mobilenet_v3_small", 1024)]
+)
+def test_heads_are_taken_off(name, n_features):
     net = getattr(models, name)().eval()
     net.transforms = nn.Identity()
-    found = small(network=net).fit(X)
-    assert found.n_features_out_ == {"squeezenet1_1": 512}.get(name, 1024)
+    assert small(network=net).fit(X).n_features_out_ == n_features
 
 
 def test_maps_of_a_module_are_averaged():
