@@ -556,7 +556,7 @@ NO_WEIGHTS = [((DATES - DATES[0])[:, 0], "must hold numbers, not dates")]
 CENTRES = [([[HUGE] * 6] * 2, "must hold numbers that fit into floats")]
 NO_CENTRES = [(DATES[:2], "must hold numbers, not dates")]
 KMEANS = {"estimator": SphericalKMeans}
-K_MEANS = [
+OF_KMEANS = [
     *rows("X", BAD_ROWS, **KMEANS),
     *rows("X", NO_ROWS, TypeError, **KMEANS),
     *rows("sample_weight", WEIGHTS, X=VECTORS, **KMEANS),
@@ -569,7 +569,7 @@ K_MEANS = [
 @pytest.mark.usefixtures("no_training")
 @pytest.mark.parametrize(
     ("message", "error", "options"),
-    [*PARAMETERS, *rows("X", BAD_X), *rows("X", NO_X, TypeError), *START, *K_MEANS],
+    [*PARAMETERS, *rows("X", BAD_X), *rows("X", NO_X, TypeError), *START, *OF_KMEANS],
 )
 def test_refused(message, error, options):
     refuses(message, error, **options)
@@ -592,9 +592,10 @@ def test_moco_refuses_what_mice_does(estimator):
         refuses("The 'warmup' parameter", estimator=estimator, warmup=1)
 
 
-@pytest.mark.parametrize(
-    "estimator", [ClassificationEM, NeighborMixture, SphericalKMeans]
-)
+CLUSTERERS_OF_VECTORS = (ClassificationEM, NeighborMixture, SphericalKMeans)
+
+
+@pytest.mark.parametrize("estimator", CLUSTERERS_OF_VECTORS)
 @pytest.mark.parametrize("as_what", [np.asarray, pd.DataFrame, torch.from_numpy])
 def test_rows_of_vectors_that_are_not_finite_are_named(estimator, as_what):
     X = np.random.default_rng(0).random((12, 5))
@@ -618,9 +619,7 @@ def test_sparse_rows_that_are_not_finite_are_named():
         SphericalKMeans(2).fit(odd)
 
 
-@pytest.mark.parametrize(
-    "estimator", [ClassificationEM, NeighborMixture, SphericalKMeans]
-)
+@pytest.mark.parametrize("estimator", CLUSTERERS_OF_VECTORS)
 def test_rows_that_are_assumed_to_be_finite_are_checked_all_the_same(estimator):
     X = np.random.default_rng(0).random((12, 5))
     fitted = estimator(2, random_state=0).fit(X)
@@ -714,7 +713,7 @@ def test_numbers_of_numpy_do_not_overflow(kind):
     np.testing.assert_array_equal(fits[0].labels_, fits[1].labels_)
     assert fits[0].n_clusters is given["n_clusters"]
     assert isinstance(backbone.width, kind)
-    for cls in (SphericalKMeans, ClassificationEM, NeighborMixture):
+    for cls in CLUSTERERS_OF_VECTORS:
         found = cls(kind(3), random_state=0).fit(X)
         np.testing.assert_array_equal(found.predict(X), found.labels_)
 

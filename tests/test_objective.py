@@ -121,16 +121,14 @@ def test_fused_partition_agrees_with_finite_differences(parts):
     )
 
 
+@pytest.mark.parametrize("tau", [0.001, 0.03, 1 / 30, 0.05, 1.0, 10.0])
 @pytest.mark.parametrize("kept", [0, 2**23])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_experts_that_share_a_head_have_the_same_partition(dtype, kept, monkeypatch):
+def test_experts_that_share_a_head_have_the_same_partition(
+    dtype, kept, tau, monkeypatch
+):
     monkeypatch.setattr(attention, "_CPU_LOGITS", 128)  # several pieces
     monkeypatch.setattr(attention, "_KEPT_FACTORS", kept)
-    for tau in (0.001, 0.03, 1 / 30, 0.05, 1.0, 10.0):
-        check_shared_partition(dtype, tau)
-
-
-def check_shared_partition(dtype, tau):
     v, mu, queue = unit(B, 1, D, seed=2), unit(K, D, seed=3), unit(500, 1, D, seed=4)
     f = F.normalize(0.1 * unit(B, 1, D, seed=1) - queue[:1], dim=-1)
     mu[1] = queue[0, 0]  # the largest factors of one are the smallest of the other
