@@ -56,6 +56,14 @@ def listing(folder):
     return sorted(os.listdir(folder.parent))
 
 
+COMPLETE = ["images.npy", "images.npy.files", "photos"]
+
+
+def assert_as_decoded(X, folder, size=9, **options):
+    """These are the images of the folder, which are decoded once more."""
+    assert np.array_equal(X, load_image_folder(folder, size, **options)[0])
+
+
 def test_file_holds_what_an_array_would(folder):
     expected = load_image_folder(folder, 9)
     found = load(folder)
@@ -64,7 +72,7 @@ def test_file_holds_what_an_array_would(folder):
     for one, other in zip(expected, found, strict=True):
         assert np.array_equal(one, other)
     assert np.array_equal(np.load(folder.parent / "images.npy"), expected[0])
-    assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
+    assert listing(folder) == COMPLETE
 
 
 def test_second_call_decodes_nothing(folder, decoded):
@@ -72,7 +80,7 @@ def test_second_call_decodes_nothing(folder, decoded):
     assert len(decoded) == N
     X, *_ = load(folder)
     assert len(decoded) == N
-    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+    assert_as_decoded(X, folder)
 
 
 @needs_links
@@ -101,9 +109,9 @@ def test_changes_are_noticed(folder, decoded, change, n):
     load(folder)
     decoded.clear()
     change(folder)
-    found = load(folder)
+    X, *_ = load(folder)
     assert len(decoded) == n
-    assert np.array_equal(found[0], load_image_folder(folder, 9)[0])
+    assert_as_decoded(X, folder)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +130,7 @@ def test_other_settings_are_other_images(folder, decoded, options):
     for _ in range(2):  # the second time they are there
         X, *_ = load(folder, **options)
         assert len(decoded) == 2 * N
-    size = options.pop("size", 9)
-    assert np.array_equal(X, load_image_folder(folder, size, **options)[0])
+    assert_as_decoded(X, folder, **options)
 
 
 def interrupt(folder, monkeypatch, after):
@@ -168,7 +175,7 @@ def test_only_what_is_whole_is_believed_after_an_interruption(
     decoded.clear()
     X, *_ = load(folder)
     assert len(decoded) == n
-    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+    assert_as_decoded(X, folder)
 
 
 def test_bad_file_is_left_out_and_stays_so(folder, decoded):
@@ -179,8 +186,8 @@ def test_bad_file_is_left_out_and_stays_so(folder, decoded):
         assert len(X) == len(y) == len(files) == N - 1
         assert len(decoded) == N
     with pytest.warns(UserWarning, match="are left out"):
-        assert np.array_equal(X, load_image_folder(folder, 9, on_error="warn")[0])
-    assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
+        assert_as_decoded(X, folder, on_error="warn")
+    assert listing(folder) == COMPLETE
 
 
 @needs_proc
@@ -194,7 +201,7 @@ def test_windows_renames_the_file_too(folder, monkeypatch, n_bad):
         X, *_ = load(folder, on_error="warn")
     assert len(X) == N - n_bad
     assert len(caught) == n_bad
-    assert listing(folder) == ["images.npy", "images.npy.files", "photos"]
+    assert listing(folder) == COMPLETE
 
 
 def test_dark_images_are_warned_of(folder):
@@ -213,7 +220,7 @@ def test_mended_file_is_the_only_one_decoded_again(folder, decoded):
     decoded.clear()
     X, *_ = load(folder)
     assert decoded == ["2.png"]
-    assert np.array_equal(X, load_image_folder(folder, 9)[0])
+    assert_as_decoded(X, folder)
 
 
 def test_no_image_is_an_error_and_no_file(folder):

@@ -272,17 +272,34 @@ def test_after_ctrl_c_stability_has_the_values_so_far(blobs, presses):
         stability(presses(4), blobs, n_repeats=9)
 
 
-def test_words_and_plot(blobs):
-    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
-    choice = choose_n_clusters(
-        KMeans(n_init=5), blobs, [3, 4, 6], n_repeats=3, random_state=0
-    )
+@pytest.fixture(scope="module")
+def choice(blobs):
+    kmeans, options = KMeans(n_init=5), {"n_repeats": 3, "random_state": 0}
+    return choose_n_clusters(kmeans, blobs, [3, 4, 6], **options)
+
+
+def test_a_choice_in_words(choice):
     text = repr(choice)
     assert text.startswith(
         "4 clusters: the largest candidate whose stability is within"
     )
     assert [line.split()[0] for line in text.splitlines()[-3:]] == ["3", "4", "6"]
     assert text.count("<- choice") == 1
+
+
+def test_words_of_a_choice_that_is_in_doubt(blobs):
+    options = {"n_repeats": 3, "random_state": 0}
+    at_the_edge = choose_n_clusters(KMeans(n_init=5), blobs, [3, 4], **options)
+    assert repr(at_the_edge).endswith("This is the largest candidate: try larger ones.")
+    with pytest.warns(ConvergenceWarning, match="distinct clusters"):
+        none = choose_n_clusters(KMeans(), np.ones((60, 4)), [2, 3], n_repeats=2)
+    assert repr(none).endswith(
+        "No candidate gives clusters that are found again reliably."
+    )
+
+
+def test_a_choice_is_drawn(choice):
+    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
     _, ax = plt.subplots()
     assert choice.plot(ax) is ax
     handles, labels = ax.get_legend_handles_labels()
@@ -296,15 +313,6 @@ def test_words_and_plot(blobs):
     assert choice.plot() is not ax
     with pytest.raises(ValueError, match=r"`ax` must be a matplotlib Axes; got 3"):
         choice.plot(3)
-    at_the_edge = choose_n_clusters(
-        KMeans(n_init=5), blobs, [3, 4], n_repeats=3, random_state=0
-    )
-    assert repr(at_the_edge).endswith("This is the largest candidate: try larger ones.")
-    with pytest.warns(ConvergenceWarning, match="distinct clusters"):
-        none = choose_n_clusters(KMeans(), np.ones((60, 4)), [2, 3], n_repeats=2)
-    assert repr(none).endswith(
-        "No candidate gives clusters that are found again reliably."
-    )
 
 
 def test_four_samples_have_one_candidate():

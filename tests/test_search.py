@@ -36,6 +36,12 @@ def search_over(estimator, grid, cls=GridSearchCV, **options):
     return cls(estimator, grid, **(defaults | options))
 
 
+def assert_same_scores(one, two):
+    for name in SCORERS:
+        scores = f"mean_test_{name}"
+        np.testing.assert_array_equal(one.cv_results_[scores], two.cv_results_[scores])
+
+
 def flatten(images):
     return images.reshape(len(images), -1)
 
@@ -78,9 +84,7 @@ def test_two_jobs_score_as_one_does_and_share_the_cores(mapped, share, monkeypat
     assert set(two.cv_results_["mean_test_threads"]) == {share}
     assert one.best_params_.keys() == {"tau", "kappa"}
     assert two.best_params_ == one.best_params_
-    for name in SCORERS:
-        scores = f"mean_test_{name}"
-        np.testing.assert_array_equal(one.cv_results_[scores], two.cv_results_[scores])
+    assert_same_scores(one, two)
     np.testing.assert_array_equal(
         one.best_estimator_.labels_, two.best_estimator_.labels_
     )
@@ -89,7 +93,7 @@ def test_two_jobs_score_as_one_does_and_share_the_cores(mapped, share, monkeypat
 def test_epochs_as_the_resource_of_successive_halving():
     search = search_over(
         tiny(),
-        {"tau": [0.5, 1.0], "kappa": [0.5, 1.0]},
+        TEMPERATURES,
         HalvingGridSearchCV,
         scoring="adjusted_rand_score",
         refit=True,
@@ -108,11 +112,7 @@ def test_a_pipeline_that_yields_rows():
     pipeline = make_pipeline(FunctionTransformer(flatten), tiny(image_shape=(8, 8, 1)))
     rows = search_over(pipeline, {"miceclustering__tau": [0.5, 1.0]}).fit(X, Y)
     images = search_over(tiny(), {"tau": [0.5, 1.0]}).fit(X, Y)
-    for name in SCORERS:
-        scores = f"mean_test_{name}"
-        np.testing.assert_array_equal(
-            rows.cv_results_[scores], images.cv_results_[scores]
-        )
+    assert_same_scores(rows, images)
 
 
 def test_pandas_frames_between_the_steps_of_a_searched_pipeline():
