@@ -149,21 +149,27 @@ def test_classes_of_some_samples_are_enough(digits, tmp_path):
         write_report(mice, X, tmp_path / "report.html", y=len(X) * [None])
 
 
+def assert_red_and_blue(path):
+    """The thumbnails of a page are those of red and blue images in turn."""
+    thumbs, text = data_of(path)["thumbs"], path.read_text(encoding="utf-8")
+    for sheet, members in enumerate(thumbs["members"]):
+        pixels = sheet_of(text, sheet)[thumbs["height"] // 2, :: thumbs["width"]]
+        for i, pixel in zip(members, pixels, strict=False):
+            assert pixel.argmax() == 2 * (i % 2)
+
+
 def test_pipeline_of_files_takes_names_and_thumbnails_from_them(tmp_path):
     files = red_and_blue_files(tmp_path)
     features = PretrainedFeatures(Averages(), image_size=16)
     model = make_pipeline(features, SphericalKMeans(2, random_state=0)).fit(files)
     path = tmp_path / "report.html"
     write_report(model, files, path)
-    data, text = data_of(path), path.read_text(encoding="utf-8")
+    data = data_of(path)
     assert data["names"] == [str(file) for file in files]
     assert data["noun"] == "images"
     assert data["labels"] == model.predict(files).tolist()
     assert data["thumbs"]["width"] == data["thumbs"]["height"] == _thumbnails.SMALL
-    for sheet, members in enumerate(data["thumbs"]["members"]):
-        pixels = sheet_of(text, sheet)[_thumbnails.SMALL // 2, :: _thumbnails.SMALL]
-        for i, pixel in zip(members, pixels, strict=False):
-            assert pixel.argmax() == 2 * (i % 2)
+    assert_red_and_blue(path)
     write_report(model, files[:5], path, names=list("abcde"))
     assert data_of(path)["names"] == list("abcde")
     write_report(model, files[:5], path, images=np.zeros((5, 20, 30, 3), np.uint8))
@@ -177,28 +183,11 @@ def test_features_of_any_network_have_pictures_of_their_images(tmp_path):
     path = tmp_path / "report.html"
     for images in (files, np.stack([np.asarray(Image.open(file)) for file in files])):
         write_report(model, features, path, images=images)
-        data, text = data_of(path), path.read_text(encoding="utf-8")
+        data = data_of(path)
         assert data["noun"] == "images"
         assert (data["names"] is None) == (images is not files)
         assert data["labels"] == model.labels_.tolist()
-        width = data["thumbs"]["width"]
-        for sheet, members in enumerate(data["thumbs"]["members"]):
-            pixels = sheet_of(text, sheet)[data["thumbs"]["height"] // 2, ::width]
-            for i, pixel in zip(members, pixels, strict=False):
-                assert pixel.argmax() == 2 * (i % 2)
-
-
-def test_thumbnails_are_larger_where_they_are_few_and_the_files_allow(tmp_path):
-    small, large = tmp_path / "small.png", tmp_path / "large.png"
-    Image.new("L", (40, 30)).save(small)
-    Image.new("L", (200, 300)).save(large)
-    for paths, side in (
-        ([large] * 5, _thumbnails.LARGE),
-        ([large] * 2500, 100),
-        ([small] * 5, _thumbnails.SMALL),
-    ):
-        shown = np.arange(len(paths))
-        assert _thumbnails.Thumbnails(paths, shown)[shown[:1]].shape[1] == side
+        assert_red_and_blue(path)
 
 
 def test_a_search_over_files_shows_what_it_has_chosen(tmp_path, monkeypatch):

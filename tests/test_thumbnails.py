@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.cluster import KMeans
 
 from sk_mice._engine.format import infer_format
@@ -37,6 +38,19 @@ def test_of_8_bits_a_single_image_is_read_for_the_format(monkeypatch):
     fmt = _thumbnails.image_format(KMeans(), X)
     assert (fmt.shape, fmt.low, fmt.high) == ((3, 20, 24), 0, 4095)
     assert read == [1, 50]
+
+
+def test_thumbnails_are_larger_where_they_are_few_and_the_files_allow(tmp_path):
+    small, large = tmp_path / "small.png", tmp_path / "large.png"
+    Image.new("L", (40, 30)).save(small)
+    Image.new("L", (200, 300)).save(large)
+    for paths, side in (
+        ([large] * 5, _thumbnails.LARGE),
+        ([large] * 2500, 100),
+        ([small] * 5, _thumbnails.SMALL),
+    ):
+        shown = np.arange(len(paths))
+        assert _thumbnails.Thumbnails(paths, shown)[shown[:1]].shape[1] == side
 
 
 @pytest.mark.parametrize("n_channels", [1, 2, 3, 4, 5])
