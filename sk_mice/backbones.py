@@ -10,6 +10,7 @@ import copy
 import math
 import os
 from itertools import chain
+from numbers import Integral
 
 import torch
 from sklearn.base import BaseEstimator
@@ -179,7 +180,7 @@ class ResNet(Backbone):
     """
 
     _parameter_constraints: dict = {
-        "depth": [Options(int, {18, 34, 50})],
+        "depth": [Options(Integral, {18, 34, 50})],
         "max_pool": ["boolean"],
     }
 

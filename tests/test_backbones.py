@@ -40,6 +40,7 @@ def build(backbone, shape):
         (SmallResNet(8, max_pool=True), (3, 96, 96), 64),
         (SmallResNet(8, blocks=(1, 2)), (1, 20, 20), 16),
         (ResNet(34, max_pool=True), (3, 32, 32), 512),
+        (ResNet(np.int64(18)), (1, 16, 16), 512),
         ("resnet18", (3, 32, 32), 512),
         ("resnet34", (1, 32, 32), 512),
         ("resnet50", (3, 32, 32), 2048),
