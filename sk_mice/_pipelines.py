@@ -1,10 +1,16 @@
 """The first and the last step of a Pipeline, also within another, or a search."""
 
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 
 def chosen(estimator):
-    """What a search has chosen and fitted to all samples; of others, the estimator."""
+    """What a search has chosen and fitted to all samples, or what is frozen.
+
+    Of others, the estimator itself.
+    """
+    if isinstance(estimator, FrozenEstimator):
+        return chosen(estimator.estimator)
     return getattr(estimator, "best_estimator_", estimator)
 
 

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import (
     adjusted_rand_score,
     normalized_mutual_info_score,
@@ -482,6 +483,16 @@ def test_silhouettes_in_a_pipeline_within_a_pipeline():
     flat = make_pipeline(*steps).fit(X)
     nested = make_pipeline(steps[0], make_pipeline(*steps[1:])).fit(X)
     assert silhouette_scorer(nested, X) == pytest.approx(silhouette_scorer(flat, X))
+
+
+def test_silhouettes_of_what_is_frozen():
+    X = load_wine().data
+    model = make_pipeline(StandardScaler(), KMeans(3, random_state=0)).fit(X)
+    steps = [FrozenEstimator(step) for _, step in model.steps]
+    search = GridSearchCV(model, {"kmeans__n_clusters": [3]}).fit(X)
+    for frozen in model, make_pipeline(*steps), search:
+        score = silhouette_scorer(FrozenEstimator(frozen), X)
+        assert score == pytest.approx(silhouette_scorer(model, X))
 
 
 def test_the_steps_before_the_last_run_once(blobs):
