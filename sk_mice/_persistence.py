@@ -271,8 +271,9 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     parameters = model.get_params(deep=False)
     attributes = {k: v for k, v in vars(model).items() if k not in parameters}
     parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
-    if hasattr(parameters.get("init"), "__array__"):  # labels in a pandas Series
-        parameters["init"] = np.asarray(parameters["init"])
+    init = parameters.get("init")
+    if hasattr(init, "__array__") and not isinstance(init, str):  # a pandas Series
+        parameters["init"] = np.asarray(init)  # of labels
     fmt = asdict(attributes.pop("_format")) if "_format" in attributes else {}
     parts = {"parameters": _without_module(parameters), "attributes": attributes}
     parts |= {"format": fmt, "network": {}}

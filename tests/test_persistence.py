@@ -209,6 +209,12 @@ def test_labels_in_a_column_of_a_table_are_kept(path):
     np.testing.assert_array_equal(reloaded(model, path).init, labels)
 
 
+def test_a_name_of_numpys_type_is_kept(path):
+    model = tiny(init=np.str_("random"), backbone=np.str_("resnet-small")).fit(IMAGES)
+    again = reloaded(model, path)
+    assert (again.init, again.backbone) == ("random", "resnet-small")
+
+
 def test_a_queue_in_bfloat16(mice, path):
     mice._model.queue = mice._model.queue.to(torch.bfloat16)
     queue = reloaded(mice, path)._model.queue
