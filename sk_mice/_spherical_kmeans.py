@@ -221,8 +221,8 @@ class SphericalKMeans(
             self.inertia_, self.n_iter_ = best.inertia, best.n_iter
             self.cluster_centers_, self._sums = best.centers, best.sums
             vars(self).pop("n_steps_", None)  # an earlier `partial_fit` has set it
-            _warn_of_zero_rows(rows.nonzero)
-            self._warn_of_missing_clusters()
+        _warn_of_zero_rows(rows.nonzero)
+        self._warn_of_missing_clusters()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -279,7 +279,6 @@ class SphericalKMeans(
             X = check_rows(self, X, reset=first, accept_sparse="csr")
             weight = self._check_weight(sample_weight, X)
             with unit_rows(X, self.n_clusters, weight) as rows:
-                _warn_of_zero_rows(rows.nonzero)
                 if first:
                     random_state = check_random_state(self.random_state)
                     centers = first_centers(
@@ -293,6 +292,7 @@ class SphericalKMeans(
             self.labels_ = labels.astype(np.int64)
             self.inertia_ = rows.inertia(cosines)
             self.n_steps_ = getattr(self, "n_steps_", 0) + 1
+        _warn_of_zero_rows(rows.nonzero)
         return self
 
     def predict(self, X):

@@ -459,6 +459,16 @@ def test_zero_rows_do_not_cost_a_copy(as_given):
     assert UnitRows(X).X is X
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.filterwarnings("error")
+def test_a_warning_taken_for_an_error_costs_no_fit(method):
+    model = SphericalKMeans(2, random_state=0)
+    X = np.insert(np.eye(2), 1, 0, axis=0)
+    with pytest.raises(UserWarning, match="1 of 3 rows"):
+        getattr(model, method)(X)
+    np.testing.assert_array_equal(model.predict(X), model.labels_)
+
+
 def test_nothing_but_zero_rows():
     with (
         pytest.warns(UserWarning, match="4 of 4 rows"),
