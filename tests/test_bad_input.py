@@ -480,7 +480,8 @@ NO_X = [
     (DATES, "must hold numbers, not dates; got datetime64[D]."),
     (DATES - DATES[0], "must hold numbers, not dates"),
     (DAYS, "must hold numbers, not dates; got datetime64[D]."),
-    (DAYS.to_frame(), "must hold numbers, not dates; got datetime64[D]."),
+    (DAYS.to_frame("day"), "not dates; got datetime64[D] in column 'day'."),
+    (TABLE.assign(day=pd.Timestamp(2026, 1, 1)), "] in column 'day'."),
     (pl.LazyFrame({"a": [1.0] * 12}), "got a LazyFrame. X.collect() has them."),
     (sparse.csr_array(VECTORS), "Sparse data was passed for X"),
     *(
@@ -544,7 +545,8 @@ NO_ROWS = [
     (pd.DataFrame(DATES.astype("M8[s]")), "must hold numbers, not dates"),
     (DATES - DATES[0], "must hold numbers, not dates"),
     (DAYS, "must hold numbers, not dates; got datetime64[D]."),
-    (DAYS.to_frame(), "must hold numbers, not dates; got datetime64[D]."),
+    (DAYS.to_frame("day"), "not dates; got datetime64[D] in column 'day'."),
+    (TABLE.assign(day=pd.Timestamp(2026, 1, 1)), "] in column 'day'."),
     (pl.LazyFrame({"a": [1.0] * 12}), "got a LazyFrame. X.collect() has them."),
     (tensor("nested"), "must be dense and hold plain numbers; got a nested tensor."),
 ]

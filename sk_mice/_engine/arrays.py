@@ -60,23 +60,21 @@ def plain_array(values, name: str):
         raise ValueError(
             f"{name} must be an array of numbers; {first_line(error)}"
         ) from error
-    dtypes = getattr(values, "dtypes", None)  # a data frame has these
-    is_frame = np.iterable(dtypes)
-    for dtype in dtypes if is_frame else [getattr(values, "dtype", None)]:
-        _check_kind(dtype, name)
-    if is_frame:
+    if np.iterable(getattr(values, "dtypes", None)):  # those of a data frame
         _check_columns(values, name)
+    else:
+        _check_kind(getattr(values, "dtype", None), name)
     return values
 
 
-def _check_kind(dtype, name: str) -> None:
+def _check_kind(dtype, name: str, where: str = "") -> None:
     kind = getattr(dtype, "kind", None)
     if kind in ("m", "M"):
-        raise TypeError(f"{name} must hold numbers, not dates; got {dtype}.")
+        raise TypeError(f"{name} must hold numbers, not dates; got {dtype}{where}.")
     if kind == "c":
         raise ValueError(
             f"Complex data not supported: {name} must hold real numbers, such as "
-            f"magnitudes; got {dtype}."
+            f"magnitudes; got {dtype}{where}."
         )
 
 
@@ -85,7 +83,7 @@ def _check_columns(frame, name: str) -> None:
     for column in frame.columns:
         series = frame[column]
         values = np.asarray(series)
-        _check_kind(values.dtype, name)  # data types of polars have no kind
+        _check_kind(values.dtype, name, f" in column {column!r}")
         if values.ndim > len(series.shape):
             _refuse_vectors(name, column)
         if values.dtype.kind not in "OUST":
