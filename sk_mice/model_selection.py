@@ -44,10 +44,11 @@ WEAK = 0.5  # a stability below which a choice says little
         "n_repeats": [Count(1)],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
     },
     prefer_skip_nested_validation=False,
 )
-def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None):
+def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, verbose=0):
     """Agreement of the clusters that are found in random halves of the samples.
 
     The samples are split into two halves at random, a clone of the estimator is fitted
@@ -70,6 +71,8 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None):
     n_jobs : int, default=None
         Number of processes, each with its share of the cores: -1 stands for one on
         each core, None for 1 unless in a `joblib.parallel_config`.
+    verbose : int, default=0
+        1 shows a progress bar over all fits and, after the first one, the time left.
 
     Returns
     -------
@@ -122,7 +125,8 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None):
     X = from_dataset(X)
     _check_n_samples(X)
     splits = _random_splits(n_repeats, random_state)
-    measured = _measured([estimator], X, splits, [_agreement], n_jobs, least=1)
+    scores = [_agreement]
+    measured = _measured([estimator], X, splits, scores, n_jobs, verbose, least=1)
     return measured[:, 0, 0]
 
 
@@ -241,14 +245,7 @@ def choose_n_clusters(
     estimators = [clone(estimator).set_params(**{name: k}) for k in candidates]
     splits = _random_splits(n_repeats, random_state)
     scores = [_agreement, _silhouette]
-    with tqdm(
-        total=2 * n_repeats * len(candidates),
-        disable=not verbose,
-        smoothing=0,
-        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} fits "
-        "[{elapsed}, {remaining} left]",
-    ) as bar:
-        measured = _measured(estimators, X, splits, scores, n_jobs, least=2, bar=bar)
+    measured = _measured(estimators, X, splits, scores, n_jobs, verbose, least=2)
     return _choose(candidates, *measured.T)
 
 
@@ -381,7 +378,7 @@ def _random_splits(n_repeats, random_state) -> list[list[int]]:
     return [rng.randint(2**31 - 1, size=3).tolist() for _ in range(n_repeats)]
 
 
-def _measured(estimators, X, splits, scores, n_jobs, *, least, bar=None):
+def _measured(estimators, X, splits, scores, n_jobs, verbose, *, least):
     """Scores of each estimator in each split, (n_splits, n_estimators, n_scores).
 
     After Ctrl-C those of the whole splits; KeyboardInterrupt if there are fewer than
@@ -395,10 +392,17 @@ def _measured(estimators, X, splits, scores, n_jobs, *, least, bar=None):
         for estimator in estimators
     )
     found, n_whole = [], len(splits)
+    bar = tqdm(
+        total=2 * len(splits) * len(estimators),
+        disable=not verbose,
+        smoothing=0,
+        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} fits "
+        "[{elapsed}, {remaining} left]",
+    )
     try:
-        for values in Parallel(n_jobs, return_as="generator")(tasks):
-            found.append(values)
-            if bar is not None:
+        with bar:
+            for values in Parallel(n_jobs, return_as="generator")(tasks):
+                found.append(values)
                 bar.update(2)
     except KeyboardInterrupt:
         n_whole = len(found) // len(estimators)

@@ -220,6 +220,11 @@ def test_mice_on_images_shows_every_fit_and_the_time_left(capsys):
     bar = capsys.readouterr().err
     assert "| 0/8 fits [00:00, ? left]" in bar
     assert "| 8/8 fits" in bar
+    stability(mice, X, n_repeats=2, random_state=0, verbose=1)
+    bar = capsys.readouterr().err
+    assert "| 0/4 fits [00:00, ? left]" in bar
+    assert "| 4/4 fits" in bar
+    stability(KMeans(), X[:, :, 0, 0], n_repeats=2)
     choose_n_clusters(KMeans(), X[:, :, 0, 0], [2], n_repeats=2)
     assert capsys.readouterr().err == ""
 
