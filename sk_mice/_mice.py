@@ -135,7 +135,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         workers of joblib. With False, each process fits on its own.
     warm_start : bool, default=False
         Whether `fit` continues from the fitted model (student, teacher, heads, queue
-        and prototypes) with EM for another `max_epochs`. `n_clusters`, `backbone`,
+        and prototypes) with EM for another `max_epochs`. `init` and `n_init` then have
+        no effect, and `history_` begins anew. `n_clusters`, `backbone`,
         `embedding_dim`, `expert_heads`, `queue_size` and `image_shape` must be as
         before; `freeze` need not.
     verbose : int, default=0
