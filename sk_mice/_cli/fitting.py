@@ -28,7 +28,7 @@ from .._words import count, duration
 from ..augmentation import ImageAugmentation
 from ..datasets._decoding import colour
 from ..inspection._reading import read
-from ..inspection._report import check_libraries, draw_page, from_page
+from ..inspection._report import OF_IMAGES, check_libraries, draw_page, from_page
 from ..inspection._thumbnails import image_format
 from . import results, sorting, tables
 from .images import (
@@ -143,7 +143,10 @@ def _begin(result, run, request: Request, progress: Progress) -> tuple:
             progress.say(f"{str(request.out)!r} holds no run: this is a new fit")
         run = _new_run(parameters, images)
         if network is not None:
-            run["features"] = {"weights": network.weights_sha256_}
+            run["features"] = {
+                "weights": network.weights_sha256_,
+                "image_size": network.image_size_,
+            }
         result.begin(run)
     return run, images, network
 
@@ -349,7 +352,7 @@ def _new_run(parameters: dict, images: Images) -> dict:
 
 def versions_now() -> dict[str, str]:
     """The versions on which results depend."""
-    return versions("sk_mice", "python", *LIBRARIES)
+    return versions("sk_mice", "python", *LIBRARIES, *OF_IMAGES)
 
 
 def estimator(parameters: dict, progress: Progress):
@@ -485,7 +488,9 @@ def _facts(reading, clusterer, run, images: Images, start: float) -> dict:
         "epochs": run["max_epochs"] and clusterer.n_iter_,
         "max_epochs": run["max_epochs"],
         "complete": run["finished"],
-        "threads": torch.get_num_threads(),  # other numbers give other results
+        # Others give other results.
+        "device": str(resolve_device(run["parameters"]["device"])),
+        "threads": torch.get_num_threads(),
         "seconds": _seconds_since(start),
     }
 

@@ -60,6 +60,7 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     assert known["finished"]
     assert known["parameters"]["seed"] == 3
     assert known["max_epochs"] == known["results"]["epochs"] == 2
+    assert known["versions"].keys() >= {"sk_mice", "torch", "pillow"}
     stdout, stderr = capsys.readouterr()
     assert f"{len(rows)} images in 2 clusters (2 epochs" in stdout
     assert "2 left out" in stderr
@@ -67,6 +68,16 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     assert "'notes.txt'" in stderr
     assert "elbo" not in stderr.lower()
     assert "%|" not in stderr  # a log has a line a minute
+
+
+@pytest.mark.parametrize(("options", "size"), [((), 160), (("--image-size", 32), 32)])
+def test_what_is_left_to_the_program_is_kept(photos, out, monkeypatch, options, size):
+    monkeypatch.setattr(fitting, "resolve_device", lambda device: f"that of {device}")
+    options = ("--features", "efficientnet-lite0", *options)
+    assert run("fit", photos, "--clusters", 2, *options, "--out", out, "-q") == 0
+    known = run_of(out)
+    assert known["features"]["image_size"] == size
+    assert known["results"]["device"] == "that of auto"
 
 
 def test_images_without_an_upper_side_are_seen_at_any_angle(photos, out):
