@@ -4,7 +4,9 @@ import ast
 import inspect
 import json
 import re
+import shutil
 import statistics
+import sys
 import warnings
 from pathlib import Path
 
@@ -440,6 +442,54 @@ def test_crops_of_camera_traps_have_the_names_of_the_photographs(tmp_path, monke
     assert [path.name for path in Path("crops").rglob("*.*")] == ["a.png"]
     crop = np.asarray(Image.open("crops/north/a.png"))
     np.testing.assert_array_equal(crop, photo[30:50, 60:])
+
+
+@pytest.mark.parametrize("name", ["a.PNG", "2 kx/b.tif"])
+def test_micrographs_are_cut_above_the_bar(tmp_path, monkeypatch, name):
+    pixels = np.arange(100 * 80, dtype=np.uint16).reshape(100, 80)
+    (tmp_path / "sem" / name).parent.mkdir(parents=True)
+    Image.fromarray(pixels).save(tmp_path / "sem" / name)
+    page = (DOCS / "user_guide" / "own_images.md").read_text(encoding="utf-8")
+    section = page.split("\n## Micrographs\n")[1]
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], {})
+    cut = np.asarray(Image.open(tmp_path / "cut" / name))
+    np.testing.assert_array_equal(cut, pixels[:36])
+
+
+def test_parts_with_a_defect_are_odd_and_have_their_exit_code(
+    tmp_path, monkeypatch, capsys
+):
+    rng = np.random.default_rng(0)
+    part = np.zeros((64, 64))
+    part[16:48, 16:48] = 2000
+    for folder, n in (("good", 40), ("fine", 1), ("monday", 3), ("empty", 0)):
+        (tmp_path / folder).mkdir()
+        for number in range(n):
+            pixels = (part + rng.uniform(0, 400, part.shape)).astype(np.uint16)
+            if (folder, number) == ("monday", 1):
+                pixels[20:26] = 4000  # a scratch
+            Image.fromarray(pixels).save(tmp_path / folder / f"{number:02}.tif")
+    shutil.copy(tmp_path / "good" / "01.tif", tmp_path / "fine" / "00.tif")
+    page = (DOCS / "user_guide" / "outliers.md").read_text(encoding="utf-8")
+    section = page.split("\n## Defects of parts\n")[1]
+    learn, check = re.findall(r"```python\n(.*?)```", section, re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(learn, {})
+    for folder, code in (("monday", 3), ("fine", 0)):
+        monkeypatch.setattr(sys, "argv", ["check.py", folder])
+        with pytest.raises(SystemExit) as ended:
+            exec(check, {})
+        assert ended.value.code == code
+        header, oddest, *_ = capsys.readouterr().out.splitlines()
+        assert header == "file,oddness,odd"
+        assert (oddest.split(",")[0], oddest[-2:]) == {
+            "monday": ("01.tif", ",1"),
+            "fine": ("00.tif", ",0"),
+        }[folder]
+    monkeypatch.setattr(sys, "argv", ["check.py", "empty"])
+    with pytest.raises(ValueError, match="must hold images"):
+        exec(check, {})
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
