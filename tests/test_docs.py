@@ -8,6 +8,7 @@ import shutil
 import statistics
 import sys
 import warnings
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -442,6 +443,33 @@ def test_crops_of_camera_traps_have_the_names_of_the_photographs(tmp_path, monke
     assert [path.name for path in Path("crops").rglob("*.*")] == ["a.png"]
     crop = np.asarray(Image.open("crops/north/a.png"))
     np.testing.assert_array_equal(crop, photo[30:50, 60:])
+
+
+def test_small_copies_of_photographs_are_upright_under_the_same_names(
+    tmp_path, monkeypatch, capsys
+):
+    heif = pytest.importorskip("pillow_heif", reason="the extra heif is missing")
+    folder = tmp_path / "photos" / "2019 Überlingen"
+    folder.mkdir(parents=True)
+    photo = Image.new("RGB", (1200, 600), "red")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    photo.save(folder / "a 1.JPG", exif=exif)
+    heif.from_pillow(photo).save(folder / "b.HEIC")
+    (folder / "c.jpg").write_bytes((folder / "a 1.JPG").read_bytes()[:900])
+    (folder / "d.MOV").write_bytes(b"")
+    page = (DOCS / "user_guide" / "photographs.md").read_text(encoding="utf-8")
+    section = page.split("\n## Photographs of phones\n")[1]
+    for known in ("ID", "OPEN", "SAVE", "SAVE_ALL", "EXTENSION", "MIME"):
+        monkeypatch.setattr(Image, known, copy(getattr(Image, known)))
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], {})
+    assert "c.jpg" in capsys.readouterr().out
+    small = {}
+    for path in Path("small").rglob("*.*"):
+        with Image.open(path) as image:
+            small[path.name] = image.format, image.size
+    assert small == {"a 1.JPG": ("JPEG", (256, 512)), "b.HEIC": ("JPEG", (512, 256))}
 
 
 @pytest.mark.parametrize("name", ["a.PNG", "2 kx/b.tif"])
