@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from PIL import Image
+from report_page import data_of
 from shared import tiny
 
+from sk_mice import SphericalKMeans
 from sk_mice._engine.format import infer_format
 from sk_mice.inspection import _report, write_report
 from sk_mice.inspection._doubts import doubt_of_duplicates
@@ -71,6 +74,27 @@ def test_pairs_of_one_series_leave_room_for_others():
     assert doubt.sentence.endswith("; the first 100 of 193 pairs found.")
     assert doubt.pairs[:5] == [[0, 1], [30, 31], [40, 41], [0, 2], [30, 32]]
     assert doubt.pairs[5:] == series[2:97]
+    assert doubt.groups == [[30, 31, 32], [40, 41]]  # the series has no copies
+
+
+def test_the_original_is_the_first_of_its_group(tmp_path):
+    """The largest file; without files, that with the shortest name."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (3, 4, 4), np.uint8).repeat(8, 1).repeat(8, 2)
+    images = [*images] * 2
+    X = np.tile(rng.random((3, 4)), (2, 1))
+    model = SphericalKMeans(2).fit(X)
+    names, sides = ("a (2)", "b", "c", "a", "b 2", "c2"), (32, 32, 32, 32, 64, 16)
+    files = [tmp_path / f"{name}.bmp" for name in names]  # bytes as pixels
+    for file, image, side in zip(files, images, sides, strict=True):
+        Image.fromarray(image).resize((side, side)).save(file)
+    path, shown = tmp_path / "report.html", np.stack(images)
+    write_report(model, X, path, images=[*map(str, files)])
+    assert data_of(path)["copies"] == [[3, 0], [4, 1], [2, 5]]
+    write_report(model, X, path, images=shown, names=files)
+    assert data_of(path)["copies"] == [[3, 0], [1, 4], [2, 5]]
+    write_report(model, X, path, images=shown)
+    assert data_of(path)["copies"] == [[0, 3], [1, 4], [2, 5]]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

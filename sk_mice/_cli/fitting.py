@@ -467,6 +467,7 @@ def write_page(
         image_format(None, X),
         into or result.page,
         names=list(images.files),
+        files=images.paths(),
         folder=from_page(result.page, images.folder),
         rng=np.random.RandomState(0),
     )

@@ -13,6 +13,7 @@ from ._duplicates import SIDE
 from ._reading import GIVEN_SHARES, OF_VIEWS, Reading
 
 MOST_PAIRS = 100  # pairs of nearly equal images that are named
+MOST_COPIES = 10  # of one image: more are a series, such as parts of one kind
 # Where doubts begin, here and in the script of the page.
 LIMITS = {
     "steady": 0.9,  # mean agreement of clusters
@@ -42,7 +43,7 @@ class Doubt:
     """A sentence, and its clusters or pairs of samples.
 
     The page has a test for each kind, as a doubt may end when clusters are merged.
-    `groups` are the samples that all pairs connect, also those that are not named.
+    `groups` are the samples that pairs connect, also those that are not named.
     """
 
     kind: str
@@ -159,6 +160,7 @@ def doubt_of_duplicates(noun, pairs, n_shown=None) -> list[Doubt]:
     members = members[np.argsort(group[members], kind="stable")]
     ends = np.flatnonzero(np.diff(group[members])) + 1
     groups = [rows.tolist() for rows in np.split(members, ends)]
+    groups = [rows for rows in groups if len(rows) <= MOST_COPIES]
     named = pairs[:MOST_PAIRS].tolist()
     return [Doubt("duplicates", f"{sentence}.", [], named, groups)]
 

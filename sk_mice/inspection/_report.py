@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import os
 import re
+from contextlib import suppress
 from functools import cache
 from numbers import Real
 from secrets import token_urlsafe
@@ -168,6 +169,7 @@ def write_report(
         fmt,
         path,
         names=names,
+        files=files,
         folder=folder,
         classes=classes,
         title=title,
@@ -176,13 +178,25 @@ def write_report(
 
 
 def draw_page(
-    reading, model, X, fmt, path, *, names, rng, folder=None, classes=None, title=None
+    reading,
+    model,
+    X,
+    fmt,
+    path,
+    *,
+    names,
+    rng,
+    files=None,
+    folder=None,
+    classes=None,
+    title=None,
 ) -> str:
     """Write the page of what a model has said of samples, whose images are X.
 
     `fmt` is how X holds them; None if there are none, or if X is a list of files.
-    `folder` is where `names` are files, as a URL from the page. `classes` are their
-    names, and which of them each sample has, -1 if that is missing.
+    `files` are the paths of the samples, if they are known; `folder` is where `names`
+    are files, as a URL from the page. `classes` are their names, and which of them each
+    sample has, -1 if that is missing.
     """
     template = _template()
     shown = fair_sample(reading.labels, MOST_SHOWN, rng, evenly=True)
@@ -216,7 +230,8 @@ def draw_page(
         pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
         some = len(shown) if len(shown) < len(reading.labels) else None
         copies = doubt_of_duplicates(noun, pairs, some)
-        data["copies"] = copies[0].groups if copies else []
+        groups = copies[0].groups if copies else []
+        data["copies"] = [_largest_first(group, names, files) for group in groups]
         doubted += copies
     found = (
         f"{count(len(reading.labels), one)} in {count(reading.n_clusters, 'cluster')}"
@@ -399,6 +414,22 @@ def _others(shares) -> dict[int, list]:
     for i, k, share in zip(*places, _rounded(shares.data[kept], 4), strict=True):
         found.setdefault(i, []).append([k, share])
     return found
+
+
+def _largest_first(group, names, files) -> list[int]:
+    """Samples of a group, by the bytes of their files and the lengths of their names.
+
+    The first one is more likely the original than its copies.
+    """
+
+    def place(i):
+        n_bytes = 0
+        if files is not None:
+            with suppress(OSError):  # the file has gone
+                n_bytes = os.path.getsize(files[i])
+        return -n_bytes, len(names[i]) if names else 0
+
+    return sorted(group, key=place)
 
 
 def _class_names(classes) -> list[str]:

@@ -166,11 +166,9 @@ function showDoubts() {
 }
 $("undo").onclick = () => { edits.pop(); changed(); };
 
-// Of each group of copies, all that are in their place but the one with the shortest name: names of copies are
-// often made longer, as in "a (2).jpg" or "small/a.jpg".
+// Of each group of copies, all but the first that is in its place.
 const pairOf = (chip) => chip.dataset.pair.split(" ").map(Number);
-const byLength = (a, b) => rawName(a).length - rawName(b).length || a - b;
-const copies = () => (data.copies ?? []).flatMap((rows) => rows.filter((i) => !isMoved(i)).sort(byLength).slice(1));
+const copies = () => (data.copies ?? []).flatMap((rows) => rows.filter((i) => !isMoved(i)).slice(1));
 function offerCopies() {
   const button = $("copies"), rows = copies();
   if (!button) return;
