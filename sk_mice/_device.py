@@ -13,10 +13,10 @@ from ._memory import available_memory
 def resolve_device(device, local_rank: int | None = None) -> torch.device:
     """Turn `device` into an available torch.device; "auto" prefers CUDA.
 
-    Of several processes of a fit, each has its rank on this machine, and where `device`
-    names no GPU by number, the GPU of that number.
-    Worker processes of joblib use the GPUs in turn, with a warning where several may
-    share one. Raises ValueError if there is no such device, or one without float64.
+    If several processes share a fit, `local_rank` is the rank of this one on its
+    machine, and the number of its GPU unless `device` has a number. Worker processes of
+    joblib use the GPUs in turn, with a warning where several may share one. Raises
+    ValueError if the device is not there, or does not support float64.
     """
     n_gpus = torch.cuda.device_count()
     if isinstance(device, str) and device == "auto":
@@ -35,29 +35,30 @@ def resolve_device(device, local_rank: int | None = None) -> torch.device:
             )
         return torch.device("cuda", worker % n_gpus)
     try:
-        device = torch.device(device)
+        found = torch.device(device)
     except RuntimeError as error:
         raise ValueError(
             f"`device` must name a torch device; got {device!r}."
         ) from error
-    if device.type == "mps":
+    if found.type == "mps":
         raise ValueError(
             '`device` must support float64, which Apple\'s "mps" does not; use "cpu".'
         )
-    if not is_here(device):
+    if not is_here(found):
         names = "cpu, cuda" if n_gpus else "cpu"
         raise ValueError(
             f'`device` must be available on this machine ({names}); got "{device}".'
         )
-    if device.type == "cuda" and device.index is None and local_rank is not None:
+    if found.type == "cuda" and found.index is None and local_rank is not None:
         return torch.device("cuda", local_rank % n_gpus)
-    return device
+    return found
 
 
 def is_here(device: torch.device) -> bool:
     """Whether this machine has a device: a CPU, or a GPU of that number."""
     there = {"cpu": 1, "cuda": torch.cuda.device_count()}
-    return (device.index or 0) < there.get(device.type, 0)
+    # torch turns a number above 127 into a negative one.
+    return 0 <= (device.index or 0) < there.get(device.type, 0)
 
 
 def is_worker() -> bool:
@@ -68,7 +69,7 @@ def is_worker() -> bool:
 def _worker_number() -> int | None:
     """Number of this worker process of joblib, from 0; None outside of workers.
 
-    Workers that replace others are counted on.
+    A worker that replaces another gets the next number.
     """
     name = multiprocessing.current_process().name
     kinds = "LokyProcess|SpawnPoolWorker|ForkPoolWorker|ForkServerPoolWorker"

@@ -70,6 +70,7 @@ def test_devices_that_are_not_there_are_refused(machine):
     machine(1)
     for device, message in (
         ("cuda:1", r'must be available on this machine \(cpu, cuda\); got "cuda:1"'),
+        ("cuda:200", 'must be available .* got "cuda:200"'),
         ("abacus", "must name a torch device; got 'abacus'"),
         ("mps", r"must support float64.*\"mps\" does not"),
         ("meta", "must be available"),

@@ -229,6 +229,18 @@ def test_a_file_that_a_spreadsheet_has_open_is_found_before_the_work(path, monke
     assert path.read_bytes() == b"earlier"
 
 
+def test_a_folder_that_cannot_be_read_takes_files(path, monkeypatch):
+    def open_(name, *args):
+        if os.path.isdir(name):  # root may read all of them
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return os_open(name, *args)
+
+    os_open = os.open
+    monkeypatch.setattr(files.os, "open", open_)
+    write_atomically(path, [b"content"])
+    assert path.read_bytes() == b"content"
+
+
 def test_an_error_of_what_is_written_keeps_its_own_name(path):
     with pytest.raises(FileNotFoundError, match="'other'"), replacement(path):
         os.stat("other")

@@ -107,8 +107,7 @@ def replacement(path):
             os.unlink(file.name)
         raise
     file.close()
-    with naming(path):
-        _sync_folder(folder)
+    _sync_folder(folder)
 
 
 def replace(source, target) -> None:
@@ -237,12 +236,14 @@ def _remove_orphans(folder: str, start: str) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Write the folder, and with it the file's new name, to the disk."""
-    if os.name == "nt":  # cannot sync a folder
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # not every file system can, and the file is whole
+    """Write the folder, and with it the file's new name, to the disk if possible.
+
+    Windows cannot, nor can some file systems, and a user may write to a folder without
+    being allowed to read it. The file is whole in any case.
+    """
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
             os.fsync(handle)
-    finally:
-        os.close(handle)
+        finally:
+            os.close(handle)
