@@ -2,7 +2,6 @@
 
 import math
 import sys
-from numbers import Integral
 
 import numpy as np
 
@@ -80,23 +79,15 @@ class DatasetRows:
         self.shape, self.dtype = (len(dataset), *first.shape), first.dtype
         self.ndim, self.size = len(self.shape), math.prod(self.shape)
         self.nbytes = self.size * self.dtype.itemsize
+        self._indices = np.arange(len(dataset))
 
     def __len__(self):
         return self.shape[0]
 
     def __getitem__(self, rows) -> np.ndarray:
-        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
-            rows = rows[0]  # scikit-learn writes X[rows, ...]
-        if isinstance(rows, Integral):
-            return self[[int(rows)]][0]
-        if isinstance(rows, slice):
-            rows = range(*rows.indices(len(self)))
-        indices = np.asarray(rows)
-        if indices.dtype == bool:
-            indices = np.arange(len(self))[indices]  # refuses a mask of another length
-        indices = np.where(indices < 0, indices + len(self), indices)
-        if ((indices < 0) | (indices >= len(self))).any():
-            raise IndexError(f"X has {len(self)} samples; got index {rows!r}.")
+        indices = self._indices[rows]
+        if not indices.ndim:
+            return self[[int(indices)]][0]
         values = np.empty((len(indices), *self.shape[1:]), self.dtype)
         for row, i in zip(values, indices.tolist(), strict=True):
             item = self._item(i)
