@@ -31,12 +31,7 @@ def checked_labels(labels, n_samples, n_clusters, name="The labels of `init`"):
 
 def try_clusterer(init, run, task) -> None:
     """Cluster untrained features: a clusterer that fails does so before training."""
-    clusterer, inference = _clusterer(init, run), Inference(run.model)
-    if _takes_a_part(clusterer, task):
-        features = _features_of_part(run, task, inference)
-    else:
-        features = task.infer(inference, "features")
-    _partition(clusterer, features, run, task)
+    _cluster(_clusterer(init, run), run, task, Inference(run.model))
 
 
 def start_at_partition(init, run, task) -> None:
@@ -47,12 +42,14 @@ def start_at_partition(init, run, task) -> None:
     """
     task.bar.say("clustering of the features")
     clusterer, inference = _clusterer(init, run), Inference(run.model)
+    features, labels = _cluster(clusterer, run, task, inference)
     if _takes_a_part(clusterer, task):
-        _start_at_part(clusterer, run, task, inference)
-        return
-    features = task.infer(inference, "features")
-    run.labels = _partition(clusterer, features, run, task)
-    _start_at(run, task, inference, features)
+        clusterer = task.group.from_first(lambda: clusterer)
+        pairs = _assigned(clusterer, run, task, inference)
+    else:
+        run.labels = labels
+        pairs = _with_labels(labels, task, inference)
+    _set_partition(run, task, labels, features, pairs)
 
 
 def start_at_labels(init, run, task) -> None:
@@ -61,7 +58,9 @@ def start_at_labels(init, run, task) -> None:
     run.labels = checked_labels(init, n_samples, n_clusters, "`init`")
     _settle(run, task)
     inference = Inference(run.model)
-    _start_at(run, task, inference, task.infer(inference, "features"))
+    features = task.infer(inference, "features")
+    pairs = _with_labels(run.labels, task, inference)
+    _set_partition(run, task, run.labels, features, pairs)
 
 
 def _clusterer(init, run):
@@ -91,68 +90,19 @@ def _settle(run, task) -> None:
     model.eval()
 
 
-def _partition(clusterer, features, run, task) -> np.ndarray:
-    """Labels of samples with these features."""
-    labels = task.group.from_first(lambda: clusterer.fit_predict(features))
-    return checked_labels(labels, len(features), run.model.n_experts)
-
-
-def _start_at(run, task, inference, features) -> None:
-    """Set prototypes and gate to the labels of samples with these features."""
-    labels = torch.from_numpy(run.labels).to(task.device)
-    rows = task.group.rows(len(labels))
-    parts = labels[rows].split(inference.batch_size(task.samples, task.views))
-    embeddings = (v for (v,) in task.infer_batches(inference, "teacher", rows=rows))
-    sums = _sums_of_clusters(zip(embeddings, parts, strict=True), run, task)
-    features = torch.from_numpy(features).to(task.device)
-    run.model.set_partition(labels, features, sums)
-
-
-def _sums_of_clusters(pairs, run, task) -> torch.Tensor:
-    """Sums (K, D) of the teacher's embeddings, from batches of these and of labels.
-
-    All embeddings at a time would be N x H x D.
-    """
-    size = run.model.n_experts, run.model.embedding_dim
-    sums = torch.zeros(size, dtype=torch.float32, device=task.device)
-    for v, labels in pairs:
-        sums += objective.class_sums(v, labels, run.model.n_experts)
-    task.group.sum(sums)
-    return sums
-
-
-# -------------------------------------------------------------- X larger than memory
-
-
 def _takes_a_part(clusterer, task) -> bool:
+    """Whether a part of an X larger than memory is clustered, and the rest assigned."""
     return task.samples.is_large and hasattr(clusterer, "predict")
 
 
-def _start_at_part(clusterer, run, task, inference) -> None:
-    """Cluster a part of the samples, and assign the others batch by batch."""
-    features = _features_of_part(run, task, inference)
-    labels, clusterer = task.group.from_first(
-        lambda: (clusterer.fit_predict(features), clusterer)
-    )
-    labels = checked_labels(labels, len(features), run.model.n_experts)
-    n = len(task.samples)
-    rows = task.group.rows(n)
-    # At once: small pieces between batches would keep memory from being used again.
-    found = torch.empty(len(range(n)[rows]), dtype=torch.int64)
-
-    def assigned():
-        start = 0
-        for f, v in task.infer_batches(inference, "features", "teacher", rows=rows):
-            known = clusterer.predict(f.cpu().numpy())
-            known = checked_labels(known, len(f), run.model.n_experts)
-            found[start : start + len(f)] = torch.from_numpy(known)
-            yield v, found[start : start + len(f)].to(v.device)
-            start += len(f)
-
-    sums = _sums_of_clusters(assigned(), run, task)
-    run.labels = task.group.gather(found, n, between_steps=True).numpy()
-    tensors = (torch.from_numpy(a).to(task.device) for a in (labels, features))
-    run.model.set_partition(*tensors, sums)
+def _cluster(clusterer, run, task, inference) -> tuple[np.ndarray, np.ndarray]:
+    """Features of all samples, or of a part of them, and their labels."""
+    if _takes_a_part(clusterer, task):
+        features = _features_of_part(run, task, inference)
+    else:
+        features = task.infer(inference, "features")
+    labels = task.group.from_first(lambda: clusterer.fit_predict(features))
+    return features, checked_labels(labels, len(features), run.model.n_experts)
 
 
 def _features_of_part(run, task, inference) -> np.ndarray:
@@ -162,3 +112,43 @@ def _features_of_part(run, task, inference) -> np.ndarray:
     parts = task.infer_batches(inference, "features", rows=rows)
     (features,) = gathered(parts, len(rows))
     return features.numpy()
+
+
+def _with_labels(labels, task, inference):
+    """Yield the teacher's embeddings of the samples and their labels, in batches."""
+    labels = torch.from_numpy(labels).to(task.device)
+    rows, start = task.group.rows(len(labels)), 0
+    labels = labels[rows]
+    for (v,) in task.infer_batches(inference, "teacher", rows=rows):
+        yield v, labels[start : start + len(v)]
+        start += len(v)
+
+
+def _assigned(clusterer, run, task, inference):
+    """Yield the same with labels by a clusterer, and set those of the run."""
+    n, start = len(task.samples), 0
+    rows = task.group.rows(n)
+    # At once: small pieces between batches would keep memory from being used again.
+    found = torch.empty(rows.stop - rows.start, dtype=torch.int64)
+    for f, v in task.infer_batches(inference, "features", "teacher", rows=rows):
+        labels = clusterer.predict(f.cpu().numpy())
+        labels = checked_labels(labels, len(f), run.model.n_experts)
+        found[start : start + len(f)] = torch.from_numpy(labels)
+        yield v, found[start : start + len(f)].to(v.device)
+        start += len(f)
+    run.labels = task.group.gather(found, n, between_steps=True).numpy()
+
+
+def _set_partition(run, task, labels, features, pairs) -> None:
+    """Set prototypes and gate to labels of samples with these features.
+
+    The prototypes are those of all samples, from batches of the teacher's embeddings
+    and of labels: all embeddings at a time would be N x H x D.
+    """
+    size = run.model.n_experts, run.model.embedding_dim
+    sums = torch.zeros(size, dtype=torch.float32, device=task.device)
+    for v, own in pairs:
+        sums += objective.class_sums(v, own, run.model.n_experts)
+    task.group.sum(sums)
+    tensors = (torch.from_numpy(a).to(task.device) for a in (labels, features))
+    run.model.set_partition(*tensors, sums)
