@@ -37,11 +37,9 @@ class Inference:
 
     def __init__(self, model: ContrastiveMixture):
         self.model = model
-        both = model.student, model.teacher
-        # Networks of ours can be folded.
         self.student, self.teacher = (
             folded(encoder.backbone) if model.is_ours else encoder.features
-            for encoder in both
+            for encoder in (model.student, model.teacher)
         )
 
     def over(self, samples, views, *wanted: str, group=ALONE) -> list[np.ndarray]:
@@ -111,28 +109,29 @@ class Inference:
             return self._infer(x, wanted, moments)
 
     def _infer(self, x: Tensor, wanted, moments) -> list[Tensor]:
-        model, known = self.model, {}
-        inferred = not {"joint", "label"}.isdisjoint(wanted)
-        if inferred or "teacher" in wanted:
+        model, found = self.model, {}
+        needs_joint = "joint" in wanted or "label" in wanted
+        if needs_joint or "teacher" in wanted:
             features = in_pieces(self.teacher, x, model.is_ours)
-            known["teacher"] = v = model.teacher.expert_embeddings(features)
-        if inferred or not {"features", "gating"}.isdisjoint(wanted):
-            known["features"] = features = in_pieces(self.student, x, model.is_ours)
+            found["teacher"] = v = model.teacher.expert_embeddings(features)
+        if needs_joint or "features" in wanted or "gating" in wanted:
+            found["features"] = features = in_pieces(self.student, x, model.is_ours)
         g = None
-        if "gating" in wanted or (inferred and model.gate_learns):
-            known["gating"] = g = model.student.gating_embeddings(features)
-        if inferred:
+        if "gating" in wanted or (needs_joint and model.gate_learns):
+            found["gating"] = g = model.student.gating_embeddings(features)
+        if needs_joint:
             f = model.student.expert_embeddings(features)
         if "joint" in wanted:
-            known["joint"] = self._joint(f, v, g)
+            found["joint"] = self._joint(f, v, g)
         if "label" in wanted:
-            known["label"] = self._labels(f, v, g, moments)
-        return [known[name] for name in wanted]
+            found["label"] = self._labels(f, v, g, moments)
+        return [found[name] for name in wanted]
 
     def _joint(self, f, v, g) -> Tensor:
         """The log-joint, whose last bits do not depend on a sample's place in a batch.
 
-        Products of matrices treat the rows that do not fill a block in another way.
+        Products of matrices sum the rows of whole blocks in another order than the
+        rows that are left over, so a batch is filled up with copies of its last row.
         """
         n, missing = len(f), -len(f) % ROWS_OF_BLOCK
         if missing:
@@ -156,9 +155,9 @@ class Inference:
         margin = MARGIN
         if model.queue.dtype == torch.bfloat16:
             margin = max(MARGIN, MARGIN_OF_BFLOAT16 / model.tau)
-        known = least.gather(1, labels).squeeze(1) > rivals + margin
+        decided = least.gather(1, labels).squeeze(1) > rivals + margin
         labels = labels.squeeze(1)
-        rest = torch.nonzero(~known).squeeze(1)  # also values that are not finite
+        rest = torch.nonzero(~decided).squeeze(1)  # also values that are not finite
         if len(rest):
             gating = None if g is None else g[rest]
             labels[rest] = _most_probable(self._joint(f[rest], v[rest], gating))
