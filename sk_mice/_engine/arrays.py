@@ -1,4 +1,4 @@
-"""What users hand in, as arrays; nothing is lost in silence."""
+"""What users pass as X or as labels, as arrays; what would lose values is refused."""
 
 import os
 import sys
@@ -170,8 +170,7 @@ def _is_of(value, module, name):
 
 
 def _from_list(values, name):
-    # The numbers of a row need no look at each.
-    if not (isinstance(values, list | tuple) and values and np.isscalar(values[0])):
+    if not (values and np.isscalar(values[0])):  # numbers stay as they are
         values = [_converted(without_names(item, name), name) for item in values]
     shapes = [getattr(item, "shape", None) for item in values]
     other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
@@ -189,13 +188,17 @@ def _from_list(values, name):
 
 def _from_tensor(tensor, name):
     torch = sys.modules["torch"]
-    odd = {"nested": tensor.is_nested, "quantized": tensor.is_quantized}
-    odd |= {"meta": tensor.is_meta, "sparse": tensor.layout != torch.strided}
-    kind = next((kind for kind, is_such in odd.items() if is_such), None)
-    if kind is not None:
-        raise TypeError(
-            f"{name} must be dense and hold plain numbers; got a {kind} tensor."
-        )
+    kinds = {
+        "nested": tensor.is_nested,
+        "quantized": tensor.is_quantized,
+        "meta": tensor.is_meta,
+        "sparse": tensor.layout != torch.strided,
+    }
+    for kind, is_such in kinds.items():
+        if is_such:
+            raise TypeError(
+                f"{name} must be dense and hold plain numbers; got a {kind} tensor."
+            )
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     known = (torch.float16, torch.float32, torch.float64)
     if tensor.is_floating_point() and tensor.dtype not in known:
