@@ -1,4 +1,4 @@
-"""The batches of an epoch: shuffled, with neighbors, and for each process its rows."""
+"""The shuffled batches of an epoch, of which each process gets its rows."""
 
 from itertools import tee
 from typing import NamedTuple
@@ -11,15 +11,16 @@ from .samples import to_device
 
 
 class Batch(NamedTuple):
-    """Samples of a step: x (of all rows, if the views mix them) and their numbers.
+    """The samples of a step.
 
-    Of a fit in several processes, `indices` and `part` are of this process's rows.
+    If several processes share a fit, they are those of this process. Only `x` has all
+    rows of the batch if views of a sample depend on other samples.
     """
 
     x: Tensor
     indices: Tensor
     n_samples: int  # of the whole batch
-    part: Part | None = None
+    part: Part | None = None  # None in a fit of one process
 
 
 class Batches:
@@ -33,23 +34,24 @@ class Batches:
         self.trainer, self.samples, self.neighbors = trainer, samples, neighbors
 
     def __iter__(self):
-        order = self.trainer.batch_size, self.trainer.order_generator
-        batches, read = tee(self.samples.shuffled_indices(*order))
-        read = self.samples.read(map(self._read, read))
+        trainer, samples = self.trainer, self.samples
+        batches = samples.shuffled_indices(trainer.batch_size, trainer.order_generator)
+        batches, ahead = tee(batches)  # samples may be read ahead
+        read = samples.read(map(self._to_read, ahead))
         for x, indices in zip(read, batches, strict=True):
-            n, own = len(indices), self.trainer.group.rows(len(indices))
-            indices = to_device(indices[own], self.samples.device)
+            n, own = len(indices), trainer.group.rows(len(indices))
+            indices = to_device(indices[own], samples.device)
             yield Batch(x, indices, n, self._part(own, n))
 
-    def _read(self, indices: Tensor) -> Tensor:
-        """The samples from which this process makes the views of a batch."""
-        trainer = self.trainer
-        own = trainer.group.rows(len(indices))
-        read = slice(None) if trainer.views.mixes else own
+    def _to_read(self, indices: Tensor) -> Tensor:
+        """Indices of the samples from which this process makes the views of a batch."""
+        trainer, rows = self.trainer, slice(None)
+        if not trainer.views.mixes:
+            rows = trainer.group.rows(len(indices))
         if self.neighbors is None:
-            return indices[read]
+            return indices[rows]
         n_views, generator = trainer.module_.n_views, trainer.order_generator
-        return self.neighbors.draw(indices, n_views, generator, read)
+        return self.neighbors.draw(indices, n_views, generator, rows)
 
     def _part(self, own: slice, n: int) -> Part | None:
         if self.trainer.group.size == 1:

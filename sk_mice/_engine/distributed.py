@@ -1,14 +1,13 @@
-"""One fit in several processes: which part is whose, and what they tell one another.
+"""One fit in several processes: their rows of a batch, and their messages.
 
 Every process runs the same `fit`. Random draws are made for whole batches, and each
 process works on its own rows of them. What is done once is done by the first process,
 and its result is sent to the others. A fit in one process has a `Group` of its own, in
 which nothing is sent: every method returns what it is given.
 
-Two groups of torch carry the messages. One is for steps, which no process can delay by
-more than `STEP_TIMEOUT`. The other is for everything between them, such as a partition
-that the first process computes: it waits, and ends when the connection to a process
-does.
+Two groups of torch carry the messages. One is for steps, and fails if a process does
+not answer within `STEP_TIMEOUT`. The other is for everything between them, such as a
+partition that the first process computes. It waits, and fails when a process ends.
 """
 
 import inspect
@@ -33,17 +32,18 @@ PATIENCE = timedelta(days=1)
 # What torchrun sets for each process, as other launchers do.
 OF_TORCHRUN = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 
-# In the messages of the libraries under torch, whose errors have no class of their own.
+# Words in the errors of a lost connection. They come from libraries below torch, as a
+# RuntimeError without a class of its own.
 LOST = ("gloo", "nccl", "pair closure", "closed by peer")
-_numbers = itertools.count()  # numbers of the groups that this process makes
+_numbers = itertools.count()  # of the default groups that this process makes
 
 T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """The rows of a batch that are this process's."""
+    """The rows of a batch on which this process works."""
 
-    rows: Tensor  # (M,), int64: their numbers in the batch
+    rows: Tensor  # (M,), int64: their indices in the batch
     n: int  # rows of the whole batch; with neighbors, several for each sample
 
 
@@ -53,9 +53,9 @@ class Group:
     Attributes
     ----------
     rank, size : int
-        The number of this process, from 0, and that of all.
+        The number of this process, from 0, and the number of processes.
     local_rank : int or None
-        The number of this process among those of its machine, if there are others.
+        The number of this process on its machine; None if there is only one process.
     """
 
     rank, size = 0, 1
@@ -67,7 +67,7 @@ class Group:
         return self.rank == 0
 
     def rows(self, n: int) -> slice:
-        """The rows, of n, that are this process's; equal numbers, to within one."""
+        """The slice of n rows that this process has; sizes differ by at most one."""
         lengths = self._lengths(n)
         start = sum(lengths[: self.rank])
         return slice(start, start + lengths[self.rank])
@@ -78,30 +78,30 @@ class Group:
     def agree(self, facts: dict[str, tuple[str, str]]) -> None:
         """Check that the facts are the same in all processes.
 
-        For each name they have what is compared, and what is shown if it differs. A
+        Each name has a value that is compared, and one that is shown if they differ. A
         ValueError in every process names what differs.
         """
 
     def refuse(self, error: Exception) -> None:
-        """Tell those that wait in `agree` that this process raises an error."""
+        """Tell the processes that wait in `agree` that this one raises an error."""
 
     def from_first(self, function: Callable[[], T]) -> T:
         """What the function returns, or raises, in the first process."""
         return function()
 
     def barrier(self) -> None:
-        """Wait for all processes, however late."""
+        """Wait for all processes, for as long as it takes."""
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in any process. It waits for all, however late."""
+        """Whether the flag is set in any process; waits as `barrier` does."""
         return flag
 
     def any_at_last_step(self, flag: bool) -> bool:
-        """The same for the flags of the step before, so that no process waits."""
+        """Whether any process set the flag one call before, so that no step waits."""
         return flag
 
     def gather(self, own: Tensor, n: int, *, between_steps=False) -> Tensor:
-        """The n rows of all processes, in order, from those of each."""
+        """All n rows, in order, from the rows of each process."""
         return own
 
     def sum(self, *tensors: Tensor) -> None:
@@ -111,23 +111,23 @@ class Group:
         """Take the largest values of all processes, in place."""
 
     def average_buffers(self, module: nn.Module, but: Sequence[str]) -> None:
-        """Average a module's buffers of floats; others become the first process's."""
+        """Average buffers of floats; the others become those of the first process."""
 
     def broadcast(self, *tensors: Tensor) -> None:
         """Replace tensors by those of the first process."""
 
     def parallel(self, module: nn.Module) -> Callable:
-        """The forward of a module, whose backward averages the gradients.
+        """A module as a function, whose backward pass averages the gradients.
 
-        All of the module becomes that of the first process.
+        The module gets the weights and the buffers of the first process.
         """
         return module.__call__
 
     def explain(self, error: RuntimeError) -> None:
-        """Raise a RuntimeError in the user's words, if a message was not answered."""
+        """Raise a RuntimeError that says so if another process was lost."""
 
     def close(self, failed: bool) -> None:
-        """Leave the group; if the fit has not failed, when all do."""
+        """Leave the group, after waiting for the others unless the fit has failed."""
 
 
 ALONE = Group()
@@ -139,7 +139,7 @@ class Processes(Group):
     def __init__(self, *, own: bool):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
-        self._own = own  # the default group is ours
+        self._own = own  # whether the default group was made for this fit
         self._agreed = False
         self._asked: tuple | None = None
         self._steps = dist.new_group(backend=_backend(), timeout=STEP_TIMEOUT)
@@ -314,20 +314,23 @@ def open_group(wanted: bool) -> Group:
 
 
 def _backend() -> str:
-    """What carries the messages; torch for Windows lacks that of GPUs."""
+    """Torch's backends for messages; nccl is for GPUs, and not on Windows."""
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
     return "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
 
 
 def _prefix() -> str:
-    """Of the names in the store, which torchrun keeps when it restarts processes."""
+    """A prefix for the keys in the store, another one for each group.
+
+    torchrun keeps the store when it restarts processes.
+    """
     life = os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)
     return f"sk_mice/{life}/{next(_numbers)}"
 
 
 @cache
 def _store():
-    """Where the processes find one another; one for all fits, as its port is."""
+    """The store by which the processes find one another; all fits share its port."""
     store, _, _ = next(dist.rendezvous("env://", timeout=JOIN_TIMEOUT))
     return store
 
