@@ -59,11 +59,9 @@ def find_neighbors(
     all samples in float32; see :func:`comparable_rows` for X larger than memory. The
     first process of the group searches; see :func:`mutual_neighbors`.
     """
-
-    def find():
-        return mutual_neighbors(comparable_rows(samples), n_neighbors, seed)
-
-    table, recall = group.from_first(find)
+    table, recall = group.from_first(
+        lambda: mutual_neighbors(comparable_rows(samples), n_neighbors, seed)
+    )
     return Neighbors(torch.from_numpy(table).to(samples.place), recall)
 
 

@@ -280,14 +280,12 @@ def raise_or_warn(problems, root, on_error):
     if not problems:
         return
     lines = [f"{'/'.join(parts)!r}: {reason}" for parts, reason in sorted(problems)]
-    if on_error == "raise":  # a warning names all
-        lines = shortened(lines)
-    listing = "\n  ".join(["", *lines])
     what = f"Files or folders in {root!r} that cannot be read as images"
-    n = len(problems)
     if on_error == "raise":
-        raise ValueError(f'{what}: {n}; on_error="warn" leaves them out.{listing}')
-    warn_user(f"{what}, and are left out: {n}.{listing}")
+        what += f': {len(lines)}; on_error="warn" leaves them out.'
+        raise ValueError("\n  ".join([what, *shortened(lines)]))
+    what += f", and are left out: {len(lines)}."
+    warn_user("\n  ".join([what, *lines]))  # all of them
 
 
 def load_digits():

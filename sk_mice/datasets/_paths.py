@@ -121,7 +121,5 @@ def refuse(problems) -> None:
     """One error for all paths that cannot be read."""
     if problems:
         lines = shortened([f"{path!r}: {reason}" for path, reason in problems])
-        listing = "\n  ".join(["", *lines])
-        raise NotImagesError(
-            f"{len(problems)} of the files cannot be read as an image.{listing}"
-        )
+        what = f"{len(problems)} of the files cannot be read as an image."
+        raise NotImagesError("\n  ".join([what, *lines]))
