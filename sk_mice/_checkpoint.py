@@ -37,12 +37,12 @@ class Run:
     labels: np.ndarray | None = None  # from which the present stage started
     history: list[dict] = field(default_factory=list)
     stage: int = 0  # number of finished stages
-    state: dict | None = None  # of the trainer, if a checkpoint ends within a stage
+    state: dict | None = None  # of the trainer, if resumed within a stage
     ready: bool = False  # whether the model can predict after an epoch
-    interrupted: bool = False  # before its last epoch
+    interrupted: bool = False  # whether it ended before its last epoch
     n_filled: int = 0  # clusters that were empty after training
-    elbo: float = -math.inf  # once complete
-    partition: np.ndarray | None = None  # labels of the samples, once complete
+    elbo: float = -math.inf  # of the complete run
+    partition: np.ndarray | None = None  # labels of the samples by the complete run
 
     def saved(self) -> dict:
         """What a checkpoint keeps of a run, beside its model and its trainer."""
@@ -56,11 +56,11 @@ class Restarts:
     def __init__(self, seeds: list[int], checkpoint, device: str):
         self.seeds = seeds
         self.checkpoint = checkpoint
-        self.device = device  # type of device
-        self.partitions: list[np.ndarray] = []  # of the samples, by each complete run
-        self.best: Run | None = None  # of the complete runs
+        self.device = device  # its type, such as "cpu"
+        self.partitions: list[np.ndarray] = []  # labels of each complete run
+        self.best: Run | None = None  # the best complete run
         self.stopped_by: BaseException | None = None
-        self.resumed: Run | None = None  # the run within which a checkpoint ends
+        self.resumed: Run | None = None  # the unfinished run of a checkpoint
 
     def __iter__(self):
         while len(self.partitions) < len(self.seeds) and self.stopped_by is None:
@@ -75,7 +75,7 @@ class Restarts:
             self.best = run
 
     def save(self, run: Run | None = None, trainer=None) -> None:
-        """Write a checkpoint, if the fit has one, also of a run that still trains."""
+        """Write a checkpoint, if the fit has one; `run` is one that still trains."""
         if self.checkpoint is None:
             return
         kept: dict = {"seeds": self.seeds, "partitions": self.partitions}
@@ -108,8 +108,8 @@ class Restarts:
 class Checkpoint:
     """The file with the progress of a fit, and the previous one.
 
-    Equal fits may write to it at the same time. The file is always complete. It lies in
-    a folder, which is made, and has its name from the `identity` of the fit.
+    Equal fits may write to it at the same time, and the file is always complete. Its
+    folder is made if needed. Its name is made from the `identity` of the fit.
     """
 
     def __init__(self, folder, fit: dict[str, str]):
@@ -118,10 +118,10 @@ class Checkpoint:
         self.path = Path(folder) / f"{name}.safetensors"
         self.previous = self.path.with_suffix(".previous.safetensors")
         self.fit = fit
-        self.damaged = False  # whether the file has been found so, and is there still
+        self.damaged = False  # whether the file is there and cannot be read
         try:
             os.makedirs(folder, exist_ok=True)
-        except OSError as error:  # Windows does not find a folder below a file
+        except OSError as error:  # systems have different errors for this
             above = filter(os.path.lexists, self.path.parents)
             if all(map(os.path.isdir, above)):
                 raise
@@ -181,13 +181,13 @@ class Checkpoint:
         """
         tensors: dict = {}
         document = {"fit": self.fit, "progress": pack(progress, "progress", tensors)}
-        if not self.damaged:  # the previous one is then the complete one
+        if not self.damaged:  # else the previous file is the complete one
             with suppress(FileNotFoundError):  # no file yet, or an equal fit moved it
                 replace(self.path, self.previous)
         try:
             write(self.path, tensors, document, **_KIND)
             self.damaged = False
-        except ValueError as error:  # after an OSError the fit keeps its model
+        except ValueError as error:  # a fit keeps its model after an OSError
             raise OSError(errno.EFBIG, str(error), str(self.path)) from error
 
 
@@ -208,7 +208,7 @@ class SaveProgress(Callback):
         self.group.from_first(lambda: self._save(net))
 
     def _save(self, net):
-        start = time.perf_counter()  # others go in steps of 16 ms on Windows
+        start = time.perf_counter()  # other clocks have steps of 16 ms on Windows
         last = len(net.history) == net.max_epochs or net.stop_requested()
         if last or start >= self.next_:
             self.restarts.save(self.run, net)

@@ -21,7 +21,7 @@ from .features import PretrainedFeatures
 
 AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
 _LARGEST_PROBE = 64  # pixels a side
-# By how much a unit vector's norm may be off: a queue may be in bfloat16.
+# By how much the norm of a unit vector may differ from 1, as in bfloat16.
 _ROUNDING = 0.01
 
 
@@ -83,9 +83,10 @@ _NUMBER = (
 _BOOL = (None, "be a bool", lambda v, _: type(v) is bool)
 _FLOATS = ("be finite floats", _are_floats)
 _LABELS = "be integers from 0 to K - 1"
-# In the order of the checks: the shape of an array, what else it must be, and whether
-# it is, given the sizes. D is the number of features. Other letters stand for the size
-# that the first such array has.
+# The rules of the attributes, in the order of the checks: the shape of an array, the
+# rule in words, and a function that tells whether it holds, given the sizes by letter.
+# D is the number of features. The first array whose shape has another letter gives its
+# size.
 _RULES: dict = {
     "n_features_in_": _COUNT,
     "n_iter_": _COUNT,
@@ -131,7 +132,7 @@ _RULES: dict = {
     "weights_": ("K", "be shares that sum to 1", _are_shares),
     "origin_": ("D", *_FLOATS),
     "axes_": ("AD", *_FLOATS),
-    # A is the number of features, too, where there are no axes.
+    # Without axes, A is the number of features as well.
     "mean_": ("A", *_FLOATS),
     "components_": ("CA", *_FLOATS),
     "hidden_weights_": ("HA", *_FLOATS),
@@ -152,11 +153,11 @@ _RULES: dict = {
     ),
     "_sklearn_output_config": (None, "be that of `set_output`", _is_output_config),
 }
-# Attributes that every fit leaves, and those that some do.
-_OF_ALL = "feature_names_in_ _sklearn_output_config"
+# Attributes that every fit sets, and those that some fits set, by class.
+_OPTIONAL = "feature_names_in_ _sklearn_output_config"
 _OF_MOCO = (
     "n_features_in_ n_iter_ history_ _fitted_with",
-    f"{_OF_ALL} augmentation_ neighbors_recall_",
+    f"{_OPTIONAL} augmentation_ neighbors_recall_",
 )
 _OF_MICE = (
     f"{_OF_MOCO[0]} elbo_ converged_ cluster_sizes_ labels_",
@@ -169,26 +170,26 @@ ATTRIBUTES = {
     PaperMoCo: _OF_MOCO,
     ClassificationEM: (
         "n_features_in_ n_iter_ means_ covariance_ weights_ mean_ components_ labels_",
-        f"{_OF_ALL} origin_ axes_",
+        f"{_OPTIONAL} origin_ axes_",
     ),
     NeighborMixture: (
         "n_features_in_ n_iter_ elbo_ neighbors_recall_ hidden_weights_ hidden_bias_ "
         "embedding_weights_ embedding_bias_ gating_prototypes_ labels_ init_labels_",
-        f"{_OF_ALL} origin_ axes_",
+        f"{_OPTIONAL} origin_ axes_",
     ),
     SphericalKMeans: (
         "n_features_in_ cluster_centers_ _sums labels_ inertia_",
-        f"{_OF_ALL} n_iter_ n_steps_",
+        f"{_OPTIONAL} n_iter_ n_steps_",
     ),
     PretrainedFeatures: (
         "n_features_out_ image_size_ weights_sha256_ _from_files",
-        f"{_OF_ALL} n_features_in_",
+        f"{_OPTIONAL} n_features_in_",
     ),
 }
 
 
 def names_of_attributes(cls) -> tuple[set, set]:
-    """Names of the attributes that every fit leaves, and of all that one may leave."""
+    """Names of the attributes that every fit sets, and of all that a fit may set."""
     required, optional = (set(names.split()) for names in ATTRIBUTES[cls])
     return required, required | optional
 
@@ -233,7 +234,7 @@ def check_attributes(model) -> None:
 def _check_format(fmt: SampleFormat, n_features: int | None) -> None:
     shape, sides = fmt.shape, [*fmt.shape, *fmt.input_shape]
     is_of_sample = (
-        # First, as the product of a string, as of a forged file, is a huge string.
+        # First, as a forged file may have strings, whose products would be huge.
         all(isinstance(side, Integral) for side in sides)
         and min(sides) > 0
         and type(fmt.channels_first) is bool

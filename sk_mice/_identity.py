@@ -1,8 +1,9 @@
-"""What decides a fit, as digests that are equal only where all of it is.
+"""Digests of all that decides a fit: equal only if X, parameters and code are equal.
 
-Data are told apart by value, code by what it does and refers to, objects by class and
-state: as they would be pickled, but the same in every process. A digest is that of a
-kind, a text and the digests of parts, so that no two values run into one another.
+Data are compared by value, code by what it does and refers to, and objects by class and
+state, as pickle would write them. Digests are the same in every process. Each is that
+of a kind, a text and the digests of parts, with their lengths, so that two different
+values never give the same bytes.
 """
 
 import copyreg
@@ -24,20 +25,20 @@ from ._engine.arrays import chunks
 from ._engine.dataset import DatasetRows
 from ._show_versions import LIBRARIES, versions
 
-# Parameters that do not change the result. Callbacks may, but their states can neither
-# be compared nor restored.
+# Parameters that do not change the result. `callbacks` may change it, but their states
+# can neither be compared nor restored.
 _INDIFFERENT = {"callbacks", "checkpoint", "distributed", "verbose"}
-# Parameters that the processes of a fit need not have in common.
+# Parameters that may differ between the processes of a fit.
 _OF_A_PROCESS = {"callbacks", "device", "verbose"}
 LONGEST_SHOWN = 60
 _NO_STATE = (
     *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__"),
     *("__annotations__", "__firstlineno__", "__static_attributes__", "_abc_impl"),
     *("__annotate_func__", "__annotations_cache__"),  # those of Python 3.14
-    "__slotnames__",  # which pickling a first object adds
+    "__slotnames__",  # added when the first object is pickled
 )
-# Folders of installed packages: of the environment, of the user, of Debian, or on
-# PYTHONPATH, as the modules of a cluster set it.
+# Names of folders of installed packages. Debian has dist-packages, and the modules of a
+# cluster put either of them on PYTHONPATH.
 _OF_INSTALLED = {"site-packages", "dist-packages"}
 _OF_CODE = (
     *("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars"),
@@ -46,11 +47,10 @@ _OF_CODE = (
 
 
 def identity(estimator, **inputs) -> dict[str, str]:
-    """The class, and digests of all else that a fit is a function of, by name.
+    """The class of an estimator, and digests of all else that decides its fit, by name.
 
-    That is parameters, what `fit` was given, and the code of a user's own subclass.
-    ValueError if one holds something of which there is no telling whether another is
-    the same.
+    These are its parameters, what `fit` was given, and the code of a user's own
+    subclass. ValueError if one of them cannot be compared with another.
     """
     parts = _all_parameters(estimator)
     parts = {name: parts[name] for name in parts.keys() - _INDIFFERENT} | inputs
@@ -70,7 +70,7 @@ def identity(estimator, **inputs) -> dict[str, str]:
 
 
 def _all_parameters(estimator) -> dict:
-    """Parameters, also those of our class that the `__init__` of a subclass fixes."""
+    """Parameters, with those of our class that a subclass sets in its `__init__`."""
     classes = [cls for cls in type(estimator).__mro__ if issubclass(cls, BaseEstimator)]
     ours: Any = next(filter(_is_of_library, classes))
     fixed = {name: getattr(estimator, name) for name in ours._get_param_names()}
@@ -80,8 +80,8 @@ def _all_parameters(estimator) -> dict:
 def facts(estimator, **inputs) -> dict[str, tuple[str, str]]:
     """What the processes of a fit must have in common, by name.
 
-    For each, what is compared, and a few words to show. Of what cannot be told apart,
-    its type is compared.
+    Each name has what is compared, and a few words to show. Only types are compared of
+    objects that have no digest.
     """
     parts = estimator.get_params(deep=False)
     given = {f"`{name}`": parts[name] for name in parts.keys() - _OF_A_PROCESS} | inputs
@@ -110,8 +110,8 @@ class _Digests:
     """Computes digests of values and of the values in them."""
 
     def __init__(self):
-        self._known = {}  # by id: the value, which is kept alive, and its digest
-        self._open = {}  # by id, of values whose digest is not complete: their depth
+        self._known = {}  # by id: the value, to keep it alive, and its digest
+        self._open = {}  # by id: the depth of a value whose digest is being computed
 
     def __call__(self, value) -> bytes:
         if isinstance(value, np.generic):
@@ -153,7 +153,7 @@ class _Digests:
             return _joined(type(value).__name__, "", self(value.__func__))
         if isinstance(value, property):
             return self([value.fget, value.fset, value.fdel])
-        if isinstance(value, cached_property):  # which has a lock in Python 3.11
+        if isinstance(value, cached_property):  # has a lock in Python 3.11
             return self(["cached_property", value.func])
         return self._of_object(value)
 
@@ -177,7 +177,7 @@ class _Digests:
         reduced = reduce(value) if reduce else value.__reduce_ex__(4)
         if isinstance(reduced, str):  # the name of a global
             module = getattr(value, "__module__", type(value).__module__)
-            wrapped = getattr(value, "__wrapped__", None)  # by functools.cache
+            wrapped = getattr(value, "__wrapped__", None)  # as functools.cache sets it
             inner = [] if wrapped is None else [self(wrapped)]
             return _joined("name", f"{module}.{reduced}", *inner)
         parts = [list(p) if isinstance(p, Iterator) else p for p in reduced]
@@ -210,7 +210,7 @@ def _of_tensor(tensor: torch.Tensor) -> bytes:
 
 
 def _without_docstring(function) -> CodeType:
-    """The code of a function, but for what is of no effect."""
+    """The code of a function without its docstring, unless the code uses that."""
     code = function.__code__
     doc, *others = code.co_consts or (None,)
     steps = dis.get_instructions(code)
@@ -221,7 +221,7 @@ def _without_docstring(function) -> CodeType:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """Global names that code may refer to, and that code in it may."""
+    """Global names that code may refer to, including that of inner functions."""
     names = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -237,17 +237,20 @@ def _content(cell):
 
 
 def _is_of_library(value) -> bool:
-    """Whether a name tells a function or class: nobody edits it between fits."""
-    if "<" in value.__qualname__:  # of a lambda, or local
+    """Whether a function or class is of an installed package, and not edited by users.
+
+    Its name then stands for its code.
+    """
+    if "<" in value.__qualname__:  # a lambda, or local to a function
         return False
-    if value.__module__ == "__main__":  # whose file is the library's in a worker
+    if value.__module__ == "__main__":  # in a worker, its file is that of a library
         return False
     if value.__module__.split(".")[0] == __name__.split(".")[0]:
-        return True  # also where it is not installed
+        return True  # ours, also if it is not installed
     module = sys.modules.get(value.__module__)
     file = getattr(module, "__file__", None)
     if file is None:
-        return module is not None  # which Python holds itself
+        return module is not None  # built into Python
     path = Path(file)
     if not _OF_INSTALLED.isdisjoint(path.parts):
         return True

@@ -48,11 +48,11 @@ _NAMES_OF_PARTS = {
     "augmentation": [*augmentation.NAMED],
     "backbone": ["auto", *backbones.NAMED],
 }
-# What is kept of a network beside its tensors.
+# Attributes of a network that are stored beside its tensors.
 _FIGURES = ("tau", "kappa", "class_level", "shared_head", "gate_view")
 # Parameters that are not stored: a file must not choose where a fit writes.
 _PLACES = ("checkpoint", "out")
-# Attributes of features that follow from the rest.
+# Attributes of PretrainedFeatures that depend on the machine, and are found anew.
 _OF_THE_MACHINE = ("_dtype", "_placed", "batch_size_")
 
 
@@ -128,7 +128,7 @@ def save(model, path):
     # For people: `load` does not read them.
     document["versions"] = versions("sk_mice", "python", *LIBRARIES)
     write(path, tensors, document, **_KIND)
-    if left_out:  # after all is safe, as a warning may be an error
+    if left_out:  # once the file is written, as warnings may be set to raise
         warn_user(
             f"A file without code cannot hold the {', the '.join(left_out)}: the "
             "loaded model has defaults for such parameters, and no such attributes."
@@ -214,9 +214,9 @@ def _check_class(model, name: str) -> None:
 
 
 def _to_part(model, left_out) -> tuple[dict, dict]:
-    """Document and tensors of a fitted estimator, once all of it has been checked."""
+    """Document and tensors of a fitted estimator, which is checked."""
     check_is_fitted(model)
-    BaseEstimator._validate_params(model)  # ours would open a group of processes
+    BaseEstimator._validate_params(model)  # the override opens a group of processes
     for value in model.get_params(deep=False).values():
         if isinstance(value, backbones.Backbone):
             value._validate_params()
@@ -245,7 +245,7 @@ def _joined(names, parts) -> tuple[dict, dict]:
 
 
 def _to_document(model, tensors, left_out) -> dict:
-    """A model as JSON. Adds to `tensors`, and what is no data to `left_out`."""
+    """A model as JSON; puts arrays into `tensors`, and names what it leaves out."""
     parts = _take_apart(model, tensors)
     _, known = names_of_attributes(type(model))
     for name in sorted(parts["attributes"].keys() - known):
@@ -267,7 +267,7 @@ def _to_document(model, tensors, left_out) -> dict:
 
 
 def _take_apart(model, tensors) -> dict[str, dict]:
-    """Values by name, of each part of a model; the weights go to the tensors."""
+    """The values of each part of a model, by name; weights are put into `tensors`."""
     parameters = model.get_params(deep=False)
     attributes = {k: v for k, v in vars(model).items() if k not in parameters}
     parameters = {k: v for k, v in parameters.items() if k not in _PLACES}
@@ -300,7 +300,7 @@ def _take_apart(model, tensors) -> dict[str, dict]:
 
 
 def _without_module(parameters: dict) -> dict:
-    """Parameters without a `backbone` of the user's own, for which `load` asks."""
+    """Parameters without the user's own `backbone`, which `load` asks for."""
     backbone = parameters.get("backbone", "")
     has_name = isinstance(backbone, str) or type(backbone) in PARAMETER_CLASSES.values()
     if not has_name or isinstance(getattr(backbone, "network", ""), torch.nn.Module):
@@ -315,7 +315,7 @@ def _without_module(parameters: dict) -> dict:
 
 
 def _restore(document, tensors, backbone, weights):
-    """The estimator of a document and its tensors, of which none may be left over."""
+    """The estimator of a document and its tensors, which must all be used."""
     is_pipeline = document["class"] == Pipeline.__name__
     documents = document["steps"] if is_pipeline else [document]
     pretrained = [doc["class"] == PretrainedFeatures.__name__ for doc in documents]
@@ -337,15 +337,15 @@ def _restore(document, tensors, backbone, weights):
 
 
 def _taken(tensors, start: str) -> dict:
-    """Take out the tensors whose names begin so; the rest of a name is the key."""
+    """Take out the tensors whose names have a prefix, by their names without it."""
     names = [name for name in tensors if name.startswith(start)]
     return {name.removeprefix(start): tensors.pop(name) for name in names}
 
 
 def _asks_for_backbone(document) -> bool:
-    """Whether the user has to give a backbone, since the file cannot name it.
+    """Whether `load` needs `backbone`, as the file does not say what it was.
 
-    Asked of a file's document, before anything is made of it.
+    The document is as it was read, and nothing has been made of it yet.
     """
     network = document["network"]
     if not network:
@@ -382,7 +382,7 @@ def _restore_one(document, tensors, backbone, weights):
     if cls is PretrainedFeatures and weights is not None:
         parameters["weights"] = weights
     model = cls(**parameters)
-    BaseEstimator._validate_params(model)  # ours would open a group of processes
+    BaseEstimator._validate_params(model)  # the override opens a group of processes
     _check_parts(network, parameters)
     vars(model).update(attributes)
     if fmt:
@@ -418,7 +418,7 @@ def _at_hand(device) -> str:
 
 
 def _check_parts(network, parameters) -> None:
-    """Names of augmentations and backbones are known, and so is the network."""
+    """Check the names of an augmentation and a backbone, and the kind of network."""
     for name, names in _NAMES_OF_PARTS.items():
         given = parameters.get(name)
         known = not isinstance(given, str) or given in names
@@ -437,8 +437,8 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
         raise ValueError(f"its queue must hold embeddings; got {_words(queue)}.")
     size, n_heads, dim = queue.shape
     n_experts = n_heads if omega is None or omega.ndim == 0 else len(omega)
-    halved = queue.dtype == torch.bfloat16  # a queue has one of two types
-    queue_dtype = torch.bfloat16 if halved else torch.float32
+    is_half = queue.dtype == torch.bfloat16
+    queue_dtype = torch.bfloat16 if is_half else torch.float32  # others are refused
     description = figures.pop("backbone")
     source, n_features, own_format = _source(description, backbone, shape)
 
@@ -458,22 +458,22 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
                 **figures,
             )
 
-    model = build("meta")  # has shapes and no memory
+    model = build("meta")  # takes no memory
     needed = {key: _words(tensor) for key, tensor in model.state_dict().items()}
     found = {key: _words(tensor) for key, tensor in weights.items()}
     for key in sorted(needed.keys() | found.keys()):
         has, needs = (words.get(key, "nothing") for words in (found, needed))
         expect(has == needs, repr(key), f"be {needs}; it is {has}")
-    if not model.is_ours:  # a user's module is more than its state
+    if not model.is_ours:  # a user's module may have more than its state
         model = build("cpu")
     model.load_state_dict(weights, assign=model.is_ours)
     return model.placed("cpu")
 
 
 def _source(description, backbone, shape) -> tuple:
-    """What the network is built from, its number of features and its own format.
+    """What the network is built from, its number of features and its memory format.
 
-    Found once, outside of `build`: a factory may do more than build.
+    A user's factory is called once here, and not each time a model is built.
     """
     if description is not None:  # a probe would import torch's compiler
         _, n_features = backbones.weight_count(description, shape)

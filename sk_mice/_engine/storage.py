@@ -1,4 +1,4 @@
-"""One file for tensors and Python values: safetensors, with a checksum over all of it.
+"""Tensors and Python values in one safetensors file with a checksum.
 
 The values are JSON, in a tensor of bytes. The metadata have one entry, with the kind of
 the file, its format version and a SHA-256 of the whole file, which is computed with
@@ -20,13 +20,13 @@ from .warn import first_line
 
 KEY = "sk_mice"
 DOCUMENT = "document"  # the tensor with the JSON
-# Bytes. Python's objects for JSON take up to 25 times as much memory. 10,000 tensors
-# have a header of about 1,000,000.
+# In bytes. As Python objects, JSON takes up to 25 times as much memory. The header of
+# 10,000 tensors has about 1,000,000.
 LARGEST_HEADER = 4_000_000
-LARGEST_DOCUMENT = 250_000_000  # 10,000 epochs of 5,000 clusters need as much
+LARGEST_DOCUMENT = 250_000_000  # enough for 10,000 epochs of 5,000 clusters
 _ZEROS = b"0" * 64
-_PLAIN = {bool, int, str, type(None)}  # are JSON as they are
-# Errors that content of another kind can cause.
+_PLAIN = {bool, int, str, type(None)}  # types that JSON has
+# Errors that unexpected content can cause.
 UNREADABLE = (
     *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError),
     *(ValueError, SafetensorError),
@@ -76,10 +76,7 @@ def read(path, *, kind: str, version: int):
 
 @contextmanager
 def refusing(what: str):
-    """Turn an error that content can cause into a ValueError: what cannot be, and why.
-
-    A ValueError gives its own reason.
-    """
+    """Turn errors that content can cause into a ValueError: `what`, and the reason."""
     try:
         yield
     except UNREADABLE as error:
@@ -90,8 +87,8 @@ def refusing(what: str):
 
 
 def _to_json(value) -> bytes:
-    # Two surrogates in a row, of names that are no UTF-8, would become one character
-    # if they were escaped.
+    # Names that are not UTF-8 have surrogates. If they were escaped, two in a row would
+    # be read as one character.
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode(errors="surrogatepass")
 
@@ -102,7 +99,7 @@ def _from_json(text):
 
 
 def _no_twins(pairs):
-    """A dict, if no key comes twice: readers would differ in which one counts."""
+    """A dict; ValueError if a key comes twice, as readers differ in which they take."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("A key comes twice.")
@@ -129,7 +126,7 @@ def _read_tensors(file, path, kind, version) -> dict:
         raise ValueError("it is not a safetensors file, or only the beginning of one.")
     _check_length("header", length, LARGEST_HEADER)
     header += file.read(length)
-    # Another file may have got the name meanwhile, and no two are to be mixed.
+    # The open file, as the path may by now lead to another one.
     opened = f"/dev/fd/{file.fileno()}"
     tensors = {}
     try:
@@ -139,14 +136,15 @@ def _read_tensors(file, path, kind, version) -> dict:
             entries = _from_json(header[8:])
             del entries["__metadata__"]
             for name in sorted(entries, key=lambda n: entries[n]["data_offsets"]):
-                # Read, as a copy of the mapped tensor would take its memory twice. That
-                # has no name here: the frames of an error would keep the file mapped.
-                # Older versions of safetensors map onto the caller's default device.
+                # Values are read, as a copy of the mapped tensor would take its memory
+                # twice. That tensor gets no name here, as the traceback of an error
+                # would keep the file mapped. Older versions of safetensors put it on
+                # the default device.
                 tensor = torch.empty_like(content.get_tensor(name), device="cpu")
                 raw = tensor.flatten().view(torch.uint8)
                 file.readinto(raw.numpy())  # the tensors fill the rest of the file
                 sha.update(raw.numpy())
-                if tensor.dtype == torch.bool:  # a byte of a bool is 0 or 1
+                if tensor.dtype == torch.bool:  # bytes above 1 are no valid bools
                     tensor = raw.ne(0).view_as(tensor)
                 tensors[name] = tensor
     except SafetensorError as error:
@@ -157,7 +155,7 @@ def _read_tensors(file, path, kind, version) -> dict:
 
 
 def _check_metadata(metadata, kind: str, version: int) -> str:
-    """The checksum in the metadata, if they are those of such a file."""
+    """The checksum in the metadata; ValueError if they are of another file."""
     try:
         head = _from_json(metadata[KEY].encode())
         found, its_version, digest = head["kind"], head["version"], head["sha256"]
@@ -186,11 +184,11 @@ class NotDataError(Exception):
 
 
 def pack(value, name: str, tensors: dict, classes=()):
-    """A value as JSON; what JSON lacks becomes a dict with one entry, its kind.
+    """A value as JSON; types that JSON lacks become a dict with their kind as key.
 
-    Arrays and tensors go to `tensors`, under names that begin with `name`. `classes`
-    has classes by their names; of their objects, class and parameters are kept. For
-    anything else, NotDataError is raised.
+    Arrays and tensors are put into `tensors`, under names that begin with `name`.
+    Objects of `classes` (a dict by name) are kept as class and parameters. NotDataError
+    for anything else.
     """
 
     def packed(value, name=name):
@@ -227,8 +225,8 @@ def pack(value, name: str, tensors: dict, classes=()):
             if value.ndim == 1 and all(isinstance(item, str) for item in value):
                 return {"strings": value.tolist()}
         case np.ndarray():
-            own = value.dtype.newbyteorder("=")  # torch knows no other
-            with suppress(TypeError, ValueError):  # dates, say
+            own = value.dtype.newbyteorder("=")  # the only one that torch has
+            with suppress(TypeError, ValueError):  # such as dates
                 return {"array": put(torch.from_numpy(np.array(value, own, order="C")))}
         case _ if kind in classes and classes[kind] is type(value):
             parameters = packed(value.get_params(deep=False))
@@ -248,7 +246,7 @@ def is_data(value) -> bool:
 def unpack(value, tensors: dict, classes=()):
     """The value that `pack` was given, or an error of UNREADABLE.
 
-    Each tensor is taken out of `tensors` where it is used.
+    Tensors that are used are taken out of `tensors`.
     """
 
     def unpacked(value):
