@@ -1,4 +1,4 @@
-"""What is global, around fits: settings and generators of torch, freed memory."""
+"""What is global around a fit: settings, torch's generators, and freed memory."""
 
 import ctypes
 import os
@@ -15,20 +15,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
-# The child of a fork does not have the parent's threads, and OpenMP would wait for them
-# forever. It uses one thread until the child sets another number.
+# OpenMP in the child of a fork would wait forever for threads that only the parent has.
+# The child starts with one thread, and may set another number.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 @contextmanager
 def own_settings():
-    """Compute as torch and NumPy do by default, in this thread, whatever is set.
+    """Compute in this thread with the default settings of torch and NumPy.
 
-    Ends an outer autocast, inference mode, `no_grad` and default device for as long as
-    it lasts. Takes no more threads than there are cores for them; the code that runs in
-    here may take fewer. The default dtype belongs to the whole process and is left
-    alone: code in here names the dtype of what it makes.
+    An outer autocast, inference mode, `no_grad` and default device have no effect
+    inside. There are at most as many threads as cores; the code inside may use fewer.
+    The default dtype belongs to the whole process and is not changed: code inside has
+    to name the dtype of the tensors that it makes.
     """
     with ExitStack() as settings:
         settings.enter_context(_granted_threads())
@@ -46,10 +46,10 @@ def own_settings():
 
 @contextmanager
 def _granted_threads():
-    """No more threads than cores that a container grants; OMP_NUM_THREADS comes first.
+    """Use at most as many threads as a container grants cores, unless OMP_NUM_THREADS.
 
-    Torch takes a thread for each core of the machine. If only some of them may compute
-    at a time, they wait for each other.
+    Torch uses a thread for each core of the machine. If fewer can run at a time, they
+    wait for each other.
     """
     n = torch.get_num_threads()
     granted = n if "OMP_NUM_THREADS" in os.environ else cpu_count()
@@ -71,13 +71,14 @@ def spawn_seed(seed: int, purpose: str, *numbers: int) -> int:
 # -------------------------------------------------------------------- random draws
 
 _aten = torch.ops.aten
-# What makes tensors of the default dtype, if none is given.
+# Operations whose tensors have the default dtype if none is given.
 _FACTORIES = {
     *(_aten.empty.memory_format, _aten.zeros.default, _aten.ones.default),
     *(_aten.rand.default, _aten.randn.default, _aten.eye.default, _aten.eye.m),
     *(_aten.linspace.default, _aten.logspace.default),
 }
-# What takes no generator in earlier releases of torch, and what fills such a tensor.
+# Operations that take no generator in earlier releases of torch, and methods that fill
+# a tensor in the same way.
 _LIKE = {
     _aten.rand_like: torch.Tensor.uniform_,
     _aten.randn_like: torch.Tensor.normal_,
@@ -86,7 +87,7 @@ _LIKE = {
 
 
 class OwnDraws(TorchDispatchMode):
-    """Random draws come from one's own generators, and new tensors are float32.
+    """Random draws come from generators of this context, and new tensors are float32.
 
     For code that takes no generator, such as the constructors of modules and dropout.
     It acts in this thread alone: the global generator and the default dtype are neither
@@ -95,12 +96,12 @@ class OwnDraws(TorchDispatchMode):
     Parameters
     ----------
     seed : int
-        Of a generator for each device that draws.
+        Seed of the generators, one for each device that draws.
     *generators : torch.Generator
-        Each serves its own device in place of one that is made from the seed.
+        Used for their devices in place of generators that are made from the seed.
     """
 
-    drew = False  # whether there were any draws
+    drew = False  # whether anything was drawn
 
     @classmethod
     def _should_skip_dynamo(cls):
@@ -128,7 +129,7 @@ class OwnDraws(TorchDispatchMode):
                     return fill(
                         like, *args[1:], generator=self._generator([like], None)
                     )
-                else:  # in inference mode, an operation may consist of others
+                else:  # in inference mode, it may consist of several operations
                     with self:
                         found = func.decompose(*args, **kwargs)
                     if found is not NotImplemented:
@@ -136,7 +137,7 @@ class OwnDraws(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _dropout(self, x, p: float, train: bool | None):
-        """As torch returns it: x with zeros and its rest scaled, and the mask."""
+        """Dropout of x, and the mask of what is left, as torch returns them."""
         if train is False:
             return x.clone(), torch.ones_like(x, dtype=torch.bool)
         with self:
@@ -156,7 +157,7 @@ class OwnDraws(TorchDispatchMode):
 
 
 def _draws(func, args, kwargs) -> bool:
-    """Whether a call draws; attention does so only where it drops something out."""
+    """Whether a call draws; attention does only if it has dropout."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return False
     names = [argument.name for argument in func._schema.arguments]
@@ -166,7 +167,7 @@ def _draws(func, args, kwargs) -> bool:
 
 @cache
 def _with_generator(func):
-    """The form of a random operation that takes a generator, if there is one."""
+    """The overload of a random operation that takes a generator, if there is one."""
     names = _names(func)
     if "generator" not in names:
         for overload in func.overloadpacket.overloads():
@@ -183,7 +184,7 @@ def _names(func) -> frozenset[str]:
 
 # -------------------------------------------------------------------- freed memory
 
-# Parameters of mallopt(3), with the values at which glibc's own adjustment ends.
+# Parameters of mallopt(3), and the largest values that glibc itself adjusts them to.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 THRESHOLD, MMAP_MAX = 32 * 2**20, 65536
 
@@ -212,7 +213,7 @@ def kept_memory(device: torch.device):
     with _lock:
         _n_users += 1
         if _n_users == 1:
-            libc.mallopt(M_MMAP_MAX, 0)  # no block of its own for large requests
+            libc.mallopt(M_MMAP_MAX, 0)  # large requests come from the heap, too
             libc.mallopt(M_TRIM_THRESHOLD, -1)  # never trim
     try:
         yield
@@ -227,7 +228,7 @@ def kept_memory(device: torch.device):
 
 
 def _glibc():
-    """The C library, if it is glibc and the environment does not configure it."""
+    """The C library, if it is glibc and no environment variable configures it."""
     set_already = "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
         name.startswith("MALLOC_") and name.endswith("_") for name in os.environ
     )

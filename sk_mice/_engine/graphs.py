@@ -9,20 +9,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-MOST = 8  # graphs of a stage; beyond, steps are run as they are written
-N_WARM_UPS = 2  # calls before a capture: libraries choose their kernels
+MOST = 8  # graphs of a stage; batches of further sizes are run without one
+N_WARM_UPS = 2  # calls before a capture, in which libraries choose their kernels
 
 
 class Replayed:
-    """A function that leaves gradients in a model's weights, by CUDA graphs.
+    """A function that sets the gradients of a model, replayed by CUDA graphs.
 
     It maps (views, q) to a tuple of tensors, and must neither wait for the device nor
-    draw.
+    draw random numbers.
 
-    There is one graph for each size of a batch, captured when that size comes first.
-    All tensors of the model must stay where they are in memory, and all that Python
-    decides must stay as it is. The temperatures may change, which takes new graphs, and
-    so may modules and weights, between epochs (:meth:`forget_if_changed`).
+    There is one graph for each size of a batch, captured when that size first comes.
+    The tensors of the model must stay where they are in memory, and the code must take
+    the same branches. Temperatures may change: each pair of them has its own graphs.
+    Modules and weights may change between epochs (:meth:`forget_if_changed`).
     """
 
     def __init__(self, function: Callable, model: nn.Module):
@@ -33,7 +33,7 @@ class Replayed:
         self.last: tuple | None = None  # the key of the graph that last set gradients
 
     def forget_if_changed(self) -> None:
-        """Forget the graphs if what they were captured for has changed."""
+        """Forget the graphs if the modules or weights have changed since."""
         modules = _modules(self.model)
         if modules != self.modules:
             self.modules, self.last = modules, None
@@ -43,7 +43,7 @@ class Replayed:
         given = (views,) if q is None else (views, q)
         shapes = tuple(tensor.shape for tensor in given)
         key = shapes, self.model.tau, self.model.kappa
-        if key != self.last:  # another graph may leave out weights
+        if key != self.last:  # not every graph sets the gradients of all weights
             self.model.zero_grad()
             self.last = key
         if key not in self.graphs:
@@ -93,7 +93,7 @@ class Replayed:
 
 
 def _modules(model: nn.Module) -> list:
-    """The modules, each with its mode, and where its weights are and which train."""
+    """All modules, each with its mode, and where its weights are and which train."""
     return [
         (
             module,

@@ -1,8 +1,8 @@
-"""The order of an epoch for X in a file: random, and kind to disks.
+"""The order of an epoch for X in a file: random, but read in whole blocks.
 
-Rows that lie beside one another form blocks. Blocks in a random order fill a window
-after the other, and the rows of a window are shuffled. So a disk reads whole blocks,
-and each of them once.
+A block consists of adjacent rows. The blocks are put in a random order and divided into
+windows, and the rows of each window are shuffled. So each block is read once, as a
+whole.
 """
 
 import torch
@@ -10,12 +10,11 @@ from torch import Tensor
 
 
 def windows(n: int, block: int, window: int, generator: torch.Generator):
-    """The windows of one epoch, as the indices of their rows in the order of training.
+    """The windows of one epoch: tensors with the indices of rows, in training order.
 
-    They are tensors, in which each of n rows comes once. A block has `block` rows, a
-    window has `window`.
+    Each of the n rows comes once. A block has `block` rows, and a window `window`.
     """
-    # Blocks begin elsewhere in each epoch, so that none of their rows stay together.
+    # Blocks begin at other rows in each epoch, so that no rows always stay together.
     shift = int(torch.randint(block, (), generator=generator))
     starts = torch.randperm(-(-(n + shift) // block), generator=generator) * block
     rows = (starts[:, None] - shift + torch.arange(block)).flatten()
@@ -27,7 +26,7 @@ def windows(n: int, block: int, window: int, generator: torch.Generator):
 
 
 def blocks_of(rows: Tensor) -> list[tuple[int, int]]:
-    """Where the runs of adjacent rows begin and end, in ascending order."""
+    """The runs of adjacent rows, each by its first row and the one after its last."""
     rows = rows.sort().values
     runs = rows.tensor_split((rows.diff() > 1).nonzero().flatten() + 1)
     return [(int(run[0]), int(run[-1]) + 1) for run in runs]

@@ -14,12 +14,12 @@ from .maps import mapped_file, will_need
 from .order import blocks_of, windows
 from .threads import begun_ahead
 
-LARGE = 2**30  # bytes; of a larger X in a file, little is in memory at a time
-RESIDENT_SHARE = 0.5  # largest share of the device's free memory for X
-# Bytes that are read from a file in one go, and among which its rows are shuffled.
+LARGE = 2**30  # bytes; a larger X in a file is read piece by piece
+RESIDENT_SHARE = 0.5  # largest share of a GPU's free memory for X
+# Bytes of X in a file: read at a time, and shuffled at a time.
 BLOCK, WINDOW = 2**20, 2**30
-FEW_VALUES = 2**20  # computed with at a time, of an X larger than memory
-BATCHES_AHEAD = 2  # a thread gathers so many for a GPU
+FEW_VALUES = 2**20  # of an X larger than memory, converted at a time
+BATCHES_AHEAD = 2  # batches that a thread gathers ahead for a GPU
 
 
 class Samples(Dataset):
@@ -27,8 +27,8 @@ class Samples(Dataset):
 
     On a CPU, and if X is larger than half of the free memory of a GPU, X stays where it
     is (also on disk, as a memory map), and each batch is gathered from it. Otherwise X
-    moves to the device once, images of 8 bits as they are, and all else as batches need
-    it. An X in a file of more than 1 GiB is shuffled in windows of that size.
+    is moved to the device once: images of 8 bits as they are, anything else in the form
+    of batches. An X in a file of more than 1 GiB is shuffled in windows of that size.
 
     Attributes
     ----------

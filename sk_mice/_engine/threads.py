@@ -14,12 +14,12 @@ def in_threads(function, items, n_items: int):
     """Yield `function(item)` for each item, in their order.
 
     There are as many threads as torch has, and each computes an item of its own. Torch
-    lets all of them share every operation, which ends when the last of them ends. If
-    another process keeps a core busy, they wait for each other most of the time.
+    would let all threads share every operation, which ends when the last thread ends:
+    if another process keeps a core busy, they wait for each other most of the time.
 
-    Fewer items (`n_items`) than threads are computed one after the other, as torch
-    does it. Otherwise at most one more than there are threads is taken ahead, and the
-    function sets what torch keeps for each thread, such as the inference mode.
+    Fewer items (`n_items`) than threads are computed one after the other, each by all
+    threads. Otherwise at most one item more than there are threads is taken ahead. The
+    function has to set what torch keeps for each thread, such as the inference mode.
     """
     n_threads = torch.get_num_threads()
     if n_threads == 1 or n_items < n_threads:
@@ -31,7 +31,10 @@ def in_threads(function, items, n_items: int):
 
 
 def begun_ahead(tasks, n: int):
-    """Yield each task of an iterator, which begins them, once n more have begun."""
+    """Yield the tasks of an iterator, each after the next n have been taken from it.
+
+    Taking a task begins it.
+    """
     begun = deque(islice(tasks, n))
     for task in tasks:
         begun.append(task)
@@ -39,13 +42,13 @@ def begun_ahead(tasks, n: int):
     yield from begun
 
 
-@lru_cache(maxsize=1)  # threads end with their pool, when there is another number
+@lru_cache(maxsize=1)  # for another number of threads, the earlier ones end
 def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:
-    """Threads that compute with one core each; a fork does not have its parent's."""
+    """Threads with one core each. `process` is its id, as a fork has no threads."""
     pool, begun = ThreadPoolExecutor(n_threads), Barrier(n_threads + 1)
 
     def begin():
-        torch.get_num_threads()  # a thread's first call sets that of the process
+        torch.get_num_threads()  # the first call of a thread sets the process's number
         torch.set_num_threads(1)
         begun.wait()
 
@@ -54,6 +57,6 @@ def _pool(process: int, n_threads: int) -> ThreadPoolExecutor:
             pool.submit(begin)
         begun.wait()
     finally:
-        begun.abort()  # if this thread has been interrupted, they do not wait on
-        torch.set_num_threads(n_threads)  # for threads that are none of these
+        begun.abort()  # ends their waiting if this thread was interrupted
+        torch.set_num_threads(n_threads)  # of this thread, and of other new ones
     return pool
