@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 
 from .warn import first_line
 
-# Values read at a time, as X may be a memory map: few enough for a CPU's caches.
+# Values that are read at a time: X may be a memory map, and they fit a CPU's caches.
 _CHUNK_VALUES = 2**20
 PIXELS = ("1", "L", "I", "I;16", "F", "RGB", "RGBA")  # modes whose values are colours
 STACK = "np.stack([np.asarray(image) for image in images])"
@@ -17,11 +17,11 @@ FOLDER = "`sk_mice.datasets.load_image_folder` reads the images of a folder."
 
 
 def as_array(X):
-    """X as scikit-learn can judge it.
+    """X in a form that scikit-learn can validate.
 
-    Tensors, Pillow's images and lists become arrays; what else there is, such as a
-    data frame, is returned as it is. Paths, masked values, dates, images of several
-    sizes and tensors without plain numbers raise TypeError or ValueError.
+    Tensors, lists and images of Pillow's become arrays; anything else, such as a data
+    frame, is returned as it is. TypeError or ValueError for paths, masked values,
+    dates, images of several sizes and tensors without plain numbers.
     """
     if _is_of(X, "polars", "Series"):
         X = np.asarray(X)
@@ -110,7 +110,7 @@ def _refuse_vectors(name: str, column):
 
 
 def stored_once(X):
-    """X, without entries of a sparse matrix that are to be added up."""
+    """X; if it is sparse, without several entries for one place."""
     if issparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
@@ -164,7 +164,7 @@ def without_names(sample, name: str):
 
 
 def _is_of(value, module, name):
-    """Whether a value is of a class of a module that need not have been imported."""
+    """Whether a value is of a class, without importing the module of the class."""
     there = sys.modules.get(module)
     return there is not None and isinstance(value, getattr(there, name))
 
@@ -245,7 +245,7 @@ def refuse_infinite(X) -> None:
     """Raise ValueError if a value is NaN or infinite, and say where."""
     rows = [np.isfinite(part).reshape(len(part), -1).all(axis=1) for part in chunks(X)]
     odd = np.flatnonzero(~np.concatenate(rows))
-    if not len(odd):  # long doubles may be beyond any float64
+    if not len(odd):  # only as float64: a long double was larger
         return
     what = "NaN" if np.isnan(X[odd[0]]).any() else "infinity"
     raise ValueError(

@@ -29,8 +29,8 @@ def from_dataset(X):
 def samples_of(X):
     """X as an array, or a dataset as rows that are read when they are needed.
 
-    Of a list of pairs, as scikit-learn picks them out of a dataset of pairs for a fold,
-    the first parts are the samples.
+    In a list of pairs, the samples are the first parts: for a fold, scikit-learn makes
+    such a list of a dataset of pairs.
     """
     if isinstance(X, list) and X and _is_pair(X[0]):
         X = [item[0] for item in X]
@@ -38,7 +38,7 @@ def samples_of(X):
 
 
 def _is_pair(item) -> bool:
-    """Whether it is a sample with a label of another shape, or in a tuple by itself."""
+    """Whether an item is a sample and a label of another shape, or (sample,)."""
     if not isinstance(item, list | tuple) or not item:
         return False
     if isinstance(item[0], list | tuple) or np.ndim(item[0]) == 0:
@@ -52,7 +52,7 @@ def _is_pair(item) -> bool:
 
 
 def rows_of(X):
-    """What gives the samples of X by their indices, as an array of numbers."""
+    """X as an array of numbers, or the rows of a dataset."""
     if isinstance(X, DatasetRows):
         return X
     X = np.asarray(X)

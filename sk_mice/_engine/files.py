@@ -14,13 +14,13 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-TEMPORARY = ".sk_mice-"  # the beginning of the names of temporary files
-ABANDONED = 24 * 3600  # seconds, after which a temporary file has no writer
+TEMPORARY = ".sk_mice-"  # prefix of the names of temporary files
+ABANDONED = 24 * 3600  # seconds after which nobody writes a temporary file any more
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to replace a file
 
 
 def as_path(path, name: str = "`path`") -> str:
-    """A path as a string; TypeError for bytes, numbers and all else."""
+    """A path as a string; TypeError if it is neither a string nor path-like."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str):
         raise TypeError(f"{name} must be a string or path-like; got {path!r}.")
@@ -30,7 +30,7 @@ def as_path(path, name: str = "`path`") -> str:
 
 
 def check_regular(path: str, mode: int) -> None:
-    """Raise OSError unless a mode is that of a file with content of its own."""
+    """Raise OSError if the mode of a file is that of a folder, a pipe or a device."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
     if not stat.S_ISREG(mode):
@@ -53,7 +53,7 @@ def check_writable(path, name: str = "`path`") -> str:
 
 
 def _check_free(path: str) -> None:
-    """Refuse a file that Windows does not let replace: a spreadsheet may hold it."""
+    """Refuse a file that Windows cannot replace, as a program has it open."""
     try:
         with open(path, "r+b"):
             pass
@@ -86,7 +86,7 @@ def replacement(path):
     with naming(path):
         target, earlier = _target(path)
         folder, name = os.path.split(target)
-        # A hash of the name, which may have the greatest length that is allowed.
+        # A hash, as the name itself may already have the greatest length.
         start = f"{TEMPORARY}{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}-"
         _remove_orphans(folder, start)
         file = _open_temporary(os.path.join(folder, start), earlier)
@@ -100,8 +100,8 @@ def replacement(path):
             if fcntl is None:  # no open file can be renamed there
                 file.close()
             replace(file.name, target)  # while the lock is held
-    except BaseException:  # an interruption, too
-        with suppress(OSError):  # closing writes what is left, if it can
+    except BaseException:  # including Ctrl-C
+        with suppress(OSError):  # closing writes what is left, which may fail
             file.close()
         with suppress(OSError):
             os.unlink(file.name)
@@ -113,8 +113,8 @@ def replacement(path):
 def replace(source, target) -> None:
     """Give a file the name of another.
 
-    Windows refuses that while either is open, and scanners for viruses and programs
-    that copy files to other machines open new files for moments.
+    Windows refuses that while either is open. Virus scanners and programs that
+    synchronise folders open new files for a moment, so it is tried several times.
     """
     for pause in PAUSES if fcntl is None else ():
         with suppress(PermissionError):
@@ -124,7 +124,7 @@ def replace(source, target) -> None:
 
 
 def move(source, target) -> None:
-    """Let a whole file take the place of another, as :func:`replacement` does."""
+    """Move a complete file to the place of another, as :func:`replacement` does."""
     with naming(target):
         place, earlier = _target(os.fspath(target))
         if earlier is not None:
@@ -143,7 +143,7 @@ def move(source, target) -> None:
 
 @contextmanager
 def naming(path):
-    """Let an OSError name the path that the user knows."""
+    """Have an OSError name the path that the user gave."""
     try:
         yield
     except OSError as error:
@@ -151,7 +151,7 @@ def naming(path):
 
 
 def _target(path: str) -> tuple[str, os.stat_result | None]:
-    """Where a path leads, and the status of the file there, which may be replaced."""
+    """Where a path leads, and the status of a file there; OSError if it must stay."""
     if not path:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory")
     if os.path.basename(path) in ("", ".", ".."):
@@ -164,13 +164,13 @@ def _target(path: str) -> tuple[str, os.stat_result | None]:
     except FileNotFoundError:
         return target, None
     check_regular(target, earlier.st_mode)
-    if not earlier.st_mode & stat.S_IWUSR:  # binds root, too, unlike `os.access`
+    if not earlier.st_mode & stat.S_IWUSR:  # for root, too, unlike `os.access`
         raise PermissionError(errno.EACCES, "File is read-only")
     return target, earlier
 
 
 def _open_temporary(start: str, earlier):
-    """A new file that is locked for as long as it is open."""
+    """A new file, which is locked until it is closed."""
     # Other users may never read more of the new file than of the earlier one.
     mode = 0o666 if earlier is None else stat.S_IMODE(earlier.st_mode) & 0o666
     while True:
@@ -206,9 +206,9 @@ def locked_folder(path):
 
 
 def lock(file, *, wait=False) -> bool | None:
-    """Try to lock an open file: whether it worked; None where there are no locks.
+    """Try to lock an open file; whether it is locked, or None if there are no locks.
 
-    With `wait`, another process that holds the lock is waited for.
+    With `wait`, it waits until no other process holds the lock.
     """
     if fcntl is None:
         return None
@@ -222,7 +222,7 @@ def lock(file, *, wait=False) -> bool | None:
 
 
 def _remove_orphans(folder: str, start: str) -> None:
-    """Remove temporary files whose writers have ended, which frees their locks."""
+    """Remove temporary files that are not locked, as their writers have ended."""
     with suppress(OSError), os.scandir(folder) as entries:
         for name in [e.path for e in entries if e.name.startswith(start)]:
             with suppress(OSError), open(name, "r+b") as file:

@@ -11,8 +11,8 @@ from torch import Tensor
 from .arrays import chunks, extremes
 
 CHANNELS = (1, 3, 4)  # numbers of channels that need no `image_shape`
-LEAST_SIDE = 16  # of what is taken for one image in colour, not for narrow grey ones
-LARGEST = 1e140
+LEAST_SIDE = 16  # below it, (N, H, 3) are narrow grey images, and not one in colour
+LARGEST = 1e140  # absolute value in X
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class SampleFormat:
     high: float = 1.0
     mean: tuple[float, ...] = field(default=(), repr=False)  # per channel or feature
     std: tuple[float, ...] = field(default=(), repr=False)
-    # Extremes of X in `fit`: of all values of images, of each feature; () is unknown.
+    # Extremes of X in `fit`, of all values of images or of each feature; () if they are
+    # not known.
     seen_low: tuple[float, ...] = field(default=(), repr=False)
     seen_high: tuple[float, ...] = field(default=(), repr=False)
 
@@ -54,7 +55,7 @@ class SampleFormat:
             values = values.reshape(-1, channels, height, width)
         else:
             values = values.reshape(-1, height, width, channels).movedim(-1, 1)
-        # Eight bits are exact in float32; other values may be of any size.
+        # 8 bits are exact in float32; other values may need float64.
         values = values.float() if values.dtype == torch.uint8 else values.double()
         return ((values - self.low) / (self.high - self.low)).float()
 
@@ -163,7 +164,7 @@ def _given_shape(x_shape, image_shape):
             "`image_shape` must be (H, W), (H, W, C) or (C, H, W), where C is 1, 3 or "
             f"4, or differs from H and W; got {shape}."
         )
-    shape = tuple(map(int, shape))  # integers of NumPy would stay in the format
+    shape = tuple(map(int, shape))  # without integers of NumPy
     if x_shape[1:] != shape and (len(x_shape) != 2 or x_shape[1] != math.prod(shape)):
         raise ValueError(
             f"`image_shape`={shape} needs X of shape {(x_shape[0], *shape)}, or rows "
@@ -175,10 +176,11 @@ def _given_shape(x_shape, image_shape):
 
 
 def _channels_come_last(shape) -> bool | None:
-    """Whether a shape is (H, W, C), not (C, H, W); None if that cannot be told.
+    """Whether a shape is (H, W, C), not (C, H, W); None if it may be either.
 
-    Of a square image, C is the odd one out. Otherwise it is 1, 3 or 4 if the last size
-    is, or else the first; and else the smaller of the two.
+    In a square image, C is the size that differs from the other two. Otherwise the last
+    size is C if it is 1, 3 or 4, or else the first if that is. If neither is, C is the
+    smaller of the two.
     """
     first, middle, last = shape
     if (first == middle) != (middle == last):
@@ -189,14 +191,14 @@ def _channels_come_last(shape) -> bool | None:
 
 
 def _channels_in_front(shape, last):
-    """(C, H, W) for either layout, and whether it is (C, H, W)."""
+    """(C, H, W) for either layout, and whether X is read as (C, H, W)."""
     if last:
         return (shape[2], *shape[:2]), shape[2] == 1
     return tuple(shape), True
 
 
 def black_and_white(X) -> tuple[float, float]:
-    """The values of black and white in X; images of 8 bits are not read for it."""
+    """The values of black and white in X. Images of 8 bits need not be read."""
     if X.dtype in (np.bool_, np.uint8):
         return _value_range(X.dtype, 0, 0)
     lows, highs = extremes(X, by_feature=False)
@@ -235,7 +237,7 @@ def _statistics(X, fmt):
         mean += delta * (n / (count + n))
         count += n
     std = np.sqrt(squares / count)
-    # A constant has no information: do not enlarge the rounding error of its mean.
+    # A constant feature is not scaled, as this would enlarge the rounding error.
     noise = 1e-12 * np.abs(mean)
     std = np.where(std > noise, std, np.maximum(noise, 1.0))
     return mean.tolist(), std.tolist()

@@ -15,14 +15,14 @@ from .files import check_writable, naming, replacement
 
 
 def mapped_file(X) -> mmap.mmap | None:
-    """The file whose values X shows, or None if X is in memory."""
+    """The file that X is a memory map of, or None if X is in memory."""
     while isinstance(X, np.ndarray):
         X = X.base
     return X if isinstance(X, mmap.mmap) else None
 
 
 def will_need(X, start: int, stop: int) -> None:
-    """Let the system begin to read rows of a memory map; no more than a hint."""
+    """Hint to the system that rows of a memory map will be read soon."""
     file, pages = mapped_file(X), mmap.PAGESIZE
     if file is None or not X.flags.c_contiguous or not hasattr(mmap, "MADV_WILLNEED"):
         return
@@ -34,7 +34,7 @@ def will_need(X, start: int, stop: int) -> None:
 
 
 def check_out(out) -> Path:
-    """The path of a .npy file that can be made; ValueError or OSError if it cannot."""
+    """A path where a .npy file can be written; else ValueError or OSError."""
     path = Path(check_writable(out, "`out`"))
     if path.suffix != ".npy":
         raise ValueError(f'`out` must end in ".npy"; got {str(path)!r}.')
@@ -42,9 +42,9 @@ def check_out(out) -> Path:
 
 
 def create(path, shape, dtype) -> np.memmap:
-    """A new .npy file whose place on the disk is reserved, as a memory map.
+    """A new .npy file as a memory map; OSError if the disk has no room for it.
 
-    A map that finds the disk full ends the process.
+    Its space is reserved, as writing to a map of a full disk would end the process.
     """
     with naming(path):
         open(path, "wb").close()
@@ -58,7 +58,7 @@ def create(path, shape, dtype) -> np.memmap:
 
 
 def header(shape, dtype) -> bytes:
-    """What a .npy file begins with; the values follow, row by row."""
+    """The header of a .npy file, after which the values follow row by row."""
     file = io.BytesIO()
     facts = {"descr": dtype_to_descr(np.dtype(dtype)), "fortran_order": False}
     write_array_header_1_0(file, {**facts, "shape": shape})
@@ -66,21 +66,21 @@ def header(shape, dtype) -> bytes:
 
 
 def _begin(file, shape, dtype) -> None:
-    """Write the header of an array, and take the place of its values on the disk."""
+    """Write the header of an array, and reserve the space of its values."""
     file.write(header(shape, dtype))
     size = file.tell() + math.prod(shape) * np.dtype(dtype).itemsize
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
         return
-    if shutil.disk_usage(file.name).free < size:  # macOS would not take it
+    if shutil.disk_usage(file.name).free < size:  # macOS reserves nothing
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     file.truncate(size)
 
 
 def reopened(path, shape, dtype) -> np.memmap | None:
-    """A map of a file that `create` made, to go on with; None if it is not whole."""
+    """A writable map of a file that `create` made; None if it is not complete."""
     try:
-        X = open_memmap(path, mode="r")  # "r+" would fill up a file that was cut off
+        X = open_memmap(path, mode="r")  # "r+" would extend a file that was cut off
         is_whole = (X.shape, X.dtype) == (shape, dtype)
         return open_memmap(path, mode="r+") if is_whole else None
     except Exception:  # a damaged header raises anything
@@ -88,9 +88,9 @@ def reopened(path, shape, dtype) -> np.memmap | None:
 
 
 def write_rows(path, shape, dtype, parts) -> None:
-    """Write the rows of parts to a .npy file, which has its name once it is whole.
+    """Write the rows of parts to a .npy file, which gets its name once it is complete.
 
-    It is not mapped, because Windows neither renames nor removes a file that is.
+    It is not mapped, as Windows neither renames nor removes mapped files.
     """
     with replacement(path) as file:
         with naming(path):

@@ -3,12 +3,12 @@
 import sys
 import warnings
 
-# Their lines between the user's and the warning are passed over.
+# Packages whose frames lie between the user's line and the warning.
 BETWEEN = {"sk_mice", "sklearn", "skorch", "joblib", "contextlib"}
 
 
 def warn_user(message: str, category=UserWarning) -> None:
-    """Warn at the user's line, also if scikit-learn calls us."""
+    """Warn with the user's line as the place, also if scikit-learn called us."""
     frame, level = sys._getframe(), 1
     while frame.f_back and _package(frame) in BETWEEN:
         frame, level = frame.f_back, level + 1
