@@ -14,10 +14,12 @@ from ._engine.warn import warn_user
 
 # Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12
-# Samples are at another scale if their values span less than this share of the range of
-# the fit. Vectors must have so many values, and are measured from zero.
-NARROW, LEAST_VALUES = 1 / 15, 100  # a fifteenth as of 8 of 12 bits
-# They are so, too, if this share of the values lies this share of the range outside.
+# Samples are at another scale than those of the fit if their values span less than this
+# share of its range, as values of 8 bits do in a range of 12 bits. Of vectors, this is
+# the distance from zero, and there must be at least so many values.
+NARROW, LEAST_VALUES = 1 / 15, 100
+# They are also at another scale if this share of the values lies outside of the range
+# by more than this share of it.
 OUTSIDE_SHARE, OUTSIDE_BY = 1 / 10, 1 / 2
 ONE_SAMPLE = "X[None] is an array of one sample."
 SHAPES = (
@@ -67,7 +69,7 @@ def check_shape_like(estimator, X, fmt: SampleFormat, least=1):
 
 
 def _shapes_like(fmt) -> set:
-    """Shapes of samples whose values lie in the order of the fit."""
+    """Shapes of samples whose values are in the same order as in the fit."""
     shapes = {fmt.input_shape}
     if fmt.is_image:
         channels, *sides = fmt.shape
@@ -125,12 +127,12 @@ def _sentences_of_ours(X, what_to_do):
 
 
 def check_values_like(X, fmt: SampleFormat) -> None:
-    """Refuse values that are too far from the fit's, warn of another scale."""
+    """Refuse values too far from those of the fit; warn if the scale is another."""
     low, high = extremes(X, by_feature=not fmt.is_image)
     _check_distance(low, high, fmt)
     seen = np.array([fmt.seen_low, fmt.seen_high])
     spans = seen[1] - seen[0] if seen.size else np.zeros(1)
-    if not spans.any():  # not known, or a constant, which has no scale
+    if not spans.any():  # the range is not known, or X was constant
         return
     n_values = X.size if fmt.is_image else len(X) * np.count_nonzero(spans)
     few = n_values < LEAST_VALUES and not fmt.is_image
@@ -163,7 +165,7 @@ def _check_distance(low, high, fmt):
 
 
 def _excess(X, low, high, seen, n_values):
-    """How far X exceeds the range of the fit, if a tenth of the values do; or None."""
+    """How far X lies outside the range of the fit; None if a few values do, or none."""
     spans = seen[1] - seen[0]
     varied = spans > 0
     margin = np.where(varied, OUTSIDE_BY * spans, np.inf)
@@ -181,10 +183,10 @@ def _excess(X, low, high, seen, n_values):
 
 
 def _narrowness(low, high, seen, is_image):
-    """The ranges of the fit, if X lies within a fifteenth of each; or None."""
+    """The ranges of the fit if X spans less than a fifteenth of each, else None."""
     spans = seen[1] - seen[0]
-    # A single vector has no extent: use the distance from zero.
+    # The distance from zero is also known of a single vector.
     extent = high - low if is_image else np.maximum(abs(low), abs(high))
     narrow = extent <= NARROW * spans
-    one_value = low.min() == high.max()  # as of black images
+    one_value = low.min() == high.max()  # such as black images
     return spans if narrow[spans > 0].all() and not one_value else None

@@ -99,9 +99,9 @@ def cpu_has_bfloat16() -> bool:
 # ------------------------------------------------------------- whether a model fits
 
 FLOAT = 4  # bytes
-# Number of copies at the peak of a fit, as measured. Of weights: student and teacher,
-# their copies at the ends of epochs, gradients, momentum, temporary values of a step.
-# The queue is copied, too, and during MoCo the mixture waits.
+# Numbers of copies at the peak of a fit, as measured. Of the weights there are student
+# and teacher, their copies at the end of an epoch, gradients, momentum and temporary
+# values of a step. The queue is copied as well. While MoCo trains, the mixture waits.
 WEIGHTS, QUEUES, WAITING = 10, 3, 3
 
 

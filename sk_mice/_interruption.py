@@ -14,12 +14,12 @@ STOPPING = (
 class Interrupt:
     """Ends a fit by a first Ctrl-C before its next batch, with a model of whole epochs.
 
-    As a context manager it replaces Python's own handler in the main thread, which is
-    the only one that gets signals. A handler that the user has set is still called.
+    As a context manager, it handles the signal in the main thread, the only one that
+    gets signals. A handler that the user has set is still called.
 
-    Before the first epoch is whole, Ctrl-C raises KeyboardInterrupt. Then `waits` is
-    set: the first one only sets `came`, and the user is told so if `is_announced`. A
-    second one always raises.
+    Ctrl-C raises KeyboardInterrupt until the first epoch is complete. From then on,
+    `waits` is set: a first Ctrl-C only sets `came`, with a message to the user if
+    `is_announced`, and a second one raises.
     """
 
     def __init__(self, is_announced: bool):
@@ -58,20 +58,20 @@ class Interrupt:
             return
         if not self._is_announced:
             return
-        # The signal came during another print, or has ended the reader of stderr, too.
+        # The signal came within another print, or has also ended who reads stderr.
         with suppress(RuntimeError, OSError):
             print(f"\n{STOPPING}", file=sys.stderr, flush=True)
 
 
 class _CtrlC(BaseException):
-    """Ends a fit at once, which after KeyboardInterrupt keeps an unfinished model."""
+    """Ends a fit at once; KeyboardInterrupt would have it keep an unfinished model."""
 
 
 @contextmanager
 def ended_by_ctrl_c():
-    """Ctrl-C raises KeyboardInterrupt, also out of fits and imports that would go on.
+    """Have Ctrl-C raise KeyboardInterrupt also in fits and imports that would go on.
 
-    A handler that the user has set, and threads beside the main one, are left alone.
+    Nothing is changed if the user has set a handler, or outside of the main thread.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -87,7 +87,7 @@ def ended_by_ctrl_c():
     signal.signal(signal.SIGINT, stop)
     try:
         yield
-    except BaseException:  # imports may have made another error of it
+    except BaseException:  # an import may have replaced _CtrlC by another error
         if not pressed:
             raise
     finally:

@@ -30,7 +30,7 @@ def checked_labels(labels, n_samples, n_clusters, name="The labels of `init`"):
 
 
 def try_clusterer(init, run, task) -> None:
-    """Cluster untrained features: a clusterer that fails does so before training."""
+    """Cluster untrained features, so that a clusterer that fails does so early."""
     _cluster(_clusterer(init, run), run, task, Inference(run.model))
 
 
@@ -115,7 +115,7 @@ def _features_of_part(run, task, inference) -> np.ndarray:
 
 
 def _with_labels(labels, task, inference):
-    """Yield the teacher's embeddings of the samples and their labels, in batches."""
+    """Yield batches of the teacher's embeddings of the samples, and of their labels."""
     labels = torch.from_numpy(labels).to(task.device)
     rows, start = task.group.rows(len(labels)), 0
     labels = labels[rows]
@@ -125,7 +125,7 @@ def _with_labels(labels, task, inference):
 
 
 def _assigned(clusterer, run, task, inference):
-    """Yield the same with labels by a clusterer, and set those of the run."""
+    """Yield the same with labels that a clusterer predicts; sets those of the run."""
     n, start = len(task.samples), 0
     rows = task.group.rows(n)
     # At once: small pieces between batches would keep memory from being used again.
