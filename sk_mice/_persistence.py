@@ -401,20 +401,19 @@ def _restore_one(document, tensors, backbone, weights):
 
 
 def _find_network_of(model: PretrainedFeatures) -> None:
-    """Find the network and its weights, and compare what it returns."""
-    model.device = _at_hand(model.device)
+    """Find the network and its weights, and compare what it returns.
+
+    It runs on the CPU in place of a GPU that this machine does not have.
+    """
+    if model.device != "auto":
+        device = torch.device(model.device)
+        if device.type == "cuda" and not is_here(device):
+            model.device = "cpu"
     expect(model._format.is_image, "format", "be that of images")
     model._source = model.network, model.weights
     side = model.image_size_
     same = model._probe((side, side)) == model.n_features_out_
     expect(same, "`n_features_out_`", "be that of the network")
-
-
-def _at_hand(device) -> str:
-    """A device, or the CPU in place of a GPU that this machine does not have."""
-    known = None if device == "auto" else torch.device(device)
-    is_gone = known is not None and known.type == "cuda" and not is_here(known)
-    return "cpu" if is_gone else device
 
 
 def _check_parts(network, parameters) -> None:
