@@ -29,8 +29,8 @@ from ._opening import (
 
 LONGEST_SIDE = 4096
 PIECE = 512  # side of the pieces that are converted one after the other
-# Bytes that a decoder takes for a pixel, beside those of the image: planes of 32 bits,
-# frames, strips, copies.
+# Bytes for each pixel that a decoder takes beside the image: planes of 32 bits, frames,
+# strips, copies.
 WORKING = {"AVIF": 20, "HEIF": 20, "JPEG2000": 20, "WEBP": 16, "PPM": 12}
 WORKING |= {"TIFF": 4, "BMP": 3, "GIF": 2}
 # Tags of TIFF.
@@ -38,13 +38,13 @@ PHOTOMETRIC, TILE_WIDTH, TILE_LENGTH, EXTRA_SAMPLES = 262, 322, 323, 338
 SUBFILE_TYPE, PREVIEWS = 254, (1, 3)
 WHITE = 2**16 - 1
 DARK = 1 / 8  # share of white; an image with no larger value is nearly black
-FAINT = 16  # of 255; what differs by less from the background is hidden
+FAINT = 16  # of 255; a drawing that differs less from the background cannot be seen
 
 
 class Decoder:
-    """How files become the rows of X; parameters and defaults of `load_image_folder`.
+    """How files become the rows of X, by the parameters of `load_image_folder`.
 
-    But for `smooth`: small images are enlarged bilinearly.
+    With `smooth`, small images are enlarged bilinearly.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Decoder:
         white=WHITE,
         smooth=False,
     ):
-        find_formats()  # before threads would do it
+        find_formats()  # here, and not in several threads at once
         height, width = _height_and_width(image_size)
         self.size = width, height
         self.mode = "L" if grey else "RGB"
@@ -77,7 +77,7 @@ class Decoder:
         return (n_images, height, width, *(() if self.mode == "L" else (3,)))
 
     def empty(self, n_images):
-        """An array for the images, if the memory is free."""
+        """An array for the images; ValueError if the memory does not suffice."""
         shape = self.shape(n_images)
         there = available_memory()
         if there is not None and math.prod(shape) > there:
@@ -100,7 +100,8 @@ class Decoder:
 
     def into(self, row, path):
         """Decode a file into a row; returns why that is impossible, or None."""
-        with ExitStack() as at_the_end:  # the image is freed, and an error's frames
+        # The bytes are given back when the image and the error's traceback are freed.
+        with ExitStack() as at_the_end:
             _, reason = _tried(self._fill, row, path, at_the_end)
             return reason
 
@@ -123,7 +124,7 @@ class Decoder:
             DECODING.take(needed)
             at_the_end.callback(DECODING.give_back, needed)
             file.in_header = False
-            if 0 in _tag(image, EXTRA_SAMPLES, ()):  # whose meaning is not said
+            if 0 in _tag(image, EXTRA_SAMPLES, ()):  # 0 is a channel of any meaning
                 self.of_more.append(path)
             if image.format == "TIFF" and image.is_animated:
                 self.stacks.append(path)
@@ -132,7 +133,7 @@ class Decoder:
                 self.colour_tops.append(int(row.max()))
 
     def _bytes(self, image, length):
-        """Bytes that decoding may take; a JPEG file is set to a part of its size."""
+        """Bytes that decoding may take; has a JPEG file decoded at a smaller size."""
         needed, pixels = length, math.prod(image.size)
         if getattr(image, "use_load_libtiff", False):
             # Read by strips or tiles, which may be as large as the image, or larger.
@@ -140,14 +141,14 @@ class Decoder:
             needed += 8 * max(pixels, tile)
         elif image.format == "JPEG":  # coefficients of 16 bits, if of several scans
             needed += 2 * len(image.layer) * pixels
-            # It can be decoded at a fraction of its size, which is quicker; twice the
-            # size wanted leaves the resampling something to do.
+            # It can be decoded at a fraction of its size, which is faster. Twice the
+            # wanted size is enough for good resampling.
             image.draft(None, 2 * (2 * max(self.size),))
             pixels = math.prod(image.size)
         needed += WORKING.get(image.format, 0) * pixels
         # The image, and the same converted, in pieces.
         needed += 2 * _of_image(image.size) + 64 * min(pixels, PIECE**2)
-        # Resized along one side, along both, and the weights for either.
+        # The image resized along one side, along both, and the weights of resampling.
         longest = max(self._seen(image.size))
         needed += _of_image((max(self.size), longest))
         return needed + 12 * math.prod(self.size) + 80 * longest
@@ -181,7 +182,7 @@ class Decoder:
         if image.mode == self.mode and not image.has_transparency_data:
             return image
         white = self._white(image)
-        # Scanners of gels may write zeros for white. Pillow inverts those of 8 bits.
+        # Some scanners write 0 for white. Pillow inverts these only if they are 8 bits.
         inverted = white is not None and _tag(image, PHOTOMETRIC) == 0
         whole = Image.new(self.mode, image.size)
         alphas, hidden = [], True
@@ -196,24 +197,24 @@ class Decoder:
                 alpha = piece.getchannel("A")
                 ground = Image.new("RGBA", piece.size, self.background)
                 piece = Image.alpha_composite(ground, piece)
-                if hidden:  # so far; in most images, the first piece shows something
+                if hidden:  # so far; of most images, only the first piece is looked at
                     alphas += alpha.getextrema()
                     hidden = self._hides(piece)
             if piece.mode == "LAB":  # Pillow converts it to RGB alone
                 piece = piece.convert("RGB")
             whole.paste(piece.convert(self.mode), box)
-        # One that is transparent throughout shows nothing on any background.
+        # An image that is equally transparent everywhere has no drawing.
         if hidden and alphas and max(alphas) - min(alphas) >= FAINT:
             self.hidden.append(path)
         return whole
 
     def _hides(self, piece):
-        """Whether all of what lies on the background has nearly its colour."""
+        """Whether all pixels have nearly the colour of the background."""
         off = np.subtract(piece.getextrema()[:3], np.reshape(self.background, (3, 1)))
         return np.abs(off).max() < FAINT
 
     def _white(self, image):
-        """Value of white where values have to be scaled, else None."""
+        """The value of white if values have to be scaled to 8 bits, else None."""
         if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
             return None
         floats = image.mode == "F"
@@ -237,12 +238,12 @@ class Decoder:
 
     @property
     def _dark(self) -> list[int]:
-        """The largest values of files that are too dark to have all bits in use."""
+        """The largest values of files so dark that they seem to use fewer bits."""
         return [top for top in self.tops if top < DARK * self.white]
 
     @property
     def white_in_use(self) -> int:
-        """White of fewer bits, if all files with 16 bits are too dark to have those."""
+        """`white`, or a smaller one if all files with 16 bits seem to use fewer."""
         dark = self._dark
         if len(dark) < len(self.tops):
             return self.white
@@ -305,12 +306,12 @@ class Decoder:
 
 
 def _white_above(value: int) -> int:
-    """The largest value of as many bits."""
+    """The largest number with as many bits as a value."""
     return 2 ** value.bit_length() - 1
 
 
 def _in_eight_bits(image, white):
-    """Grey values of more bits; the one that stands for transparent stays so."""
+    """An image of more bits in 8 bits; its transparent pixels stay transparent."""
     values = np.asarray(image)
     eight = Image.fromarray(np.rint(values / white * 255).astype(np.uint8))
     clear = image.info.get("transparency")
@@ -320,12 +321,12 @@ def _in_eight_bits(image, white):
 
 
 def _tag(image, number, default=None):
-    """A tag of a TIFF file, else the default."""
+    """A tag of a TIFF file; the default if it has none, or for other files."""
     return image.tag_v2.get(number, default) if image.format == "TIFF" else default
 
 
 def size_of(path):
-    """Width and height of an image file as its header has them, or None; and why."""
+    """Width and height in the header of an image file, or None and the reason."""
     find_formats()
     return _tried(_read_size, path)
 
@@ -338,7 +339,7 @@ def _read_size(path):
 
 
 def _tried(function, *args):
-    """The result of a function, or None; and why a file cannot be read, or None."""
+    """The result of a function and None, or None and why a file cannot be read."""
     try:
         return function(*args), None
     except ImageError as error:
@@ -399,7 +400,7 @@ def _boxes(size):
 
 
 def _has_deep_colours(image) -> bool:
-    """Whether Pillow reads the upper 8 of 16 bits, whatever is white."""
+    """Whether an image has colours of 16 bits, of which Pillow reads the upper 8."""
     raw_mode = image.tile[0][3] if image.tile else ""
     raw_mode = raw_mode[0] if isinstance(raw_mode, tuple) else raw_mode
     is_deep = re.search(";16[BLN]", str(raw_mode)) is not None
@@ -412,7 +413,7 @@ def _has_deep_colours(image) -> bool:
 class _Memory:
     """Bytes that threads take, wait for, and give back.
 
-    Who needs more than the total, but not more than `most`, waits to be alone.
+    A thread that needs more than `total`, up to `most`, waits until no other has any.
     """
 
     def __init__(self, total, most):

@@ -1,8 +1,8 @@
 """A folder of images as one .npy file, which goes on where it was interrupted.
 
-While images are decoded, their values are in `images.npy.part`. `images.npy.files` says
-which files they are of, by size and time of change, and stays beside the result, so
-that the same call finds that there is nothing to do.
+For `images.npy`, values are written to `images.npy.part` while images are decoded. The
+journal, `images.npy.files`, says which files are in it, by size and time of change. It
+stays beside the result, so that the same call finds that there is nothing to do.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from .._engine.files import lock, replace
 from .._engine.maps import check_out, create, reopened, write_rows
 
 ROWS_OF_ENTRY = 512  # decoded between two entries of the journal
-JOURNAL = b'{"files": '  # how it begins
+JOURNAL = b'{"files": '  # how a journal begins
 
 
 def files_of(out, root) -> set[tuple[str, ...]]:
-    """The files that are written, as parts of their paths below a folder."""
+    """The files that are written for `out`, as parts of their paths below a folder."""
     try:
         path = os.path.relpath(os.path.realpath(out), os.path.realpath(root))
     except ValueError:  # on another drive
@@ -33,9 +33,9 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
     """Decode files into the rows of a .npy file; returns a map of it, and reasons.
 
     `found` has the files as parts of their paths below `root`. ``decode(X, rows)``
-    fills rows of X and yields for each why that was impossible, or None: the reasons.
-    Such rows are left out, or else there is no result (None), but the other files need
-    not be decoded again.
+    fills rows of X and yields the reason why a row could not be filled, or None. With
+    `leave_out`, such rows are left out. Without, the result is None, and the next call
+    decodes only these files again.
     """
     out = check_out(out).resolve()  # a link stays
     part, journal = (out.with_name(out.name + end) for end in (".part", ".files"))
@@ -61,7 +61,7 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
 
 
 def _check_own(out, part, journal):
-    """Refuse to replace files that no earlier call has begun."""
+    """Refuse to replace files that no earlier call has written."""
     if journal.exists():
         with open(journal, "rb") as file:
             start = file.read(len(JOURNAL))
@@ -82,7 +82,7 @@ def _stamp(path):
 
 
 def _read(file, header, stamps):
-    """Rows that are decoded, each with its reason or None; the stamp of the result."""
+    """The decoded rows, each with its reason or None, and the stamp of the result."""
     file.seek(0)
     known, done = {}, None
     try:
@@ -93,7 +93,7 @@ def _read(file, header, stamps):
             for row, stamp, reason in entry.get("rows", ()):
                 if alike and stamps[row] == stamp:
                     known[row] = reason
-    except ValueError:  # empty, or cut off as the machine stopped
+    except ValueError:  # empty, or cut off when the machine stopped
         pass
     return known, done
 
@@ -105,7 +105,7 @@ def _write(file, entry):
 
 
 def _decode_rest(file, header, part, decoder, stamps, known, decode):
-    """Decode what is not known, and what could not be decoded."""
+    """Decode the files that are not in `known`, and those that could not be decoded."""
     shape = decoder.shape(len(stamps))
     X = reopened(part, shape, np.uint8)
     if X is None:
@@ -123,7 +123,7 @@ def _decode_rest(file, header, part, decoder, stamps, known, decode):
         try:
             for row in rest[start : start + ROWS_OF_ENTRY]:
                 found[row] = next(reasons)
-        finally:  # rows before Ctrl-C count, too
+        finally:  # rows that were decoded before Ctrl-C are kept
             X.flush()
             _note(file, stamps, found)
         known |= found
@@ -136,7 +136,7 @@ def _note(file, stamps, known):
 
 
 def _finish(part, out, good, n):
-    """Name the result, without the rows that could not be filled."""
+    """Give the result its name, without the rows that could not be filled."""
     if len(good) == n:
         replace(part, out)
         return

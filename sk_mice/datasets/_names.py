@@ -1,4 +1,4 @@
-"""Names of files and folders: those of systems, and those that no folder can have."""
+"""Names of files that systems keep, and names that no folder can have."""
 
 import re
 
@@ -7,8 +7,9 @@ HIDDEN = {"thumbs.db", "desktop.ini", "icon\r"}
 HIDDEN |= {"$recycle.bin", "system volume information"}
 HIDDEN |= {"@eadir", "#recycle", "#snapshot"}
 HIDDEN |= {"@__thumb", "@recycle", "@recently-snapshot"}
-# Names that a folder of images cannot have: on Windows, or as they are hidden. Capital
-# letters do not matter. The page of a report reads it, too, in JavaScript.
+# A regular expression of names that a folder of images cannot have, as Windows refuses
+# them or they are hidden, in any case of letters. The page of a report also uses it, in
+# JavaScript.
 NO_FOLDER = (
     r'^$|[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|(com|lpt)[1-9])([.]|$)|^[.]|'
     rf"^({'|'.join(map(re.escape, sorted(HIDDEN)))})$"

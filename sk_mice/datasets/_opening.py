@@ -1,9 +1,9 @@
-"""A file as an image of Pillow's: the formats that are read, and what is not.
+"""Files as images of Pillow's: which formats are read, and how.
 
 Some of Pillow's plugins start programs, or take files that hold images of any other
 format. They are not used. Others read as many bytes as a header asks for, keep data
-that no image needs, or warn. Subclasses further below replace them and do none of this.
-(Filters of warnings are those of all threads: a thread cannot silence its own.)
+that no image needs, or warn. Subclasses below replace them and do none of this. (A
+thread cannot silence its own warnings, as their filters are those of all threads.)
 """
 
 import io
@@ -34,13 +34,13 @@ LARGE_HEADER = Lock()  # held by the one open file with such a header
 
 
 class ImageError(Exception):
-    """A file cannot be read as an image; why, in words that follow its name."""
+    """A file cannot be read as an image. The message goes on after its name."""
 
 
 class File(io.BufferedReader):
-    """A file of whose header no more is read than `HEADER_BYTES`.
+    """A file of whose header at most `HEADER_BYTES` are read.
 
-    Plugins may read the same bytes many times.
+    They are counted as often as they are read, as plugins may do so many times.
     """
 
     def __init__(self, path):
@@ -70,7 +70,7 @@ class File(io.BufferedReader):
 
 
 def find_formats():
-    """Pillow's own, and HEIF, if pillow-heif is installed."""
+    """Register the formats of Pillow, and HEIF if pillow-heif is installed."""
     Image.init()
     if "HEIF" not in Image.OPEN:
         with suppress(ImportError):
@@ -107,7 +107,7 @@ def opened(file):
             if accepted:
                 file.seek(0)
                 return PLUGINS.get(name, plugin)(file)
-        # What a plugin raises for a file of another format.
+        # Errors that plugins raise for files of another format.
         except (SyntaxError, IndexError, TypeError, struct.error) as error:
             if name == "TIFF" and accepted and str(error) in UNKNOWN_PIXELS:
                 raise ImageError(OTHER_TIFF) from error
@@ -117,14 +117,14 @@ def opened(file):
 
 
 def orientation(image):
-    """How a loaded image has to be turned, as EXIF data say it; 1 is upright.
+    """The orientation of a loaded image in its EXIF data; 1 is upright.
 
-    Pillow would read all EXIF data for this, and warn if they are broken.
+    Pillow would read all of these data, and warn if they are broken.
     """
     if image.format == "TIFF":  # Pillow turns it as it loads it
         return 1
     exif = image.info.get("exif")
-    if not exif:  # ImageMagick writes it so into a PNG file
+    if not exif:  # in PNG files by ImageMagick
         lines = image.info.get("Raw profile type exif", "").split("\n")
         with suppress(ValueError):
             exif = bytes.fromhex("".join(lines[3:]))
@@ -153,8 +153,9 @@ def _of_xmp(info):
     return int(match[1]) if match else 1
 
 
-# ------------------------------------------------------- plugins that neither warn nor
-# take memory for what no image needs; the number of pixels is checked in one place.
+# ---------------------------------------------------------------------------- plugins
+# They neither warn nor keep data that no image needs. `_decoding` checks the number of
+# pixels.
 
 
 class _Exif(Image.Exif):
@@ -180,7 +181,7 @@ _QUIET = {
 
 
 def _quiet(cls, **names):
-    """A subclass with the same methods, for which some global names mean another."""
+    """A subclass whose methods have other objects for some global names."""
     methods = {}
     for name, method in vars(cls).items():
         if isinstance(method, FunctionType):
@@ -246,7 +247,7 @@ class _PngStream(_quiet(PngImagePlugin.PngStream)):
 
 
 class _Gif(_quiet(GifImagePlugin.GifImageFile)):
-    # Pillow would prepare the second frame when it opens the first.
+    # Without this, Pillow prepares the second frame when it opens the first.
     disposal_method = property(lambda self: 0, _nothing)
 
 

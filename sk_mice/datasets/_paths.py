@@ -1,4 +1,4 @@
-"""X as paths of image files: what they are, and the images that they hold."""
+"""X as paths of image files: which X are paths, and the images in the files."""
 
 import os
 from collections.abc import Iterator, MappingView, Set
@@ -71,12 +71,12 @@ def _check_no_table(X):
 
 
 def _kind(values):
-    """The kind of a type, or of the type of an array."""
+    """The kind of a NumPy type, or of an array."""
     return getattr(getattr(values, "dtype", values), "kind", None)
 
 
 def sizes(paths, n_jobs):
-    """Width and height of each file; ValueError that lists what is no image."""
+    """Width and height of each file; ValueError that lists those that are no images."""
     with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
         found = list(pool.map(size_of, paths))
     refuse(named(paths, (reason for _, reason in found)))
@@ -84,11 +84,10 @@ def sizes(paths, n_jobs):
 
 
 def pictures(paths, side, **options):
-    """Images (N, side, side, 3), uint8, to look at; `options` are of `Decoder`.
+    """Images (N, side, side, 3), uint8, to look at; `options` are those of `Decoder`.
 
-    Without options, they are as bright as the bits in use allow, if these are few of
-    16, and on grey if drawings are hidden on white. ValueError that lists what is no
-    image.
+    Without options, images are brighter if they use few of their 16 bits, and on grey
+    if drawings cannot be seen on white. ValueError lists the files that are no images.
     """
     X, problems, decoder = _decoded(paths, side, **options)
     refuse(problems)
