@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# float32 holds its exponential, and the inverse, also thousands of them added up.
+# Of this logit, float32 holds the exponential, its inverse and sums of thousands.
 LARGEST_LOGIT = 60.0
 
 
@@ -46,8 +46,8 @@ class _LogSumExp(torch.autograd.Function):
         return grad.unsqueeze(-1) * output, None
 
 
-_ALIGNMENT = 8  # the length of rows is a multiple of it for fast kernels of a GPU
-_LARGEST_DIM = 256  # largest of the flash kernel
+_ALIGNMENT = 8  # fast kernels of a GPU need rows whose length is a multiple of it
+_LARGEST_DIM = 256  # of the flash kernel
 
 
 def _attention(query, keys):
@@ -56,7 +56,7 @@ def _attention(query, keys):
         return _aligned_attention(_flash_kernel, query, keys)
     if query.is_cuda and query.dtype == torch.float32:
         return _aligned_attention(_memory_efficient_kernel, query, keys)
-    # The CPU's kernel gains nothing from bfloat16; products in pieces a factor of 2.
+    # On a CPU, bfloat16 does not speed up the kernel, but products in pieces, by 2.
     if query.device.type == "cpu" and not half:
         return split_attention(_cpu_kernel, query, keys, n_parts=1)
     return attention_in_pieces(query, keys)
@@ -91,15 +91,15 @@ def _cpu_kernel(query, keys):
     )
 
 
-_ENOUGH_QUERIES = 2**16  # so many fill a GPU
+_ENOUGH_QUERIES = 2**16  # to fill a GPU
 
 
 def split_attention(kernel, query, keys, n_parts: int = 8):
     """Attention by a kernel that takes (parts, K, B or V, D).
 
-    B x K alone does not fill a GPU: kernels go through all keys of a query one after
-    the other. The queue's parts are made a batch, and their results put together, with
-    those of the keys that equal parts leave over.
+    Kernels go through the keys of a query one after the other, and B x K queries do not
+    fill a GPU. So equal parts of the queue are computed as a batch, and combined with
+    the result of the keys that are left over.
     """
     if query[..., 0].numel() >= _ENOUGH_QUERIES or keys.shape[1] < n_parts:
         n_parts = 1
@@ -116,19 +116,19 @@ def split_attention(kernel, query, keys, n_parts: int = 8):
     return (weights * output).sum(dim=0), total
 
 
-# Most logits that exist at a time: as many as the cache of a CPU holds, and elsewhere
-# some memory. Those of one expert with the fewest keys may be more.
+# The largest number of logits at a time: those that fit the cache of a CPU, and more on
+# other devices. With the fewest keys, one expert may have more.
 _CPU_LOGITS, _LOGITS = 2**19, 2**26
 _FEWEST_KEYS, _MOST_KEYS = 128, 1024  # in a product
-_KEPT_FACTORS = 2**23  # numbers that a forward pass may leave for the backward one
+_KEPT_FACTORS = 2**23  # numbers that a forward pass may keep for the backward pass
 
 
 def attention_in_pieces(query, keys):
-    """The same in plain products, piece by piece of the queue and of the experts.
+    """Attention by plain products, in pieces of the queue and of the experts.
 
     Keys are unit vectors.
     """
-    # On a GPU, the norms could only be read by waiting for it.
+    # Reading the norms on a GPU would wait for it.
     small = query.device.type == "cpu" and _are_small(query)
     softmax = _plain_softmax if small else _online_softmax
     parts = [softmax(some, pieces) for some, pieces in _pieces(query, keys)]
@@ -136,7 +136,7 @@ def attention_in_pieces(query, keys):
 
 
 def log_sum_exp_in_pieces(query, keys):
-    """The log-sum-exp alone, (K, B), of unit keys; products and pieces likewise."""
+    """The log-sum-exp alone, (K, B), of unit keys, in the same way."""
     small = _are_small(query)
     parts = [
         torch.stack([_log_sum_exp(some, its, small) for its in pieces]).logsumexp(0)
@@ -146,7 +146,7 @@ def log_sum_exp_in_pieces(query, keys):
 
 
 def _are_small(query) -> bool:
-    """Whether exponentials of the logits need no maximum taken off."""
+    """Whether the logits are so small that no maximum need be subtracted from them."""
     return bool(query.norm(dim=-1).max() <= LARGEST_LOGIT)  # keys are unit vectors
 
 
@@ -214,7 +214,7 @@ def log_sum_exp_of_sums(queue: Tensor, x: Tensor, y: Tensor) -> Tensor:
 class _LogSumExpOfSums(torch.autograd.Function):
     """log sum_i exp(q_i . x_b) exp(q_i . y_k), piece by piece of the queue.
 
-    The factors are kept for the backward pass if they are few, and else computed again.
+    Factors are kept for the backward pass if there are few, and else computed again.
     """
 
     @staticmethod
@@ -254,9 +254,9 @@ def _factors(x, y, queue):
 
 
 def _aligned_parts(queue, n_keys):
-    """Parts of at most so many keys, in multiples of 8, and then what is left over.
+    """Parts of at most so many keys, in multiples of 8, and a rest of fewer than 8.
 
-    A GPU is slower at products of matrices whose rows have other lengths.
+    Other lengths of rows make products of matrices slower on a GPU.
     """
     whole = len(queue) - len(queue) % _ALIGNMENT
     parts = queue[:whole].split(n_keys - n_keys % _ALIGNMENT)

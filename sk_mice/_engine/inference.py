@@ -16,16 +16,17 @@ from .distributed import ALONE
 from .model import ContrastiveMixture
 from .threads import in_threads
 
-# Samples at a time, for the sum over the queue, which is read once per batch, and for
-# the networks, whose activations should stay in a CPU's caches or fit into a GPU.
+# Limits of a batch. The queue is read once for each.
 LARGEST_BATCH, BATCH_VALUES = 2048, 2**25
-# Of views on a CPU, where larger blocks of memory are zeroed anew for each batch, or of
-# an X that may be larger than memory.
+# Limit of the views of a batch if X may be larger than memory, and on a CPU, where the
+# system zeroes larger blocks of memory anew for each batch.
 FEW_VALUES_OF_VIEWS = 2**21
+# Limits of the pieces in which networks compute a batch, and values of a piece that a
+# CPU's caches hold with its activations.
 LARGEST_PIECE, SMALLEST_PIECE, PIECE_VALUES = 1024, 32, 2**16
-ROWS_OF_BLOCK = 16  # a multiple of those that products of matrices take at a time
-# Nats by which bounds must separate experts, because the exact sum is rounded; in
-# bfloat16, the error of a logit grows as 1 / tau.
+ROWS_OF_BLOCK = 16  # a multiple of the rows that products of matrices take at a time
+# Nats by which bounds must separate experts, as the exact sum is rounded. In bfloat16,
+# the error of a logit grows as 1 / tau.
 MARGIN, MARGIN_OF_BFLOAT16 = 0.01, 0.012
 
 
@@ -56,7 +57,7 @@ class Inference:
     def batches(self, samples, views, *wanted: str, rows=slice(None)):
         """Yield quantities of all samples, or of some rows, batch by batch."""
         model, moments = self.model, None
-        long = len(samples) > model.embedding_dim  # the moments cost as much
+        long = len(samples) > model.embedding_dim  # else the moments cost more
         if "label" in wanted and long and not self._is_one_product:
             moments = queue_moments(model.queue)
         for batch in samples.in_order(self.batch_size(samples, views), rows):
@@ -217,7 +218,7 @@ def _curvature(u):
 def gathered(batches, n: int) -> list[Tensor]:
     """Quantities of batches, of n samples in all, on the CPU.
 
-    Their memory is taken at once: small pieces between large tensors that come and go
+    Their memory is allocated at once. Small pieces between the large tensors of batches
     would keep the memory of these from being used again.
     """
     found, start = None, 0

@@ -153,7 +153,7 @@ class ContrastiveMixture(nn.Module):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the backbone is one of this package, and not the user's network."""
+        """Whether the backbone is one of this package, not the user's own."""
         return self.description is not None
 
     @property
@@ -227,11 +227,11 @@ class ContrastiveMixture(nn.Module):
     # ------------------------------------------------------------------ frozen blocks
 
     def train_only(self, blocks: tuple[str, ...] | None) -> None:
-        """Freeze all of the backbones but the modules with these names.
+        """Freeze the backbones, except for the modules with these names.
 
-        None freezes nothing. What is frozen keeps its weights, and its batch norms
-        their statistics. What an earlier call has frozen trains again; what the user
-        has frozen does not.
+        None freezes nothing. Frozen modules keep their weights and their batch-norm
+        statistics. Weights that an earlier call has frozen are trained again, those
+        that the user has frozen are not.
         """
         network = self.student.backbone
         for name in self._frozen:
@@ -277,7 +277,7 @@ class ContrastiveMixture(nn.Module):
 
     @torch.no_grad()
     def set_partition(self, labels: Tensor, features: Tensor, sums: Tensor) -> None:
-        """Set prototypes and gate to what a partition of the samples asks for.
+        """Set prototypes and gate to a partition of the samples.
 
         The expert prototypes become the mean directions of their clusters
         (equation 13), the gating head the ridge regression of each sample's gating
@@ -323,14 +323,14 @@ class ContrastiveMixture(nn.Module):
 
     @torch.no_grad()
     def round_queue(self) -> None:
-        """Round the queue to what pickles and copies keep, so that they infer alike."""
+        """Round the queue as pickles and copies do, so that these infer the same."""
         self.queue.copy_(_halved(self.queue))
 
     def __getstate__(self):
         queue = _halved(self.queue)
         if queue is not self.queue:
-            # Not a tensor: to a process that is spawned torch hands memory, not values,
-            # and that of a tensor made here is gone before the process looks for it.
+            # Not a tensor: torch passes memory to a spawned process, not values, and
+            # the memory of a tensor that is made here is freed too early.
             queue = queue.cpu().numpy()
         state = self.__dict__.copy()
         state["_buffers"] = self._buffers | {"queue": queue}
@@ -346,7 +346,7 @@ class ContrastiveMixture(nn.Module):
 def _random_units(tensor: Tensor) -> Tensor:
     """Fill a tensor with random unit vectors, unless it is on meta."""
     if not tensor.is_meta:
-        for rows in tensor.split(256):  # a large one is not held twice
+        for rows in tensor.split(256):  # without a copy of a large one
             rows.copy_(F.normalize(torch.randn(rows.shape), dim=-1))
     return tensor
 

@@ -22,7 +22,7 @@ POOR_RECALL = 0.9
 _MOST_LISTS = 128  # lists that are looked into at most
 _SAMPLE = 400  # rows on which the recall is measured
 _BLOCK_OPERATIONS = 4e10  # Ctrl-C waits for a block: about half a second
-_LONG = 60  # seconds that a search may take without a word
+_LONG = 60  # seconds; a longer search is announced
 
 
 def nearest_neighbors(
@@ -72,9 +72,9 @@ def warn_of_recall(recall: float) -> None:
 def shares_of_neighbors(labels, nearest, n_clusters: int):
     """Shares (N, K) of the clusters among neighbours (N, M) of samples, float32.
 
-    In a cluster of n, the n - 1 nearest are asked, and at least one: of more, some are
-    in other clusters however far a small cluster is from these. The only sample asks
-    itself.
+    In a cluster of n samples, only the n - 1 nearest count, and at least one: others
+    are in other clusters, however far away these are. If there is only one sample, it
+    is its own neighbour.
     """
     found = labels[nearest].T if nearest.shape[1] else labels[None]
     asked = (np.bincount(labels)[labels] - 1).clip(1, len(found))
@@ -89,7 +89,7 @@ def shares_of_neighbors(labels, nearest, n_clusters: int):
 
 def _exact(rows, n_neighbors, announced):
     search = NearestNeighbors().fit(rows)
-    # Another metric or algorithm would not change how long a block takes by much.
+    # How long a block takes hardly depends on the algorithm.
     size = math.ceil(_BLOCK_OPERATIONS / (2 * rows.size))
     nearest = np.empty((len(rows), n_neighbors), np.int64)
     start = time.perf_counter()
@@ -149,7 +149,7 @@ def _by_index(rows, n_neighbors, seed):
 
 def _build(rows, seed):
     with warnings.catch_warnings():
-        # Its types are of SWIG, which warns; as an error that would end the process.
+        # The types of SWIG warn. Raised as an error, that would end the process.
         warnings.simplefilter("ignore", DeprecationWarning)
         import faiss
 

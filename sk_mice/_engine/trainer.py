@@ -23,8 +23,8 @@ from .statistics import EpochStatistics
 from .storage import is_data
 from .warn import first_line, warn_user
 
-LARGEST_KEPT_QUEUE = 2**28  # bytes; above, a second one would take too much memory
-# Callbacks may monitor either name. No sample is held out.
+LARGEST_KEPT_QUEUE = 2**28  # bytes; a copy of a larger one takes too much memory
+# Names of the loss in the history, for callbacks. They are equal: nothing is held out.
 LOSSES = ("train_loss", "valid_loss")
 
 
@@ -138,7 +138,7 @@ class Trainer(NeuralNet):
         return []
 
     def get_all_learnable_params(self):
-        """All of skorch's but those that are frozen, for the optimizer."""
+        """The parameters for the optimizer: all but the frozen ones."""
         named = super().get_all_learnable_params()
         return ((name, weight) for name, weight in named if weight.requires_grad)
 
@@ -148,9 +148,9 @@ class Trainer(NeuralNet):
     # ---------------------------------------------------------------- the whole run
 
     def begin(self, samples, state: dict | None = None):
-        """Prepare the first epoch, or the one after an earlier run's :meth:`state`.
+        """Prepare the first epoch, or the next one after the :meth:`state` of a run.
 
-        What follows is then, bit for bit, what would have followed there.
+        Training then gives, bit for bit, what that run would have given.
         """
         self.samples_ = samples
         self.n_steps_ = batches_per_epoch(len(samples), self.batch_size)
@@ -181,16 +181,16 @@ class Trainer(NeuralNet):
             if not self.between_epochs_ or self.group.any(self.stop_requested()):
                 raise
         finally:
-            # torch's wrapper has hooks that would run in later stages, too.
+            # Of several processes: the wrapper's hooks would run in later stages, too.
             self.networks_ = self.replayed_ = None
             whole = self.history
             self.notify("on_train_end", X=self.samples_, y=None)
-            self.history = whole  # callbacks that load the best weights change it
+            self.history = whole  # changed by callbacks that load the best weights
         return self
 
     def run_single_epoch(self, iterator, training, prefix, step_fn, **fit_params):
-        # As skorch's, but the loss is read once an epoch: reading it every step would
-        # wait for the device.
+        # As skorch's, but the loss is read once an epoch, as reading it in every step
+        # would wait for the device.
         if iterator is None:
             return
         for batch in iterator:
@@ -277,7 +277,7 @@ class Trainer(NeuralNet):
         return len(batch.indices) * self.group.size / batch.n_samples
 
     def _of_all(self, v: Tensor, batch: Batch) -> Tensor:
-        """The teacher's embeddings of the whole batch, as the queue keeps them."""
+        """The teacher's embeddings of the whole batch, in the type of the queue."""
         return self.group.gather(v.to(self.module_.queue.dtype), batch.n_samples)
 
     def responsibilities(self, indices: Tensor) -> Tensor | None:
@@ -292,9 +292,9 @@ class Trainer(NeuralNet):
         self.module_.enqueue(v)
 
     def _own_draws(self):
-        """Make the user's networks and augmentations draw from our generators.
+        """Have networks and augmentations of the user draw from our generators.
 
-        Ours take a generator, and steps are faster without this context.
+        Those of this package take a generator, and are faster without this context.
         """
         if self.may_draw_:
             return OwnDraws(0, self.order_generator, self.generator)
@@ -317,7 +317,7 @@ class Trainer(NeuralNet):
         dtype = self.autocast_dtype
         with torch.autocast(device.type, dtype, enabled=dtype is not None):
             yield
-        # An outer autocast would keep this step's weights in its cache.
+        # An outer autocast would keep the weights of this step in its cache.
         torch.clear_autocast_cache()
 
     def _set_learning_rate(self):
@@ -344,7 +344,7 @@ class Trainer(NeuralNet):
             self._fill_queue(X)
 
     def _can_replay(self) -> bool:
-        # A user's code may wait for the device, and CUDA graphs cannot.
+        # Code of the user may wait for the device, which no CUDA graph can.
         ours = not self.may_draw_
         return ours and self.module_.queue.is_cuda and self.group.size == 1
 
@@ -391,15 +391,15 @@ class Trainer(NeuralNet):
         return {}
 
     def _forget_momentum(self, parameter):
-        """Reset the momentum, which belongs to the values that were replaced."""
+        """Reset the momentum, which was that of the replaced values."""
         momentum = self.optimizer_.state.get(parameter, {}).get("momentum_buffer")
         if momentum is not None:
             momentum.zero_()
 
     @torch.no_grad()
     def _fill_queue(self, samples):
-        # With a queue of noise, the fastest gain is to embed all samples alike, and the
-        # model does not recover from this.
+        # With a random queue, the loss falls fastest if all samples are embedded alike,
+        # and the model does not recover from this.
         self.module_.train()
         n_missing = len(self.module_.queue)
         self.step_ = 0
@@ -425,7 +425,7 @@ class Trainer(NeuralNet):
             self.history.record(f"{name}_best", is_best)
 
     def _is_finite(self) -> bool:
-        # Skip the queue, which is large; the ELBO shows its values.
+        # Not the queue, which is large; the ELBO depends on its values.
         skipped = {id(tensor) for tensor in (self.module_.queue, *self.masks_)}
         values = [
             tensor.isfinite().all()
@@ -435,14 +435,14 @@ class Trainer(NeuralNet):
         return bool(torch.stack(values).all())
 
     def _infinite_buffers(self) -> list[torch.Tensor]:
-        """Buffers that are infinite from the start, as masks are: no divergence."""
+        """Buffers that are infinite from the start, such as masks."""
         floats = (b for b in self.module_.buffers() if b.is_floating_point())
         return [buffer for buffer in floats if not buffer.isfinite().all()]
 
     # ------------------------------------------------------------ stopping, going on
 
     def state(self) -> dict:
-        """What a run needs to go on after a whole epoch: tensors and plain values."""
+        """Tensors and plain values with which a run goes on after a whole epoch."""
         return {
             "module": dict(self.module_.state_dict()),
             "temperatures": [self.module_.tau, self.module_.kappa],
