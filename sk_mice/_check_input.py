@@ -81,18 +81,16 @@ def _shapes_like(fmt) -> set:
 
 
 def _checked(estimator, X, *, reset: bool, least: int):
-    options: dict = {
-        "ensure_min_samples": least,
-        "ensure_all_finite": False,  # `extremes` says which samples are not
-    }
+    # `extremes` says which samples are not finite.
+    options = {"ensure_min_samples": least, "ensure_all_finite": False}
     if isinstance(X, DatasetRows):
         _check_dataset(X, least, None if reset else estimator.n_features_in_)
     else:
         with _sentences_of_ours(X, SHAPES if reset else ONE_SAMPLE):
             if getattr(X, "ndim", 0) <= 2:
                 return validate_data(estimator, X, reset=reset, **options)
-            options |= {"input_name": "X", "estimator": estimator}
-            X = check_array(X, allow_nd=True, **options)
+            names = {"input_name": "X", "estimator": estimator}
+            X = check_array(X, allow_nd=True, **names, **options)
     if reset:
         estimator.n_features_in_ = math.prod(X.shape[1:])
         vars(estimator).pop("feature_names_in_", None)  # of an earlier fit
