@@ -118,23 +118,19 @@ class OwnDraws(TorchDispatchMode):
             kwargs["dtype"] = torch.float32
         if func is _aten.native_dropout.default:  # on a GPU, or in inference mode
             return self._dropout(*args, **kwargs)
-        if _draws(func, args, kwargs):
-            func = _with_generator(func)
-            if kwargs.get("generator") is None:
-                fill = _LIKE.get(func.overloadpacket)
-                if "generator" in _names(func):
-                    kwargs["generator"] = self._generator(args, kwargs.get("device"))
-                elif fill is not None:
-                    like = torch.empty_like(args[0], **kwargs)
-                    return fill(
-                        like, *args[1:], generator=self._generator([like], None)
-                    )
-                else:  # in inference mode, it may consist of several operations
-                    with self:
-                        found = func.decompose(*args, **kwargs)
-                    if found is not NotImplemented:
-                        return found
-        return func(*args, **kwargs)
+        if not _draws(func, args, kwargs) or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        func = _with_generator(func)
+        if "generator" in _names(func):
+            kwargs["generator"] = self._generator(args, kwargs.get("device"))
+            return func(*args, **kwargs)
+        if func.overloadpacket in _LIKE:
+            like = torch.empty_like(args[0], **kwargs)
+            fill = _LIKE[func.overloadpacket]
+            return fill(like, *args[1:], generator=self._generator([like], None))
+        with self:  # in inference mode, it may consist of several operations
+            found = func.decompose(*args, **kwargs)
+        return func(*args, **kwargs) if found is NotImplemented else found
 
     def _dropout(self, x, p: float, train: bool | None):
         """Dropout of x, and the mask of what is left, as torch returns them."""
