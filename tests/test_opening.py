@@ -99,3 +99,16 @@ def test_other_formats_are_listed(tmp_path):
     write(tmp_path, {name: encoded(format=name) for name in others})
     reasons = left_out(tmp_path, *others)
     assert set(reasons) == {NO_IMAGE}
+
+
+def test_a_file_that_cannot_be_closed_leaves_large_headers_to_others(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_opening, "SMALL_HEADER", 0)
+    write(tmp_path, {"x.png": encoded()})
+    file = _opening.File(tmp_path / "x.png")
+    file.read(16)
+    os.close(file.fileno())  # as if its drive were lost
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.close()
+    assert not _opening.LARGE_HEADER.locked()

@@ -63,10 +63,12 @@ class File(io.BufferedReader):
         return data
 
     def close(self):
-        super().close()
-        if self.alone:
-            self.alone = False
-            LARGE_HEADER.release()
+        try:
+            super().close()
+        finally:  # also if its drive was lost, as others wait for the lock
+            if self.alone:
+                self.alone = False
+                LARGE_HEADER.release()
 
 
 def find_formats():
