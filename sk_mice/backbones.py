@@ -364,9 +364,9 @@ def build_backbone(resolved, shape) -> nn.Module:
 def weight_count(resolved, shape) -> tuple[int, int]:
     """Numbers of weights and of features F, without allocating memory for them.
 
-    For the user's own networks they may be unknown. To be called within `OwnDraws`.
-    Raises ValueError if a parameter is invalid, or there are too many weights for any
-    tensor.
+    Where the user's own network does not tell them, they are 0 and 1. To be called
+    within `OwnDraws`. Raises ValueError if a parameter is invalid, or there are too
+    many weights for any tensor.
     """
     if isinstance(resolved, nn.Module):  # layers that are lazy have no size yet
         sized = (p for p in resolved.parameters() if not nn.parameter.is_lazy(p))
@@ -414,7 +414,7 @@ def feature_count(backbone: nn.Module, shape) -> int:
 
 
 def check_training(backbone: nn.Module, shape) -> None:
-    """Raise ValueError unless a user's own backbone can be trained; a copy is tried."""
+    """Raise ValueError unless a copy of a user's own backbone can be trained."""
     device, name = _device(backbone), type(backbone).__name__
     if device.type == "meta":
         raise ValueError("`backbone` must have weights; those on meta have no values.")
@@ -475,7 +475,7 @@ def _device(module) -> torch.device:
 
 
 def _probed(module, x, *, backward=None) -> Tensor:
-    """Features of a batch, or ValueError; after a backward pass within a context."""
+    """Features of a batch, or ValueError; `backward` is a backward pass's context."""
     name = type(module).__name__
     needed = f"`backbone` must map (B, {', '.join(map(str, x.shape[1:]))}) to (B, F)"
     mode = "in training mode " if module.training else ""
@@ -550,8 +550,8 @@ class _BasicBlock(nn.Module):
 
 
 class _SmallResNet(nn.Module):
-    # `reduction` is by how much the stem makes the image smaller: 2 is done by
-    # max-pooling, 4 by a convolution with a stride before it.
+    # `reduction`, 1, 2 or 4, is the factor by which the stem makes images smaller: 2 by
+    # max-pooling, 4 by a convolution with a stride as well.
     def __init__(self, channels: int, width: int, blocks, reduction: int):
         super().__init__()
         layers = [

@@ -224,10 +224,11 @@ def load_image_folder(
 
 
 def find_files(root):
-    """Files below `root`, as sorted tuples of parts, and folders that give none, why.
+    """Files below `root`, sorted, and pairs of a folder that gives none and why.
 
-    Sorted by parts, so that a folder's files stay together whatever its name. Folders
-    are entered once each, and paths without links come first.
+    Paths are tuples of their parts, by which they are sorted, so that the files of a
+    folder stay together. Each folder is entered once, by a path without links if there
+    is one.
     """
     os.scandir(root).close()  # raises if it is no folder
     pending = [(False, (), ())]  # a heap: by a link, parts, folders above
@@ -276,7 +277,7 @@ def _place(entry, folder):
 
 
 def raise_or_warn(problems, root, on_error):
-    """One error, or one warning, for all that are not in X."""
+    """Raise one error, or warn once, for all files and folders that are not in X."""
     if not problems:
         return
     lines = [f"{'/'.join(parts)!r}: {reason}" for parts, reason in sorted(problems)]
