@@ -4,10 +4,9 @@ A command returns what is to be done, so that typer sees none of its errors.
 """
 
 import time
-from enum import StrEnum, auto
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -158,13 +157,6 @@ Seed = Annotated[
 ]
 
 
-class Resizing(StrEnum):
-    """How images become squares."""
-
-    crop = auto()
-    stretch = auto()
-
-
 Size = Annotated[
     int | None,
     typer.Option(
@@ -177,7 +169,7 @@ Size = Annotated[
     ),
 ]
 Resize = Annotated[
-    Resizing | None,
+    Literal["crop", "stretch"] | None,
     typer.Option(
         help="How images become squares: crop loses the ends of the longer side, "
         "stretch keeps all of the image. [default: crop]",
