@@ -6,6 +6,7 @@ import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
@@ -66,6 +67,16 @@ class Request:
     as_json: bool
     start: float  # when the command began, by the monotonic clock
 
+    @cached_property
+    def result(self) -> results.ResultFolder:
+        """The folder of the result."""
+        return results.ResultFolder(self.out, "--out")
+
+    @cached_property
+    def progress(self) -> Progress:
+        """What is said on the way."""
+        return Progress(self.quiet)
+
 
 def fit(request: Request) -> None:
     """Cluster the images of a folder and write the results.
@@ -78,20 +89,21 @@ def fit(request: Request) -> None:
 
 
 def _fit(request: Request, group) -> None:
-    result = results.ResultFolder(request.out, "--out")
+    result = request.result
     result.install_rest()
-    run = _check(request, result)
+    run = _check(request)
     with result.held(*result.files):
-        _fit_into(result, run, request, group)
+        if run is not None and run["finished"]:
+            _sort_again(request, run)
+        else:
+            _fit_and_write(request, run, group)
 
 
-def _fit_into(result, run, request: Request, group) -> None:
-    progress = Progress(request.quiet)
-    if run is not None and run["finished"]:
-        _sort_again(result, run, request, progress)
-        return
+def _fit_and_write(request: Request, run: dict | None, group) -> None:
+    """Begin a fit, or go on with `run`, and write the result."""
+    result, progress = request.result, request.progress
     goes_on = run is not None
-    run, images, network = _begin(result, run, request, progress)
+    run, images, network = _begin(request, run)
     try:
         samples, features = images.X, None
         if network is not None:
@@ -101,19 +113,19 @@ def _fit_into(result, run, request: Request, group) -> None:
                 network, images, result, facts, progress, into, IF_CHANGED
             )
             features = samples, facts
-        clusterer = _train(run, samples, result, request.start, progress, group)
+        clusterer = _train(request, run, samples, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]
         run["finished"] = whole
         if not whole and result.is_whole:
             _end_early(request, run, clusterer, " The earlier result stays.")
         reading = judged(clusterer, samples, progress)
-        run["results"] = _facts(reading, clusterer, run, images, request.start)
+        run["results"] = _facts(reading, clusterer, run, images)
         run["results"]["resumed"] = goes_on
         model = clusterer
         if network is not None:
             network.set_params(verbose=0)
             model = Pipeline([("features", network), ("clusters", clusterer)])
-        _write(request, result, run, model, features, reading, images, progress)
+        _write(request, run, model, features, reading, images)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped. {_advice(request)}")
     except Exception as error:
@@ -123,13 +135,14 @@ def _fit_into(result, run, request: Request, group) -> None:
             result.end()
         raise
     if not whole:
-        _show(request, result, run)
+        _show(request, run)
         _end_early(request, run, clusterer)
-    _end(request, result, run, images.files, clusterer.labels_.tolist(), progress)
+    _end(request, run, images.files, clusterer.labels_.tolist())
 
 
-def _begin(result, run, request: Request, progress: Progress) -> tuple:
+def _begin(request: Request, run: dict | None) -> tuple:
     """The facts of a run that goes on or is new, its images and its network, if any."""
+    progress = request.progress
     parameters = run["parameters"] if run else with_defaults(request.asked)
     images = read_images(request.photos, parameters, progress)
     _check_images(parameters, images, run)
@@ -147,26 +160,26 @@ def _begin(result, run, request: Request, progress: Progress) -> tuple:
                 "weights": network.weights_sha256_,
                 "image_size": network.image_size_,
             }
-        result.begin(run)
+        request.result.begin(run)
     return run, images, network
 
 
-def _sort_again(result, run, request: Request, progress: Progress) -> None:
+def _sort_again(request: Request, run: dict) -> None:
     """What --resume does after a complete fit."""
-    parameters = run["parameters"]
-    # Images may be gone since: the others can still be sorted. Those of another folder
-    # must be the same.
+    parameters, progress = run["parameters"], request.progress
+    # Some images may be gone, and the others can still be sorted. Those of another
+    # folder must be the same.
     if run["images"]["folder"] != str(request.photos.resolve()):
         images = read_images(request.photos, parameters, progress)
         _check_images(parameters, images, run)
     progress.say(f"The fit in {str(request.out)!r} is complete")
-    files, labels = sorting.read_clusters(result.table, parameters["clusters"])
-    _name_gone(result)
-    _name_new(request, result, run, files)
-    _end(request, result, run, files, labels, progress)
+    files, labels = sorting.read_clusters(request.result.table, parameters["clusters"])
+    _warn_of_missing_files(request.result)
+    _warn_of_new_images(request, run, files)
+    _end(request, run, files, labels)
 
 
-def _name_gone(result) -> None:
+def _warn_of_missing_files(result: results.ResultFolder) -> None:
     """Name what somebody has removed from a complete result."""
     gone = [
         repr(str(path)) for path in (result.model, result.page) if not path.exists()
@@ -179,33 +192,33 @@ def _name_gone(result) -> None:
         )
 
 
-def _name_new(request: Request, result, run, files) -> None:
+def _warn_of_new_images(request: Request, run: dict, files) -> None:
     """Name what has come to the folder of images since a complete fit."""
     new = files_beside(request.photos, {*files, *run["results"]["left_out"]})
     if new:
         warn_user(
-            f"{not_in(new, request.photos, result.table)}. `sk-mice predict` finds the "
-            "clusters of new images, --overwrite clusters all of them anew."
+            f"{not_in(new, request.photos, request.result.table)}. `sk-mice predict` "
+            "finds the clusters of new images, --overwrite clusters all of them anew."
         )
 
 
-def _end(request: Request, result, run, files, labels, progress: Progress) -> None:
+def _end(request: Request, run: dict, files, labels) -> None:
     """Sort the images and show the complete result."""
-    result.end()
+    request.result.end()
     try:
         try:
             places = sorting.places_of(files, labels)
             missing = sorting.sort_all(
-                request.sort_into, request.photos, places, progress
+                request.sort_into, request.photos, places, request.progress
             )
             sorting.warn_of_missing(missing, request.photos)
         finally:
-            _show(request, result, run)
+            _show(request, run)
     except KeyboardInterrupt:
         end_after_ctrl_c(f"Stopped before all images were sorted. {_advice(request)}")
 
 
-def _end_early(request: Request, run, clusterer, besides: str = "") -> NoReturn:
+def _end_early(request: Request, run: dict, clusterer, besides: str = "") -> NoReturn:
     epochs = f"{clusterer.n_iter_} of {count(run['max_epochs'], 'epoch')}"
     end_after_ctrl_c(f"Stopped after {epochs}.{besides} {_advice(request)}")
 
@@ -218,9 +231,9 @@ def _advice(request: Request) -> str:
 # ------------------------------------------------------------------------ before a fit
 
 
-def _check(request: Request, result) -> dict | None:
+def _check(request: Request) -> dict | None:
     """Refuse wrong arguments before images are read; return the run to go on with."""
-    asked = request.asked
+    asked, result = request.asked, request.result
     check_libraries()
     result.check_free(request.resume, request.overwrite)
     results.check_outside(request.out, request.photos, "--out")
@@ -374,19 +387,19 @@ def estimator(parameters: dict, progress: Progress):
     )
 
 
-def _train(run: dict, samples, result, start: float, progress: Progress, group):
+def _train(request: Request, run: dict, samples, group):
     """The fitted clusterer; the number of its epochs is kept before it trains."""
-    parameters = run["parameters"]
+    parameters, progress = run["parameters"], request.progress
     clusterer = estimator(parameters, progress)
     if parameters["features"] is not None:
         progress.say("Clustering the features")
         return clusterer.fit(samples).set_params(verbose=0)
-    mice = clusterer.set_params(checkpoint=result.checkpoint)
+    mice = clusterer.set_params(checkpoint=request.result.checkpoint)
     if run["max_epochs"] is None:
-        left = 60 * parameters["minutes"] - (time.monotonic() - start)
+        left = 60 * parameters["minutes"] - (time.monotonic() - request.start)
         n_epochs = epochs_within(mice, samples, left, group)
         run["max_epochs"] = max(1, n_epochs)
-        result.write_started(run)
+        request.result.write_started(run)
         minutes = f"{parameters['minutes']:g} min"
         if n_epochs:
             fit_into = "fits" if n_epochs == 1 else "fit"
@@ -427,17 +440,16 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
 # ----------------------------------------------------------------------- after the fit
 
 
-def _write(
-    request, result, run, model, features, reading, images, progress: Progress
-) -> None:
+def _write(request: Request, run, model, features, reading, images: Images) -> None:
     """Write the files of a result; `features` are those, and what decides them."""
+    result = request.result
     replaces = result.read_run() is not None
     page = result.new(result.page)
-    write_page(result, reading, model, images, progress, into=page)
+    write_page(result, reading, model, images, request.progress, into=page)
     rows = tables.rows_of(images.files, reading)
     write_atomically(result.new(result.table), [tables.as_csv(rows)])
     save(model, result.new(result.model))
-    run["results"]["seconds"] = _seconds_since(request.start)
+    run["results"]["seconds"] = round(time.monotonic() - request.start, 1)
     result.install(run)
     if features is not None:
         result.keep_features(*features)
@@ -473,17 +485,13 @@ def write_page(
     )
 
 
-def _facts(reading, clusterer, run, images: Images, start: float) -> dict:
+def _facts(reading, clusterer, run: dict, images: Images) -> dict:
     pairs = zip(reading.sizes.tolist(), reading.means.tolist(), strict=True)
     return {
         "images": len(reading.labels),
         "left_out": images.left_out,
         "clusters": [
-            {
-                "cluster": k,
-                "images": n,
-                "agreement": round(mean, 3) if n else None,
-            }
+            {"cluster": k, "images": n, "agreement": round(mean, 3) if n else None}
             for k, (n, mean) in enumerate(pairs)
         ],
         "epochs": run["max_epochs"] and clusterer.n_iter_,
@@ -492,16 +500,11 @@ def _facts(reading, clusterer, run, images: Images, start: float) -> dict:
         # Others give other results.
         "device": str(resolve_device(run["parameters"]["device"])),
         "threads": torch.get_num_threads(),
-        "seconds": _seconds_since(start),
     }
 
 
-def _seconds_since(start: float) -> float:
-    return round(time.monotonic() - start, 1)
-
-
-def _show(request: Request, result, run) -> None:
-    facts = run["results"] | result.names  # the folder may have moved
+def _show(request: Request, run: dict) -> None:
+    facts = run["results"] | request.result.names  # the folder may have moved
     if request.as_json:
         put_json(facts)
         return
