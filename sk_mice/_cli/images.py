@@ -144,7 +144,7 @@ def features_of(
         return kept[rows]
     paths = [path for path, new in zip(images.paths(), is_new, strict=True) if new]
     progress.say(f"Computing the features of {network.network}")
-    with _printed_on_stderr(), _as_they_were(images, if_changed):
+    with _network_reads(images, if_changed):
         if into is None:
             computed = network.transform(paths)
         else:
@@ -193,22 +193,21 @@ def fitted_network(parameters: dict, images: Images, progress: Progress):
         device=parameters["device"],
         verbose=progress.verbose,
     )
-    with _printed_on_stderr(), _as_they_were(images, AGAIN):
+    with _network_reads(images, AGAIN):
         return network.fit(images.paths())
 
 
 @contextmanager
-def _as_they_were(images: Images, what_to_do):
-    """Say of images that could be read at first, and not again, that they changed."""
+def _network_reads(images: Images, if_changed: str):
+    """Let a network read image files, and keep what libraries print off stdout.
+
+    A file that can no longer be read has changed since it was read for X.
+    """
     try:
-        yield
+        with redirect_stdout(sys.stderr):  # as of a download
+            yield
     except NotImagesError as error:
         raise ValueError(
             f"The images in {str(images.folder)!r} have changed since they were read. "
-            f"{what_to_do} {error}"
+            f"{if_changed} {error}"
         ) from error
-
-
-def _printed_on_stderr():
-    """Leaves stdout to the results: libraries print what they download."""
-    return redirect_stdout(sys.stderr)
