@@ -252,8 +252,7 @@ def _check(request: Request) -> dict | None:
             why += f", and {str(request.out)!r} holds no run that --resume could go on"
         raise BadParameter(why, param_hint="--clusters")
     if run is None or not run["finished"]:  # a finished run may have sorted a part
-        for option, folder in request.sort_into.items():
-            sorting.check_empty(folder, option)
+        sorting.check_empty(request.sort_into)
     return run
 
 

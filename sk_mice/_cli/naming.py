@@ -53,7 +53,7 @@ def _check_same(was: dict, table, result: ResultFolder) -> None:
     """Refuse the table of another fit: its clusters have other numbers."""
     if not result.table.exists():
         return
-    fitted, _ = tables.read_column(result.table, ["cluster"])
+    fitted = tables.read_column(result.table, ["cluster"])
     was = tables.as_named(was, fitted)
     same = [was[file] == cluster for file, cluster in fitted.items() if file in was]
     if same and np.mean(same) < LIMITS["same"]:

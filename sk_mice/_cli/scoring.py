@@ -13,8 +13,8 @@ from .terminal import not_in, put, put_json, visible
 
 def score(clusters, truth, as_json) -> None:
     """Compare a table of clusters with one of classes."""
-    found, _ = tables.read_column(clusters, ["name", "cluster"])
-    known, _ = tables.read_column(truth, ["class", "label", "name", "cluster"])
+    found = tables.read_column(clusters, ["name", "cluster"])
+    known = tables.read_column(truth, ["class", "label", "name", "cluster"])
     known = tables.as_named(known, found)
     _name_missing(found, clusters, known, truth)
     _name_missing(known, truth, found, clusters)
@@ -49,7 +49,10 @@ def _with_value(table: dict, path, what: str) -> dict:
     Spaces around it, which cannot be seen in a spreadsheet, make no other value.
     """
     kept = {name: value.strip() for name, value in table.items() if value.strip()}
-    _warn_of_spelling(path, what, {*kept.values()})
+    plural = "classes" if what == "class" else f"{what}s"
+    spelt = [(value.casefold(), value) for value in sorted({*kept.values()})]
+    for _, value, other in tables.conflicts(spelt):
+        warn_user(f"{str(path)!r}: {value!r} and {other!r} count as two {plural}")
     n_without = len(table) - len(kept)
     if n_without:
         has, does = ("has", "does") if n_without == 1 else ("have", "do")
@@ -58,16 +61,6 @@ def _with_value(table: dict, path, what: str) -> dict:
             "not count",
         )
     return kept
-
-
-def _warn_of_spelling(path, what: str, values) -> None:
-    """Name a value that is there with and without capital letters, as two."""
-    spelt: dict[str, str] = {}
-    for value in sorted(values):
-        other = spelt.setdefault(value.casefold(), value)
-        if other != value:
-            plural = "classes" if what == "class" else f"{what}s"
-            warn_user(f"{str(path)!r}: {other!r} and {value!r} count as two {plural}")
 
 
 def _matching(y_true, y_pred) -> list[dict]:

@@ -76,15 +76,19 @@ def _read_places(table) -> dict[str, str]:
                 f"keeps for itself, such as aux, and at most {LONGEST} bytes; got "
                 f"{name!r} and {cluster!r}."
             )
-    spelt: dict[str, str] = {}
-    for cluster in found.values():
-        if spelt.setdefault(cluster.casefold(), cluster) != cluster:
-            raise ValueError(
-                f"{str(table)!r} must write the name of a cluster in one way, as some "
-                "systems would make one folder of both; got "
-                f"{spelt[cluster.casefold()]!r} and {cluster!r}."
-            )
-    _warn_of_two_names(table, rows.values())
+    spelt = [(cluster.casefold(), cluster) for cluster in found.values()]
+    for _, cluster, other in tables.conflicts(spelt):
+        raise ValueError(
+            f"{str(table)!r} must write the name of a cluster in one way, as some "
+            f"systems would make one folder of both; got {cluster!r} and {other!r}."
+        )
+    named = [(number, name) for name, number in rows.values()]
+    for number, name, other in tables.conflicts(named):
+        warn_user(
+            f"{str(table)!r} has two names of cluster {number}, {name!r} and "
+            f"{other!r}. Images are sorted by the names"
+        )
+        break  # one tells enough
     if column == "cluster" and all(map(str.isdecimal, found.values())):
         return places_of(found, map(int, found.values()))
     return found
@@ -93,18 +97,6 @@ def _read_places(table) -> dict[str, str]:
 def _refuse_no_rows(table, rows) -> None:
     if not rows:
         raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
-
-
-def _warn_of_two_names(table, rows) -> None:
-    """Say that the name counts, where somebody has changed only it or the number."""
-    names: dict[str, str] = {}
-    for name, number in rows:
-        if names.setdefault(number, name) != name:
-            warn_user(
-                f"{str(table)!r} has two names of cluster {number}, "
-                f"{names[number]!r} and {name!r}. Images are sorted by the names"
-            )
-            return
 
 
 def places_of(files, labels) -> dict[str, str]:
@@ -123,7 +115,7 @@ def check_folders(folders: dict, photos) -> None:
         check_outside(folder, photos, option)
         check_folder(folder, option)
     if "--link-to" in folders:
-        check_links(folders["--link-to"])
+        _check_links(folders["--link-to"])
     if len(folders) < 2:
         return
     copy_to, link_to = folders["--copy-to"], folders["--link-to"]
@@ -147,13 +139,14 @@ def check_apart(result: ResultFolder, folders: dict) -> None:
             )
 
 
-def check_empty(folder, option: str) -> None:
-    """Refuse a folder in which a file could be overwritten."""
-    if os.path.lexists(folder) and holds_files(folder):
-        _refuse(folder, option)
+def check_empty(folders: dict) -> None:
+    """Refuse folders, by their options, in which a file could be overwritten."""
+    for option, folder in folders.items():
+        if os.path.lexists(folder) and holds_files(folder):
+            _refuse_filled(folder, option)
 
 
-def check_links(folder) -> None:
+def _check_links(folder) -> None:
     """Refuse a folder in which no link can be made: Windows allows that to few."""
     try:
         with tempfile.TemporaryDirectory(dir=nearest_there(folder)) as place:
@@ -166,9 +159,9 @@ def check_links(folder) -> None:
         ) from error
 
 
-def _refuse(folder, option: str, but: str = ""):
+def _refuse_filled(folder, option: str, why: str = ""):
     raise BadParameter(
-        f"{str(folder)!r} must be new or empty, so that no file is overwritten{but}",
+        f"{str(folder)!r} must be new or empty, so that no file is overwritten{why}",
         param_hint=option,
     )
 
@@ -187,7 +180,7 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
             "--out writes the clusters of these images again."
         )
     labels = {str(k): k for k in range(n_clusters)}
-    found, _ = tables.read_column(table, ["cluster"])
+    found = tables.read_column(table, ["cluster"])
     _refuse_no_rows(table, found)
     for name, label in found.items():
         if label not in labels or not _is_inside(name):
@@ -260,7 +253,7 @@ def _check_made(folder, sources, option: str) -> None:
         for name in names + links:
             inner = os.path.relpath(os.path.join(at, name), folder)
             if inner not in sources and not is_hidden(name):
-                _refuse(folder, option, f"; it holds {inner!r}")
+                _refuse_filled(folder, option, f"; it holds {inner!r}")
 
 
 def _link(source, target) -> None:

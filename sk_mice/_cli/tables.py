@@ -8,6 +8,7 @@ import csv
 import io
 import os
 import re
+from collections.abc import Iterator
 from unicodedata import normalize
 
 HEADER = ["file", "cluster", "agreement", "second_cluster", "margin"]
@@ -44,10 +45,10 @@ def _decoded(content: bytes) -> str:
         return content.decode(errors="surrogateescape")
 
 
-def read_column(path, names) -> tuple[dict[str, str], str]:
-    """The column of a table that has one of these names, by file, and its name."""
-    found, (name,) = read_columns(path, names)
-    return {file: value for file, (value,) in found.items()}, name
+def read_column(path, names) -> dict[str, str]:
+    """The column of a table that has one of these names, by file."""
+    found, _ = read_columns(path, names)
+    return {file: value for file, (value,) in found.items()}
 
 
 def read_columns(path, *wanted) -> tuple[dict[str, list[str]], list[str]]:
@@ -104,6 +105,14 @@ def as_named(table: dict, names) -> dict:
 
 def _plain(name: str) -> str:
     return normalize("NFC", name).replace("\\", "/")
+
+
+def conflicts(pairs) -> Iterator[tuple[str, str, str]]:
+    """Keys that come with different values: each with its first value and another."""
+    first: dict[str, str] = {}
+    for key, value in pairs:
+        if first.setdefault(key, value) != value:
+            yield key, first[key], value
 
 
 def check_names(path, names) -> None:

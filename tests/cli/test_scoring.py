@@ -167,7 +167,7 @@ def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
     rows = [f"{start}file;class", "a;x", '"b;c";y', ";", ""]
     path = tmp_path / "truth.csv"
     path.write_text(end.join(rows), encoding="utf-8", newline="")
-    assert tables.read_column(path, ["class"])[0] == {"a": "x", "b;c": "y"}
+    assert tables.read_column(path, ["class"]) == {"a": "x", "b;c": "y"}
 
 
 def test_spaces_around_a_class_make_no_other_class(tmp_path, capsys):
@@ -203,7 +203,7 @@ def test_a_class_that_is_spelt_in_two_ways_is_named(tmp_path, capsys):
 def test_columns_beside_those_that_are_read_may_have_commas_in_their_names(tmp_path):
     path = tmp_path / "truth.csv"
     path.write_text("Area (px, mean);file;class\n7,5;a;x\n", encoding="utf-8")
-    assert tables.read_column(path, ["class"])[0] == {"a": "x"}
+    assert tables.read_column(path, ["class"]) == {"a": "x"}
 
 
 def test_score_says_what_to_do_about_names_that_are_not_utf8(tmp_path, capsys):
@@ -218,7 +218,7 @@ def test_score_says_what_to_do_about_names_that_are_not_utf8(tmp_path, capsys):
 def test_score_takes_what_powershell_writes(tmp_path):
     path = tmp_path / "truth.csv"
     path.write_bytes("file,class\r\na,Käfer\r\n".encode("utf-16"))
-    assert tables.read_column(path, ["class"])[0] == {"a": "Käfer"}
+    assert tables.read_column(path, ["class"]) == {"a": "Käfer"}
 
 
 def test_score_takes_what_is_not_utf_8_on_windows_too(tmp_path, monkeypatch):
@@ -226,7 +226,7 @@ def test_score_takes_what_is_not_utf_8_on_windows_too(tmp_path, monkeypatch):
     path.write_bytes("file;class\na;Käfer\n".encode("cp1252"))
     strict = functools.partial(bytes.decode, errors="surrogatepass")
     monkeypatch.setattr(os, "fsdecode", strict)
-    assert tables.read_column(path, ["class"])[0] == {"a": "K\udce4fer"}
+    assert tables.read_column(path, ["class"]) == {"a": "K\udce4fer"}
 
 
 def test_score_shows_what_is_not_printed_as_escapes(tmp_path, capsys):
