@@ -17,9 +17,9 @@ def test_sheets_keep_to_their_budget(monkeypatch):
     sizes = []
     for budget in (1e9, 1e5):
         monkeypatch.setattr(_thumbnails, "BUDGET", budget)
-        sheets = _thumbnails.draw_sheets(X, fmt, groups, rng)
-        assert (sheets.width, sheets.height) == (40, 80)
-        sizes.append(sum(map(len, sheets.pictures)))
+        sheets, places = _thumbnails.draw_sheets(X, fmt, groups, rng)
+        assert (places["width"], places["height"]) == (40, 80)
+        sizes.append(sum(map(len, sheets)))
     assert sizes[1] < 1e5 * 4 / 3 < sizes[0]
 
 

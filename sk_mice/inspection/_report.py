@@ -33,7 +33,7 @@ from ._doubts import LIMITS, doubt_of_duplicates, doubts
 from ._drawing import estimator_and_samples, fair_sample, paths_or_samples
 from ._duplicates import near_duplicates
 from ._reading import check_model, is_mixture, read
-from ._thumbnails import COLUMNS, Thumbnails, draw_sheets, image_format
+from ._thumbnails import Thumbnails, draw_sheets, image_format
 
 MOST_SHOWN = 10_000  # samples with a thumbnail
 MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
@@ -207,7 +207,6 @@ def draw_page(
         X = rows_of(X)
     one = "sample" if fmt is None else "image"
     noun = f"{one}s"
-    class_names, codes = classes or (None, None)
     data = _samples(reading, names, shown) | {
         "noun": noun,
         "measure": reading.measure,
@@ -220,13 +219,16 @@ def draw_page(
         "folder": folder,
         "separator": os.sep,
     }
+    codes, scores = None, []
     if classes is not None:
+        class_names, codes = classes
         data |= {"classes": class_names, "y": codes.tolist()}
+        known = codes >= 0
+        scores = _scores_in_words(codes[known], reading.labels[known])
     doubted = doubts(reading, noun, codes)
-    sheets = None
+    sheets: list[str] = []
     if fmt is not None:
-        sheets = draw_sheets(X, fmt, _groups(reading, shown), rng)
-        data["thumbs"] = _places(sheets)
+        sheets, data["thumbs"] = draw_sheets(X, fmt, _groups(reading, shown), rng)
         pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
         some = len(shown) if len(shown) < len(reading.labels) else None
         copies = doubt_of_duplicates(noun, pairs, some)
@@ -244,14 +246,14 @@ def draw_page(
         reading=reading,
         measure=reading.measure,
         doubts=doubted,
-        scores=[] if classes is None else _scores(codes, reading.labels),
+        scores=scores,
         duration=duration(sum(row["seconds"] for row in data["history"])),
         n_epochs=len(data["history"]),
         n_shown=len(shown),
         steps=_parameters(model),
         versions=versions("sk_mice", "Python", *LIBRARIES, *OF_IMAGES).items(),
         data=data,
-        sheets=sheets.pictures if sheets else [],
+        sheets=sheets,
         plotly=_packed_plotly(),
         nonce=token_urlsafe(16),
     )
@@ -378,7 +380,7 @@ def _check_confidence(confidence, n_samples):
 def _samples(reading, names, shown) -> dict:
     """Everything about samples, as JSON."""
     nearest, _ = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
-    labels, order = reading.labels.tolist(), reading.order.tolist()
+    labels = reading.labels.tolist()
     identity = repr((names, reading.n_clusters, labels))
     return {
         "key": hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:16],
@@ -389,20 +391,9 @@ def _samples(reading, names, shown) -> dict:
         "second": reading.second.tolist(),
         "second_share": _rounded(reading.second_share, 3),
         "others": _others(reading.others),
-        "order": order,
+        "order": reading.order.tolist(),
         "shown": shown.tolist(),
         "nearest": shown[nearest].tolist(),
-    }
-
-
-def _places(sheets) -> dict:
-    """The places of the thumbnails in their sheets, as JSON."""
-    return {
-        "width": sheets.width,
-        "height": sheets.height,
-        "columns": COLUMNS,
-        "members": [rows.tolist() for rows in sheets.members],
-        "type": f"image/{sheets.kind}",
     }
 
 
@@ -437,11 +428,6 @@ def _class_names(classes) -> list[str]:
     if classes.dtype.kind == "f" and (classes == classes.round()).all():
         return [f"{number:.0f}" for number in classes]
     return [str(name) for name in classes.tolist()]
-
-
-def _scores(codes, labels):
-    known = codes >= 0
-    return _scores_in_words(codes[known], labels[known])
 
 
 def _rounded(values, digits) -> list:

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,17 +21,6 @@ LOSSLESS_SIDE = 16  # up to here, pixels can be seen one by one
 QUALITIES = (85, 70, 50, 30, 10, 1)
 BUDGET = 18e6  # bytes of all sheets; as text they are a third longer
 AT_ONCE = 64  # samples that are read and resized
-
-
-@dataclass(frozen=True)
-class Sheets:
-    """Pictures with up to `PER_SHEET` thumbnails each, row by row in `COLUMNS`."""
-
-    width: int  # of a thumbnail, in pixels
-    height: int
-    members: list[np.ndarray]  # samples of each sheet, in order
-    pictures: list[str]  # base64
-    kind: str  # "webp" or "jpeg"
 
 
 def image_format(estimator, X) -> SampleFormat | None:
@@ -80,8 +68,11 @@ def side_of_files(paths) -> int:
     return min(longest, int(np.median(shorter)))
 
 
-def draw_sheets(X, fmt: SampleFormat, groups, rng) -> Sheets:
-    """Draw the thumbnails of samples; no sheet holds samples of two groups."""
+def draw_sheets(X, fmt: SampleFormat, groups, rng) -> tuple[list[str], dict]:
+    """Draw samples in sheets, as base64, and say where each of them is, for JSON.
+
+    A sheet has up to `PER_SHEET` thumbnails, row by row in `COLUMNS`, of one group.
+    """
     n_samples = sum(map(len, groups))
     _, height, width = fmt.shape
     scale = min(1.0, _longer_side(n_samples) / max(height, width))
@@ -94,8 +85,14 @@ def draw_sheets(X, fmt: SampleFormat, groups, rng) -> Sheets:
     kind = "webp" if features.check("webp") else "jpeg"
     options = {"format": kind, **_options(X, fmt, groups, size, kind, rng)}
     pictures = [_encoded(_sheet(X, rows, fmt, size), options) for rows in members]
-    texts = [base64.b64encode(picture).decode() for picture in pictures]
-    return Sheets(size[1], size[0], members, texts, kind)
+    places = {
+        "width": size[1],  # of a thumbnail, in pixels
+        "height": size[0],
+        "columns": COLUMNS,
+        "members": [rows.tolist() for rows in members],
+        "type": f"image/{kind}",
+    }
+    return [base64.b64encode(picture).decode() for picture in pictures], places
 
 
 def _options(X, fmt, groups, size, kind, rng) -> dict:
