@@ -157,8 +157,8 @@ class ClusterGalleryDisplay:
             cannot predict.
         """
         pyplot()  # raises ImportError before any work
-        estimator, X = estimator_and_samples(estimator, _dense(X))
-        _check_any(X)
+        estimator, X = estimator_and_samples(estimator, X)
+        _check_images(X)
         y = one_each(y, len(X), "y")
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
@@ -225,8 +225,8 @@ class ClusterGalleryDisplay:
             As in `from_estimator`.
         """
         pyplot()  # raises ImportError before any work
-        X = paths_or_samples(_dense(X))
-        _check_any(X)
+        X = paths_or_samples(X)
+        _check_images(X)
         n = len(X)
         clusters, codes = _encode(one_each(y_pred, n, "y_pred"))
         y_true = one_each(y_true, n, "y_true")
@@ -363,18 +363,14 @@ def _chosen(X, indices, image_shape):
     return chosen, fmt
 
 
-def _check_any(X):
-    """Refuse X without samples."""
-    if len(X) == 0:
-        raise ValueError("`X` must hold images; got none.")
-
-
-def _dense(X):
+def _check_images(X):
+    """Refuse X without samples, and sparse ones."""
     if issparse(X):
         raise ValueError(
             f"`X` must hold images; got a sparse matrix of shape {X.shape}."
         )
-    return X
+    if len(X) == 0:
+        raise ValueError("`X` must hold images; got none.")
 
 
 def _thumbnail(image, cmap):
