@@ -234,7 +234,20 @@ LinkTo = Annotated[
 ]
 
 
+# The options that decide a fit. `choose-k` has all but the last two.
+OF_A_FIT = (
+    *("features", "unequal", "rotate", "image_size", "resize", "background", "white"),
+    *("epochs", "seed", "device", "clusters", "minutes"),
+)
+
+
+def _asked(arguments: dict) -> dict:
+    """Options of a fit among the arguments of a command; None if not given."""
+    return {name: arguments.get(name) for name in OF_A_FIT}
+
+
 def _given(copy_to, link_to) -> dict:
+    """The folders to sort images into, by their options."""
     folders = {"--copy-to": copy_to, "--link-to": link_to}
     return {option: path for option, path in folders.items() if path}
 
@@ -304,20 +317,7 @@ def fit(
     request = fitting.Request(
         photos=photos,
         out=out,
-        asked={
-            "features": features,
-            "unequal": unequal,
-            "rotate": rotate,
-            "image_size": image_size,
-            "resize": resize,
-            "background": background,
-            "white": white,
-            "epochs": epochs,
-            "seed": seed,
-            "device": device,
-            "clusters": clusters,
-            "minutes": minutes,
-        },
+        asked=_asked(locals()),
         resume=resume,
         overwrite=overwrite,
         sort_into=_given(copy_to, link_to),
@@ -473,19 +473,7 @@ def choose_k(
         candidates=range(least, most + 1),
         n_repeats=repeats,
         n_jobs=jobs,
-        asked={
-            "features": features,
-            "unequal": unequal,
-            "rotate": rotate,
-            "image_size": image_size,
-            "resize": resize,
-            "background": background,
-            "white": white,
-            "epochs": epochs,
-            "seed": seed,
-            "device": device,
-            "minutes": None,  # as fits of the same length are compared
-        },
+        asked=_asked(locals()),
         out=out,
         overwrite=overwrite,
         quiet=quiet,

@@ -104,7 +104,7 @@ def _of_pixels(parameters: dict) -> dict:
     return {
         "resize": parameters.get("resize") or "crop",
         "background": parameters.get("background") or "white",
-        "white": parameters["white"] or WHITE,
+        "white": parameters.get("white") or WHITE,
     }
 
 
