@@ -126,6 +126,8 @@ def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None)
     own = shares[rows, labels] if confidence is None else confidence
     second, second_share = _second(shares, posterior, labels)
     order = np.lexsort((-posterior[rows, labels], -own))
+    others = shares.copy()
+    others[rows, labels] = 0
     return Reading(
         labels=labels,
         confidence=own,
@@ -135,7 +137,7 @@ def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None)
         embeddings=embeddings,
         n_clusters=shares.shape[1],
         meaning=meaning,
-        others=_of_others(shares, labels),
+        others=coo_array(others),
     )
 
 
@@ -204,10 +206,3 @@ def _second(shares, posterior, labels):
     second = rank.argmax(axis=1)
     found = rank[rows, second] > 0
     return np.where(found, second, -1), np.where(found, shares[rows, second], 0)
-
-
-def _of_others(shares, labels):
-    """Shares (N, K), sparse, without those of a sample's own cluster."""
-    others = shares.copy()
-    others[np.arange(len(labels)), labels] = 0
-    return coo_array(others)

@@ -83,9 +83,8 @@ class PosteriorDisplay:
         if epochs is None:
             epochs = 1, len(rows)
         epochs = sorted({*epochs} if np.iterable(epochs) else {epochs})
-        if not epochs or not all(
-            Count(1, len(rows)).is_satisfied_by(e) for e in epochs
-        ):
+        is_epoch = Count(1, len(rows)).is_satisfied_by
+        if not epochs or not all(map(is_epoch, epochs)):
             raise ValueError(
                 f"`epochs` must be integers from 1 to {len(rows)}; got {epochs}."
             )
