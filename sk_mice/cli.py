@@ -14,9 +14,9 @@ from ._words import shortened
 __all__ = ["main"]
 
 FAILED, WRONG, CTRL_C, NO_READER = 1, 2, 130, 141
-# Errors that the package, or the system, words for its users; the others are bugs.
+# Errors whose messages are written for users; other errors are bugs.
 WORDED = (OSError, ValueError, TypeError, ImportError, ArithmeticError)
-# What the user of the command knows parameters as.
+# The options and arguments that stand for parameters.
 OPTIONS = {
     "background": "--background",
     "device": "--device",
@@ -29,7 +29,7 @@ OPTIONS = {
     "random_state": "--seed",
     "weights": "`weights` in Python",
 }
-# What to say instead of words that do not help, or of parameters without an option.
+# Replacements for what helps only in Python, and for words of typer's.
 ADVICE = {
     "Value error, ": "",
     "Read them with another `background`": "Fit with another --background",
@@ -69,9 +69,9 @@ def main(argv=None) -> int:
         warnings.simplefilter("always", UserWarning)
         # The commands say it in their own words.
         warnings.filterwarnings("ignore", "(`fit` was i|I)nterrupted")
-        # Is about folds that the user makes; `choose-k` makes its own.
+        # This warning is about a user's own folds; `choose-k` makes its own.
         warnings.filterwarnings("ignore", ".* of the samples to score would have")
-        show_once = cache(_show_warning)  # as a command may call a model often
+        show_once = cache(_show_warning)  # a command may call a model several times
         warnings.showwarning = lambda message, *args, **kwargs: show_once(str(message))
         try:
             code = _run(argv)
@@ -125,7 +125,7 @@ def _run(argv) -> int:
 
 
 def _drop_what_cannot_be_written() -> None:
-    """Python would fail once more when it flushes the streams at its end."""
+    """Else Python fails once more when it flushes the streams at its end."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
@@ -138,7 +138,7 @@ def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror}"
     words = _line(_with_options(str(error)))
-    if _is_of_memory(error):
+    if _is_out_of_memory(error):
         return f"Not enough memory. {words}".rstrip()
     if isinstance(error, WORDED) and words:
         return words
@@ -154,7 +154,7 @@ def _with_notes(words: str, error: Exception) -> str:
     return " ".join([f"{words.rstrip('.')}.", *notes]) if notes else words
 
 
-def _is_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     """Whether memory is short; torch and NumPy raise different errors."""
     of_a_gpu = type(error).__name__ == "OutOfMemoryError"  # no import of torch for it
     of_torch = of_a_gpu or "DefaultCPUAllocator" in str(error)

@@ -1,6 +1,7 @@
 """The commands and options of ``sk-mice``, for typer.
 
-A command returns what is to be done, so that typer sees none of its errors.
+A command returns a function that does the work, so that typer handles none of its
+errors.
 """
 
 import time

@@ -43,10 +43,11 @@ from .images import (
 from .terminal import Progress, end_after_ctrl_c, not_in, put, put_json
 from .together import fit_together, run_together
 
-# What an option is if it is not given, and there is no run to go on with.
+# Defaults of the options of a new fit.
 DEFAULTS: dict = {"image_size": 32, "epochs": 200, "seed": 0, "device": "auto"}
-STEPS = 1000  # at least, by default: few images make few in an epoch
-# The probe of --minutes: enough for two batches, and for one epoch of EM.
+STEPS = 1000  # the default number of epochs makes at least as many
+# The short fit that measures the time of an epoch for --minutes: it has two batches an
+# epoch, and at least one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
 IF_CHANGED = "Once they are there again, --resume goes on; --overwrite begins anew."
 # What --rotate stands for.
@@ -131,7 +132,7 @@ def _fit_and_write(request: Request, run: dict | None, group) -> None:
     except Exception as error:
         if result.has_progress:
             error.add_note(_advice(request))
-        else:  # an empty checkpoint would refuse the next try
+        else:  # else the next try would be refused without --resume
             result.end()
         raise
     if not whole:
@@ -251,12 +252,13 @@ def _check(request: Request) -> dict | None:
         if request.resume:
             why += f", and {str(request.out)!r} holds no run that --resume could go on"
         raise BadParameter(why, param_hint="--clusters")
-    if run is None or not run["finished"]:  # a finished run may have sorted a part
+    if run is None or not run["finished"]:  # a finished run may have sorted some
         sorting.check_empty(request.sort_into)
     return run
 
 
 def _check_same(asked: dict, was: dict, out) -> None:
+    """Refuse options that are not those of the run that goes on."""
     for name, value in asked.items():
         before = was.get(name)
         if value is not None and value != before:
@@ -294,7 +296,7 @@ def check_asked(asked: dict, parameters: dict) -> None:
 
 @contextmanager
 def _wrong(option: str):
-    """Take a ValueError that begins with a parameter for a wrong argument."""
+    """Turn a ValueError about a parameter into an error about the option."""
     try:
         yield
     except ValueError as error:
@@ -408,7 +410,8 @@ def _train(request: Request, run: dict, samples, group):
     progress.say("Learning features, then clustering (Ctrl-C stops)")
     mice.set_params(max_epochs=run["max_epochs"])
     fitted = fit_together(group, mice, samples)
-    # The page shows all parameters, may be passed on, and outlives the checkpoint.
+    # The page shows all parameters. It may be given to others, and the checkpoint is
+    # removed at the end.
     return fitted.set_params(checkpoint=None, verbose=0)
 
 
@@ -423,12 +426,12 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
     probe = clone(mice).set_params(max_epochs=PROBE_EPOCHS, checkpoint=None, verbose=0)
     start = time.monotonic()
     with ended_by_ctrl_c(), warnings.catch_warnings():
-        # Its clusters, after so few epochs, say nothing of those of the fit.
+        # Clusters after so few epochs tell nothing about those of the fit.
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit_together(group, probe, part)
         probe.agreement(part)
     took = time.monotonic() - start
-    # The last epoch of each stage: the first one also warms up.
+    # Of the last epoch of each stage, as the first one also warms up.
     last = {row["stage"]: row["seconds"] for row in probe.history_}
     beside = took - sum(row["seconds"] for row in probe.history_)
     share = {"moco": mice._init_share, "em": 1 - mice._init_share}
@@ -440,7 +443,7 @@ def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
 
 
 def _write(request: Request, run, model, features, reading, images: Images) -> None:
-    """Write the files of a result; `features` are those, and what decides them."""
+    """Write the files of a result; `features` are the features and their facts."""
     result = request.result
     replaces = result.read_run() is not None
     page = result.new(result.page)
@@ -452,7 +455,7 @@ def _write(request: Request, run, model, features, reading, images: Images) -> N
     result.install(run)
     if features is not None:
         result.keep_features(*features)
-    elif replaces:  # those of `sk-mice choose-k`, where no fit was, serve another one
+    elif replaces:  # else they are of `sk-mice choose-k`, and a next fit can use them
         result.drop_features()
 
 

@@ -21,11 +21,11 @@ from ..inspection._thumbnails import side_of_files
 from .cores import leave_busy_cores
 from .terminal import Progress
 
-# What decides the features of an image, beside the weights and the versions.
+# The options on which the features of an image depend.
 OF_FEATURES = ("features", "image_size", "resize", "background", "white", "device")
 AGAIN = "Run the command again."
 THUMBNAIL = 64  # pixels a side, of the images where features are clustered
-FEW = 2500  # images that are read again for the page, where they are larger
+FEW = 2500  # the largest number of images that are read again, larger, for the page
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> I
     leave_busy_cores(progress)
     size = None if parameters["features"] else parameters["image_size"]
     progress.say(f"Reading the images in {str(folder)!r}")
-    # First: a file that comes while the images are read has not been left out.
+    # Before the images are read: a file that is added meanwhile is not left out.
     found, problems = find_files(os.fspath(folder))
     X, _, _, files = load_image_folder(
         str(folder),
@@ -115,7 +115,7 @@ def files_beside(folder, known) -> list[str]:
 
 
 def facts_of_features(network, images: Images, run: dict) -> dict:
-    """What decides features: images, weights, versions of libraries, and options."""
+    """What features depend on: images, weights, versions of libraries and options."""
     parameters = run["parameters"]  # of an earlier version, perhaps with fewer options
     return {
         "images": images.digests,
@@ -129,10 +129,11 @@ def facts_of_features(network, images: Images, run: dict) -> dict:
 def features_of(
     network, images: Images, result, facts, progress, into=None, if_changed=AGAIN
 ):
-    """Features (N, F) of the files, by a fitted network, or those kept in a result.
+    """Features (N, F) of the files, those of a result or computed by a fitted network.
 
-    `facts` are what decides them. `into` is a .npy file for those that are computed,
-    which grows batch by batch. `if_changed` is what to do if images have changed since.
+    `facts` are what the features depend on. New ones are written to `into`, a .npy file
+    that grows batch by batch. `if_changed` tells the user what to do if images have
+    changed.
     """
     kept, row_of = result.read_features(facts)
     is_new = np.array([digest not in row_of for digest in images.digests])
@@ -165,7 +166,7 @@ def _transform_into(into, network, paths, progress: Progress):
         n_done, rest = divmod(file.tell() - len(start), n_bytes)
         if n_done == n and not rest:
             return np.load(into)
-        # The last bits depend on the size of a batch.
+        # Go on at a whole batch: the last bits of features depend on its size.
         whole = n_done - n_done % network.batch_size_
         file.seek(0)
         n_done = whole if 0 < n_done < n and file.read(len(start)) == start else 0

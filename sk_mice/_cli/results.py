@@ -154,7 +154,7 @@ class ResultFolder:
         try:
             self.checkpoint.mkdir(exist_ok=True)
             for left in self.checkpoint.iterdir():
-                if left != self.started:  # with it, a run can begin again
+                if left != self.started:  # by which a killed run begins again
                     left.unlink()
             self.write_started(run)
         except BaseException:
@@ -163,7 +163,7 @@ class ResultFolder:
 
     def end(self) -> None:
         """Remove what a fit needs to go on."""
-        self.started.unlink(missing_ok=True)  # first: without the rest it is of no use
+        self.started.unlink(missing_ok=True)  # first: alone it is of no use
         shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     @property
@@ -215,7 +215,7 @@ class ResultFolder:
     def read_features(self, facts: dict):
         """The features in this folder, and the row of each image by its digest.
 
-        There are none if they were made of anything else than this, but for the images.
+        Returns none if their facts are others than these, except for the images.
         """
         kept, sha256 = self._facts_of_features()
         images = kept.get("images")
@@ -223,7 +223,7 @@ class ResultFolder:
         if not sha256 or not is_same or _sha256(self.features) != sha256:
             return None, {}
         features = np.load(self.features)
-        if not isinstance(images, list) or len(images) != len(features):  # by hand
+        if not isinstance(images, list) or len(images) != len(features):  # edited
             return None, {}
         return features, {digest: row for row, digest in enumerate(images)}
 

@@ -90,7 +90,7 @@ def _delimiter(text: str) -> str:
 
 
 def as_named(table: dict, names) -> dict:
-    """The table with these names of files, where its own are only written otherwise.
+    """The table, with its files named as in `names` where only the spelling differs.
 
     A Mac may write é as e and an accent, which a spreadsheet does not, and paths of
     Windows have backslashes.

@@ -37,9 +37,9 @@ def panels(ax, n, size, **options):
 
 
 def shades(ax, n, cmap):
-    """N colours of a map, the strongest first, without the end that is faint on `ax`.
+    """N colours of a map, the strongest first, all of which can be seen on `ax`.
 
-    Of viridis, that is yellow on white, and blue on black.
+    One end of the map is left out: of viridis, yellow on white and blue on black.
     """
     is_dark = np.mean(background(ax)) < 0.5
     ends = (1, 0.45) if is_dark else (0, 0.85)

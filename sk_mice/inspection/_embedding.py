@@ -30,7 +30,7 @@ UNKNOWN = "0.8"  # grey, of samples whose class is missing
 NAMES = 0.15  # share of the map that names may cover
 SMALLEST_TEXT, LARGEST_TEXT = 5, 12  # points of names
 N_TRIED = 300  # places of a name, from its own on
-FAR = 1e12  # largest value, or its inverse, up to which t-SNE is sound
+FAR = 1e12  # t-SNE needs largest values below this, and above its inverse
 _CONSTRAINTS = {
     "n_points": [Count(3)],
     "reducer": [HasMethods(["fit_transform"]), None],

@@ -31,7 +31,7 @@ THUMBNAIL = 96  # pixels of the longer side
 CELL = 0.5  # inches of a row
 WIDEST = 3  # times the height of a row
 TEXT = 8  # points of the text beside a row, at most
-LETTER, LINE = 0.58, 1.25  # widths of a letter, and of a line, in sizes of text
+LETTER, LINE = 0.58, 1.25  # width of a letter and height of a line, in font sizes
 TITLE = 3.2  # inches
 FRAME = "#d55e00"  # vermilion, which colour-blind eyes tell from grey and blue
 
@@ -340,7 +340,7 @@ def _images(X, indices, image_shape):
     if isinstance(X, list):
         X = pictures([X[i] for i in every], THUMBNAIL)
         image_shape, every = None, np.arange(len(X))
-    # Of all, as those chosen may all be dark; it names what is not finite.
+    # The range of all of X, as those chosen may all be dark. Refuses NaN and infinity.
     low, high = black_and_white(rows_of(X))
     chosen, fmt = _chosen(X, every, image_shape)
     fmt = replace(fmt, low=low, high=high)

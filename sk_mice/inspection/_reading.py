@@ -94,7 +94,7 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     last, features = last_with_input(model, X)
     shares = None if confidence is None or confidence.ndim == 1 else confidence
     if is_mixture(last):
-        if confidence is None:  # first, as it refuses a model without its augmentation
+        if confidence is None:  # before the rest, as it may refuse the model
             shares = last.agreement(features, random_state=random_state)
         labels, posterior, embeddings = last._predict_all(features)
         n_clusters = posterior.shape[1]
@@ -166,7 +166,7 @@ def _meaning(clusterer, confidence) -> str:
     """A description of the confidence."""
     if confidence is not None and confidence.ndim == 1:
         return GIVEN
-    # Missing only if it was a function of the user's, which a file does not hold.
+    # A saved model has none if it was a function of the user's.
     has_views = getattr(clusterer, "augmentation_", OF_VIEWS) is not None
     if is_mixture(clusterer) and clusterer._format.is_image and has_views:
         return OF_VIEWS

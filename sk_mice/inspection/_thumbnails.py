@@ -15,8 +15,8 @@ from ..datasets import _paths
 
 COLUMNS = 16  # thumbnails in a row of a sheet
 PER_SHEET = COLUMNS * 16
-# Pixels of the longer side of a thumbnail, of few images and of many, and of all.
-LARGE, SMALL, PIXELS = 192, 64, 25e6
+LARGE, SMALL = 192, 64  # pixels of the longer side of thumbnails, by their number
+PIXELS = 25e6  # of all thumbnails together
 LOSSLESS_SIDE = 16  # up to here, pixels can be seen one by one
 QUALITIES = (85, 70, 50, 30, 10, 1)
 BUDGET = 18e6  # bytes of all sheets; as text they are a third longer

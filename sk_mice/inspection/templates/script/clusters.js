@@ -40,7 +40,7 @@ $("sort").onchange = showClusters;
 
 // ------------------------------------------------------- samples that are moved by hand
 
-let target = ""; // of the last move, which is often that of the next one
+let target = ""; // of the last move, and proposed for the next one
 const option = (value, text) => make("option", { value }, text);
 const optionsOf = (clusters) => clusters.map((k) => option(k, clusterName(k)));
 function offerMove(form, rows) {
@@ -95,7 +95,7 @@ if (data.y) FILTERS.other = "Other classes";
 $("filters").append(...Object.entries(FILTERS).map(([filter, text]) => make("button", { type: "button", dataset: { filter } }, text)));
 $("tools").onsubmit = (event) => event.preventDefault();
 
-function showCluster(k, filter = "certain", pairedWith = null) {
+function showCluster(k, filter, pairedWith) {
   const alive = living(), place = alive.indexOf(k), kind = verdict(k), most = majority(k);
   const merged = parent.flatMap((p, other) => (p === k && other !== k ? [other] : []));
   $("cluster-title").dataset.name = k;
@@ -111,7 +111,7 @@ function showCluster(k, filter = "certain", pairedWith = null) {
   }
   $("rename").value = customName.get(k) ?? "";
   $("rename").placeholder = `Cluster ${k}`;
-  // A click elsewhere ends the entry of a name: what is clicked on must stay in place.
+  // The page is not drawn anew, as a click on another of its parts may have ended the entry.
   $("rename").onchange = () => {
     $("rename").value = $("rename").value.trim();
     edits.push({ rename: k, name: $("rename").value });
@@ -155,7 +155,7 @@ function showMembers(k, filter, pairedWith, most) {
   $("seconds").replaceChildren(...chips);
   $("seconds").querySelector(`[data-second="${pressed}"]`)?.focus();
   const marked = most && filter !== "other" ? `; outlined: not ${classOf(most.y)}` : "";
-  const shown = data.shown.length < N ? " shown" : ""; // the cluster, and chips of doubts, have more
+  const shown = data.shown.length < N ? " shown" : ""; // the cluster may have more
   $("shown-note").textContent = rows.length ? count(rows.length) + shown + marked : `No ${NOUN}${shown}`;
   const caption = { doubtful: sureOf, between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
     other: (i) => classOf(data.y[i]) }[filter];

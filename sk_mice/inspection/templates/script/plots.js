@@ -102,7 +102,7 @@ function select(rows) {
   offerMove($("selection-move"), rows);
 }
 $("selection-save").onclick = () => download("selection.csv", selection);
-// Without a mouse, the points of a cluster can be selected.
+// The points of a cluster can be selected without a mouse.
 $("map-cluster").onchange = () => {
   const k = $("map-cluster").value, { rows } = data.map;
   const points = k === "" ? null : [...rows.keys()].filter((j) => clusterOf(rows[j]) === Number(k));

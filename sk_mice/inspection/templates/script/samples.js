@@ -4,7 +4,7 @@ const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const N = data.labels.length, K = data.n_clusters, thumbs = data.thumbs;
 const NOUN = data.noun, ONE = NOUN === "images" ? "image" : "sample";
-const PART = 240; // thumbnails that are added at a time: full rows of 12, 15 or 16, and of 1 to 6
+const PART = 240; // thumbnails added at a time; it makes full rows of 1 to 6, 12, 15 or 16
 const percent = (x) => `${Math.round(100 * x)}%`;
 const count = (n, one = ONE) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
 // A byte for each character; Uint8Array.from would take many times as long.
@@ -38,8 +38,8 @@ const shownAt = new Map(data.shown.map((i, place) => [i, place]));
 // Thumbnails: the sheet of each, and its place there.
 const thumbAt = new Map(thumbs?.members.flatMap((rows, sheet) => rows.map((i, cell) => [i, [sheet, cell]])));
 
-// Characters that cannot be seen, and bytes that are not UTF-8, are spelled out.
 const rawName = (i) => (data.names ? data.names[i] : String(i));
+// Invisible characters and bytes that are not UTF-8 become escapes.
 function visible(text) {
   const controls = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
   return text.toWellFormed() === text && !controls.test(text) ? text : Array.from(text, (c) => {

@@ -7,7 +7,7 @@ function bytesOf(text) {
   const parts = text.split(/((?<![\ud800-\udbff])[\udc80-\udcff])/);
   return parts.map((part, n) => (n % 2 ? Uint8Array.of(part.charCodeAt(0) - 0xdc00) : encoder.encode(part)));
 }
-// Spreadsheets may also part columns at semicolons and tabs.
+// Spreadsheets may also separate columns by semicolons and tabs.
 const quoted = (text) => (/[",;\t\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 function csv(rows) {
   const lines = [[FILE, "cluster", "name", data.measure, "original_cluster"]];
@@ -24,7 +24,7 @@ function download(name, rows) {
 }
 for (const id of ["download", "download-edited"]) $(id).onclick = () => download("clusters.csv", data.labels.keys());
 
-// A table that was downloaded is opened again: here, in another browser, or in a page of more images.
+// Opens a table that was downloaded: here, in another browser, or from a page of other images.
 $("open").onclick = () => $("table").click();
 $("table").onchange = async () => {
   const [file] = $("table").files;
@@ -43,7 +43,7 @@ async function bytesOfFile(file) {
   const kind = { "255,254": "utf-16le", "254,255": "utf-16be" }[bytes.slice(0, 2)]; // by > in PowerShell
   return kind ? new TextEncoder().encode(new TextDecoder(kind).decode(bytes)) : bytes;
 }
-// Bytes are compared, as a character each, since names need not be UTF-8.
+// Names are compared by their bytes, one character each, as they may not be UTF-8.
 const asCharacters = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
 const asText = (cell) => new TextDecoder().decode(asBytes(cell));
 function cellsOf(bytes) {
@@ -105,7 +105,7 @@ function editsOf(clusters, names) {
   const known = [...goal.keys()].filter((i) => goal[i] !== null);
   const own = Array.from({ length: K }, () => []), isLeft = new Set(goal), moves = new Map();
   for (const [i, k] of data.labels.entries()) own[k].push(i);
-  const into = own.map((rows, k) => { // one in which nothing is left was merged
+  const into = own.map((rows, k) => { // a cluster in which nothing is left was merged
     const goals = rows.map((i) => goal[i]).filter((m) => m !== null);
     return isLeft.has(k) || !goals.length || 2 * goals.length < rows.length ? k : tally(goals)[0][0];
   });
