@@ -375,7 +375,7 @@ def estimator(parameters: dict, progress: Progress):
     if parameters["features"] is not None:
         return NeighborMixture(
             n_clusters,
-            center=not parameters["unequal"],
+            center=not parameters.get("unequal"),
             random_state=seed,
             verbose=progress.verbose,
         )
