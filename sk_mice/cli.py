@@ -120,7 +120,7 @@ def _run(argv) -> int:
     except Exception as error:
         if os.environ.get("SK_MICE_TRACEBACK"):
             raise
-        _say(f"error: {_with_notes(_words(error), error)}")
+        _say(f"error: {_with_notes(_message(error), error)}")
         return FAILED
 
 
@@ -133,7 +133,7 @@ def _drop_what_cannot_be_written() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """The message of an error in one line, with its file or option."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror}"

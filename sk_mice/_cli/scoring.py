@@ -16,8 +16,8 @@ def score(clusters, truth, as_json) -> None:
     found = tables.read_column(clusters, ["name", "cluster"])
     known = tables.read_column(truth, ["class", "label", "name", "cluster"])
     known = tables.as_named(known, found)
-    _name_missing(found, clusters, known, truth)
-    _name_missing(known, truth, found, clusters)
+    _warn_of_missing(found, clusters, known, truth)
+    _warn_of_missing(known, truth, found, clusters)
     found = _with_value(found, clusters, "cluster")
     known = _with_value(known, truth, "class")
     files = [name for name in found if name in known]
@@ -37,7 +37,7 @@ def score(clusters, truth, as_json) -> None:
         _show(len(files), scores, matching)
 
 
-def _name_missing(here: dict, path, there: dict, other) -> None:
+def _warn_of_missing(here: dict, path, there: dict, other) -> None:
     missing = [name for name in here if name not in there]
     if missing:
         warn_user(not_in(missing, path, other) + tables.if_not_utf8(missing))

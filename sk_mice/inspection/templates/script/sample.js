@@ -4,11 +4,7 @@
 function fileLink(i) {
   if (data.folder === null) return null;
   const path = rawName(i).replaceAll(data.separator, "/"), isAbsolute = /^([a-z]:)?\//i.test(path);
-  const bytes = bytesOf(path).flatMap((part) => [...part]);
-  const encoded = bytes.map((byte) => {
-    const c = String.fromCharCode(byte);
-    return /[\w.~:/-]/.test(c) ? c : `%${byte.toString(16).padStart(2, "0")}`;
-  }).join("");
+  const encoded = bytesAsCharacters(path).replace(/[^\w.~:/-]/g, (c) => `%${c.charCodeAt(0).toString(16).padStart(2, "0")}`);
   const start = isAbsolute ? (path.startsWith("/") ? "file://" : "file:///") : `${data.folder}/`;
   return make("a", { href: start + encoded, target: "_blank", rel: "noopener", title: "Opens if the page and the file are where they were" }, "Open the file");
 }

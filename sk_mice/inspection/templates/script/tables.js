@@ -45,6 +45,7 @@ async function bytesOfFile(file) {
 }
 // Names are compared by their bytes, one character each, as they may not be UTF-8.
 const asCharacters = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+const bytesAsCharacters = (text) => bytesOf(text).map(asCharacters).join("");
 const asText = (cell) => new TextDecoder().decode(asBytes(cell));
 function cellsOf(bytes) {
   const text = asCharacters(bytes).replace(/^\xef\xbb\xbf/, "");
@@ -78,7 +79,7 @@ function clustersOf([header = [], ...rows]) {
   const plain = (cell) => asText(cell).normalize("NFC").replaceAll("\\", "/"); // by a Mac, or by Windows
   const alike = new Map([...found].map(([file, row]) => [plain(file), row]));
   const wanted = data.labels.map((_, i) => {
-    const file = bytesOf(rawName(i)).map(asCharacters).join("");
+    const file = bytesAsCharacters(rawName(i));
     return found.get(file) ?? (plain(file).includes("\ufffd") ? undefined : alike.get(plain(file)));
   });
   const known = [...wanted.keys()].filter((i) => wanted[i]), taken = new Set(wanted), names = new Map();
