@@ -279,15 +279,15 @@ class EmbeddingDisplay:
 
 def _check_groups(color_by, clusters, classes):
     """Return "cluster" or "class", or raise ValueError if there are none of them."""
-    there = {"cluster": clusters is not None, "class": classes is not None}
-    if not any(there.values()):
+    groups = {"cluster": clusters, "class": classes}
+    known = [name for name, values in groups.items() if values is not None]
+    if not known:
         raise ValueError(
             "A map needs clusters or classes (`y`, `y_true`); got neither."
         )
     if color_by is None:
-        return "cluster" if there["cluster"] else "class"
-    if not there.get(color_by):
-        known = [name for name in there if there[name]]
+        return known[0]
+    if color_by not in known:
         raise ValueError(f"`color_by` must be one of {known} here; got {color_by!r}.")
     return color_by
 

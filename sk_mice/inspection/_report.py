@@ -155,9 +155,10 @@ def write_report(
     files = next((part for part in (shown, X) if isinstance(part, list)), None)
     if files and names is None:
         names, folder = files, from_page(path, os.curdir)
-    names = _check_names(names, _num_samples(X))
-    classes = _check_classes(y, _num_samples(X))
-    confidence = _check_confidence(confidence, _num_samples(X))
+    n_samples = _num_samples(X)
+    names = _check_names(names, n_samples)
+    classes = _check_classes(y, n_samples)
+    confidence = _check_confidence(confidence, n_samples)
     if title is not None and not isinstance(title, str):
         raise TypeError(f"`title` must be a string; got {title!r}.")
     rng = check_random_state(random_state)
@@ -198,7 +199,6 @@ def draw_page(
     are files, as a URL from the page. `classes` are their names, and which of them each
     sample has, -1 if that is missing.
     """
-    template = _template()
     shown = fair_sample(reading.labels, MOST_SHOWN, rng, evenly=True)
     if isinstance(X, list):
         X = Thumbnails(X, shown)
@@ -230,16 +230,14 @@ def draw_page(
     if fmt is not None:
         sheets, data["thumbs"] = draw_sheets(X, fmt, _groups(reading, shown), rng)
         pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
-        some = len(shown) if len(shown) < len(reading.labels) else None
-        copies = doubt_of_duplicates(noun, pairs, some)
+        n_compared = len(shown) if len(shown) < len(reading.labels) else None
+        copies = doubt_of_duplicates(noun, pairs, n_compared)
         groups = copies[0].groups if copies else []
         data["copies"] = [_largest_first(group, names, files) for group in groups]
         doubted += copies
-    found = (
-        f"{count(len(reading.labels), one)} in {count(reading.n_clusters, 'cluster')}"
-    )
-    page = template.render(
-        title=title or found,
+    n_samples, n_clusters = len(reading.labels), reading.n_clusters
+    page = _template().render(
+        title=title or f"{count(n_samples, one)} in {count(n_clusters, 'cluster')}",
         noun=noun,
         one=one,
         count=count,

@@ -124,19 +124,20 @@ for (const button of $("map-modes").children) {
 }
 $("map-reset").onclick = () => window.Plotly?.relayout($("map-plot"), { "xaxis.range": mapRange(0), "yaxis.range": mapRange(1) });
 
-const CURVES = [
-  ["elbo", "ELBO, in nats", () => true],
-  ["changed", `Share of ${NOUN} that changed their cluster`, (row) => row.stage !== "moco"],
-  ["confidence", "Mean probability of the likeliest cluster", (row) => row.stage !== "moco"],
-];
+const CURVES = {
+  elbo: "ELBO, in nats",
+  changed: `Share of ${NOUN} that changed their cluster`,
+  confidence: "Mean probability of the likeliest cluster",
+};
 async function showTraining() {
   const stages = [...new Set(data.history.map((row) => row.stage))];
   $("stages-note").textContent = stages.length > 1 ? " The first stage, dotted, learns features without clusters; its ELBO is at another scale."
     + " EM starts from clusters of the features, and keeps them for some epochs, in which the ELBO is lower." : "";
   const Plotly = await withPlotly();
   $("curves").replaceChildren();
-  for (const [key, text, wanted] of CURVES) {
-    const points = data.history.map((row, n) => ({ ...row, epoch: n + 1 })).filter((row) => key in row && wanted(row));
+  for (const [key, text] of Object.entries(CURVES)) {
+    const isShown = (row) => key in row && (key === "elbo" || row.stage !== "moco"); // MoCo has no clusters
+    const points = data.history.map((row, n) => ({ ...row, epoch: n + 1 })).filter(isShown);
     if (!points.length) continue;
     const traces = stages.map((stage) => {
       const own = points.filter((row) => row.stage === stage);
