@@ -292,17 +292,22 @@ def _packed_plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
+def _check_length(values, n_samples, name, one):
+    """Refuse values that are not one for each sample."""
+    if len(values) != n_samples:
+        raise ValueError(
+            f"{name} must have {one} for each of {n_samples} samples; got "
+            f"{len(values)}."
+        )
+
+
 def _check_names(names, n_samples):
     if names is None:
         return None
     if isinstance(names, str | bytes | os.PathLike) or not np.iterable(names):
         raise TypeError(f"`names` must be a sequence of names; got {names!r}.")
     names = list(names)
-    if len(names) != n_samples:
-        raise ValueError(
-            f"`names` must have a name for each of {n_samples} samples; got "
-            f"{len(names)}."
-        )
+    _check_length(names, n_samples, "`names`", "a name")
     for name in names:
         if not isinstance(name, str | bytes | os.PathLike):
             raise TypeError(f"`names` must hold strings or paths; got {name!r}.")
@@ -321,12 +326,7 @@ def _check_images(images, X, model):
         fmt = None if isinstance(images, list) else image_format(None, images)
     except (TypeError, ValueError) as error:
         raise type(error)(re.sub(r"\bX\b", "`images`", str(error), count=1)) from error
-    n_samples = _num_samples(X)
-    if len(images) != n_samples:
-        raise ValueError(
-            f"`images` must have an image for each of {n_samples} samples; got "
-            f"{len(images)}."
-        )
+    _check_length(images, _num_samples(X), "`images`", "an image")
     if fmt is None and not isinstance(images, list):
         raise ValueError(
             "`images` must hold paths, or images of shape (N, H, W) or (N, H, W, C); "
@@ -350,10 +350,7 @@ def _check_classes(y, n_samples):
         return None
     y = _as_array(y) if isinstance(y, list | tuple) else plain_array(y, "y")
     y = column_or_1d(y)
-    if len(y) != n_samples:
-        raise ValueError(
-            f"y must have a class for each of {n_samples} samples; got {len(y)}."
-        )
+    _check_length(y, n_samples, "y", "a class")
     classes, codes = _encode_classes(y, "y")
     return _class_names(classes), codes
 
