@@ -132,7 +132,7 @@ def _fit_and_write(request: Request, run: dict | None, group) -> None:
     except Exception as error:
         if result.has_progress:
             error.add_note(_advice(request))
-        else:  # else the next try would be refused without --resume
+        else:  # so that the next try is not refused
             result.end()
         raise
     if not whole:
@@ -219,9 +219,9 @@ def _end(request: Request, run: dict, files, labels) -> None:
         end_after_ctrl_c(f"Stopped before all images were sorted. {_advice(request)}")
 
 
-def _end_early(request: Request, run: dict, clusterer, besides: str = "") -> NoReturn:
+def _end_early(request: Request, run: dict, clusterer, more: str = "") -> NoReturn:
     epochs = f"{clusterer.n_iter_} of {count(run['max_epochs'], 'epoch')}"
-    end_after_ctrl_c(f"Stopped after {epochs}.{besides} {_advice(request)}")
+    end_after_ctrl_c(f"Stopped after {epochs}.{more} {_advice(request)}")
 
 
 def _advice(request: Request) -> str:
@@ -305,6 +305,7 @@ def _wrong(option: str):
 
 
 def with_defaults(asked: dict, **others) -> dict:
+    """The options, with defaults for what is not given; `others` replace defaults."""
     defaults = DEFAULTS | others
     if asked["features"] is not None:
         defaults["image_size"] = None  # the network's own
