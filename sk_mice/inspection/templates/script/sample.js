@@ -15,7 +15,8 @@ function openDetail(i, rows = []) {
   $("detail-name").textContent = nameOf(i);
   $("detail-picture").replaceChildren(...[picture(i), fileLink(i)].filter(Boolean));
   const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
-  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), isMoved(i) ? "none: moved by hand" : isSingle(i) ? "none: alone in its cluster" : percent(confidence[i])]];
+  const sure = isMoved(i) ? "none: moved by hand" : isSingle(i) ? "none: alone in its cluster" : percent(confidence[i]);
+  const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), sure]];
   if (second[i] >= 0) facts.push(["Second", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
   if (data.y?.[i] >= 0) facts.push(["Class", classOf(data.y[i])]);
   if (data.names) facts.push(["Number", String(i)]);
@@ -64,8 +65,7 @@ function showFound(text) {
   // A Mac may write é as e and an accent, which no keyboard types.
   const plain = (name) => name.normalize("NFC").toLowerCase();
   const wanted = plain(text);
-  const rows = [];
-  for (let i = 0; i < N; i++) if (plain(nameOf(i)).includes(wanted)) rows.push(i);
+  const rows = [...data.labels.keys()].filter((i) => plain(nameOf(i)).includes(wanted));
   const n = rows.filter((i) => thumbAt.has(i)).length; // the others have empty places
   const shown = thumbs && n < rows.length ? `, ${n ? n.toLocaleString("en") : "none"} of them shown` : "";
   $("search-title").textContent = `${rows.length ? count(rows.length) : `No ${NOUN}`} with “${text}” in the name${shown}`;

@@ -40,14 +40,15 @@ const thumbAt = new Map(thumbs?.members.flatMap((rows, sheet) => rows.map((i, ce
 
 const rawName = (i) => (data.names ? data.names[i] : String(i));
 // Invisible characters and bytes that are not UTF-8 become escapes.
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
 function visible(text) {
-  const controls = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-  return text.toWellFormed() === text && !controls.test(text) ? text : Array.from(text, (c) => {
+  if (text.isWellFormed() && !INVISIBLE.test(text)) return text;
+  return Array.from(text, (c) => {
     const code = c.codePointAt(0);
     if (code >= 0xdc80 && code <= 0xdcff) return "\\x" + (code - 0xdc00).toString(16);
     if (code >= 0xd800 && code <= 0xdfff) return "\\u" + code.toString(16);
     if (c === "\n") return "\\n";
-    return c.match(controls) ? "\\u" + code.toString(16).padStart(4, "0") : c;
+    return INVISIBLE.test(c) ? "\\u" + code.toString(16).padStart(4, "0") : c;
   }).join("");
 }
 const nameOf = (i) => (data.names ? visible(data.names[i]) : `${ONE} ${i}`);
