@@ -14,7 +14,7 @@ HEADER = [*tables.HEADER[:2], "name", *tables.HEADER[2:]]
 
 
 class Naming(NamedTuple):
-    """What the clusters of a result have become by hand."""
+    """The clusters of a result as they were merged and named by hand."""
 
     into: list[int]  # the cluster of which each of the K is a part
     names: dict[int, str]

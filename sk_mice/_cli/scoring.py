@@ -44,9 +44,9 @@ def _warn_of_missing(here: dict, path, there: dict, other) -> None:
 
 
 def _with_value(table: dict, path, what: str) -> dict:
-    """The files of a table that have a value, which is not known of all.
+    """The files of a table that have a value; warn of the others.
 
-    Spaces around it, which cannot be seen in a spreadsheet, make no other value.
+    Spaces around a value are dropped, as a spreadsheet does not show them.
     """
     kept = {name: value.strip() for name, value in table.items() if value.strip()}
     plural = "classes" if what == "class" else f"{what}s"
@@ -74,10 +74,10 @@ def _matching(y_true, y_pred) -> list[dict]:
 
 
 def _in_cluster(classes, matched) -> dict:
-    counts = Counter(classes)  # 0 for the new name of a cluster left over
+    counts = Counter(classes)  # 0 of `matched` if the cluster has no class
     most, n_most = counts.most_common(1)[0]
     if counts[matched] == n_most:
-        most = matched  # of several that are as frequent
+        most = matched  # one of several that are equally frequent
     return {
         "class": matched if counts[matched] else None,
         "files": len(classes),

@@ -1,6 +1,6 @@
 """Tables of files and their clusters, as CSV that keeps every name.
 
-The bytes of a name are those of the file system, also where they are no UTF-8.
+The bytes of a name are those of the file system, even if they are not UTF-8.
 """
 
 import codecs
@@ -38,10 +38,10 @@ def as_csv(rows, header=HEADER) -> bytes:
 
 def _decoded(content: bytes) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return content.decode("utf-16", errors="replace")  # by > in PowerShell
+        return content.decode("utf-16", errors="replace")  # as > writes in PowerShell
     try:
         return os.fsdecode(content)
-    except UnicodeDecodeError:  # Windows takes no bytes for a name but UTF-8
+    except UnicodeDecodeError:  # on Windows, where names are not bytes
         return content.decode(errors="surrogateescape")
 
 

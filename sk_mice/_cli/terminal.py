@@ -13,10 +13,10 @@ SECONDS_BETWEEN_LINES = 60  # of progress, in a log
 
 
 class Messages:
-    """Standard error, or None, which drops what it cannot write: no work ends for that.
+    """Standard error that drops what it cannot write, so that the work goes on.
 
-    It may be closed, or a log on a full disk. Ctrl-C also ends ``2>&1 | tee``. Where it
-    is no terminal, progress bars are lines, one a minute.
+    The stream may be None or closed, a log on a full disk, or a ``2>&1 | tee`` that
+    Ctrl-C has ended. If it is no terminal, progress bars are lines, one a minute.
     """
 
     def __init__(self, stream):
@@ -39,7 +39,7 @@ class Messages:
 
 
 class Progress:
-    """Says on stderr what is being done, unless it is to be quiet."""
+    """Messages on stderr on what is being done; none with --quiet."""
 
     def __init__(self, quiet: bool):
         self.quiet = quiet
@@ -106,6 +106,6 @@ def visible(text: str) -> str:
 
 
 def end_after_ctrl_c(text: str) -> NoReturn:
-    """Say what is left, also where all else is quiet, and end."""
+    """Say what is left, even with --quiet, and end with the code of Ctrl-C."""
     print(text, file=sys.stderr, flush=True)
     raise SystemExit(130)

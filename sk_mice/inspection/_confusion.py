@@ -162,7 +162,8 @@ class MatchedConfusionDisplay:
         ax.set(xlabel="cluster", ylabel="class", title=f"ACC {acc:.3f}: {of}")
         turned = {"rotation": 90} if max(map(len, clusters)) > 2 else {}
         axes = (ax.yaxis, classes, AS_IT_IS), (ax.xaxis, clusters, AS_IT_IS | turned)
-        for axis, names, style in axes:  # what the layout needs to know
+        # The longest names alone, so that the layout leaves room for them.
+        for axis, names, style in axes:
             axis.set_ticks([0], [max(names, key=len)], size=LARGEST_TEXT, **style)
         cells = room(ax) / counts.shape
         for (axis, names, style), side in zip(axes, cells, strict=True):

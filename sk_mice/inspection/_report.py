@@ -393,7 +393,7 @@ def _samples(reading, names, shown) -> dict:
 
 
 def _others(shares) -> dict[int, list]:
-    """Shares of other clusters, of the samples that have some."""
+    """Other clusters of the samples, with their shares, where these are large."""
     found: dict[int, list] = {}
     kept = shares.data >= LEAST_SHARE
     places = shares.row[kept].tolist(), shares.col[kept].tolist()

@@ -266,7 +266,7 @@ class TrainingDisplay:
                 ax.axvline(len(values) + 0.5, color="0.4", linestyle="--", linewidth=1)
             ax.set_ylabel(label)
             ax.grid(alpha=0.3)
-            last = max(len(self.history), ax.dataLim.x1)  # of another fit, too
+            last = max(len(self.history), ax.dataLim.x1)  # a longer fit may be there
             ax.set_xlim(0.5, last + 0.5, auto=None)
             ax.xaxis.get_major_locator().set_params(**INTEGERS)
             if key != "elbo":
