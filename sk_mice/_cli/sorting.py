@@ -259,13 +259,11 @@ def _check_made(folder, sources, option: str) -> None:
 def _link(source, target) -> None:
     if not os.path.lexists(target):
         os.symlink(source, target)
-    elif not (os.path.islink(target) and _same(target, source)):
+        return
+    # Where both lead is compared, as a link on Windows holds the full path.
+    is_same = os.path.realpath(target) == os.path.realpath(source)
+    if not (os.path.islink(target) and is_same):
         _refuse_other(target)
-
-
-def _same(path, other) -> bool:
-    """Whether paths lead to one file; links on Windows hold the full path."""
-    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def _copy(source, target) -> None:
