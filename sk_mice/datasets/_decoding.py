@@ -56,7 +56,7 @@ class Decoder:
         background="white",
         white=WHITE,
         smooth=False,
-    ):
+    ) -> None:
         find_formats()  # here, and not in several threads at once
         height, width = _height_and_width(image_size)
         self.size = width, height
