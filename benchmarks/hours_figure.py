@@ -1,4 +1,4 @@
-"""Figure of what benchmarks/hours.py has kept: scores by hours of a core.
+"""Figure of what benchmarks/hours.py has kept: scores by core hours.
 
 Each point is an epoch. Fits that have not been measured are left out.
 
@@ -26,7 +26,7 @@ def figure(folder):
         for ax, metric in zip(axes, METRICS, strict=True):
             ax.plot(hours, [row[metric] for row in course], ".-", label=label)
     for ax, name in zip(axes, METRICS.values(), strict=True):
-        ax.set(xlabel="hours of a core", ylabel=name, xlim=(0, None))
+        ax.set(xlabel="core hours", ylabel=name, xlim=(0, None))
         ax.grid(alpha=0.3)
     axes[0].legend(loc="lower right")
     return drawn

@@ -30,9 +30,9 @@ def confidences():
     head = ("**Confidence**", "calibration error", "AUROC", "ACC", "seeds", "commit")
     text = (
         "The expected calibration error is the mean gap between a confidence and the "
-        "share of samples that are right, in ten bins of equal width; its worst is the "
+        "share of right labels, in ten bins of equal width; the worst error is the "
         "largest. The AUROC, the area under the ROC curve, is the probability that a "
-        "right sample has a larger confidence than a wrong one."
+        "sample with a right label has a larger confidence than one with a wrong label."
     )
     return table(head, *rows), line_on_all(files, text)
 
@@ -57,7 +57,7 @@ def outliers():
     )
     text = (
         "The area under the ROC curve. A model is fitted to 899 clean digits, or to "
-        f"those that are scored, in {seconds(fits)} s. Seeds: {len(fits)}; commit "
+        f"the images that are scored, in {seconds(fits)} s. Seeds: {len(fits)}; commit "
         f"{commit(kept)}."
     )
     return table(head, *rows), line_on(kept, text)

@@ -8,7 +8,7 @@ def page():
     return [
         "# Experiments with EM and its start",
         f"{OTHER_PAGE}, or the mean ACC and NMI. [Training](../../docs/user_guide/"
-        "training.md#what-em-gains) has the conclusions, and says what q is.",
+        "training.md#what-em-gains) has the conclusions, and explains q.",
         *by_set(
             "Votes of neighbours, and a choice by them",
             {
@@ -21,10 +21,11 @@ def page():
             },
             "ACC and NMI of partitions of MoCo's features, or of pixels. In a vote, a "
             "row takes the label of most of its ten mutual neighbours. The choices are "
-            "among the starts of five seeds and two partitions of k-means, by what the "
-            "labels of mutual neighbours tell of each other. Seconds are those of all "
-            "columns. Votes help on the digits and harm a little on Fashion-MNIST, so "
-            "the start of MiCE has none.",
+            "among the starts of five seeds and two partitions of k-means, and take "
+            "the partition in which the labels of mutual neighbours say the most about "
+            "each other. Seconds are those of all columns together. Votes help on the "
+            "digits and do a little harm on Fashion-MNIST, so the start of MiCE does "
+            "not use them.",
         ),
         *side_by_side(
             "A first stage with small maps",
@@ -32,9 +33,9 @@ def page():
                 "small_maps_fashion_mnist_24": "Fashion-MNIST",
                 "small_maps_cifar10_jpeg_24": "CIFAR-10 (JPEG)",
             },
-            "The partition that EM would start from, and how often an image's nearest "
-            "neighbour has its class, after the same time of MoCo. Small maps: "
-            "`SmallResNet(max_pool=True)`.",
+            "The partition that EM would start from, and how often an image and its "
+            "nearest neighbour have the same class, after MoCo has trained for the "
+            "same time. Small maps: `SmallResNet(max_pool=True)`.",
             more=("neighbour",),
         ),
         *side_by_side(
@@ -56,7 +57,7 @@ def page():
             of_em,
         ),
         *side_by_side(
-            "The same on classes of unlike sizes",
+            "The same on classes of very different sizes",
             {
                 "em_heads_digits_200_unbalanced": "unequal digits",
                 "em_heads_fashion_mnist_24_unbalanced": "unequal Fashion-MNIST",
@@ -72,7 +73,7 @@ def page():
                 "em_heads_fashion_mnist_24_unbalanced_random": "unequal Fashion-MNIST, "
                 "24 epochs",
             },
-            "All epochs are EM's.",
+            "All epochs are epochs of EM.",
         ),
         *side_by_side(
             "E-steps, EM after one first stage",
@@ -83,9 +84,9 @@ def page():
             f'{of_em} "held" is the default: q stays at the partition, on the digits '
             "for the first half of each round, and on Fashion-MNIST in both epochs of "
             'EM. "batch, free" is the paper\'s: q is the posterior of one random view. '
-            "The others take q once an epoch from the whole model and all plain "
+            "The others compute q once an epoch by the whole model, from all plain "
             "images, from four random views, or from the plain images and ten mutual "
-            "neighbours; if they are hard, the largest q becomes 1. kappa is 1 where "
-            "no other is named.",
+            'neighbours; in the "hard" ones, the largest q becomes 1. kappa is 1 where '
+            "no other value is given.",
         ),
     ]

@@ -59,18 +59,18 @@ def page():
     parts = [
         "# Clusterings of features",
         f"{OTHER_PAGE}. Each method has its own stopping rule. Seconds (s) are those "
-        "of one core for a fit, without the features.",
+        "of a fit on one core, without the features.",
         "Images are clustered by 1,280 features of EfficientNet-lite0, trained on "
-        "ImageNet, at 160 pixels (`PretrainedFeatures`), digits by their pixels, "
+        "ImageNet, at 160 pixels (`PretrainedFeatures`), digits by their pixels, and "
         "tables by their standardised columns. Components are principal components, "
         "at most as many as features. TEMI (BMVC 2023) and TURTLE (ICML 2024) are "
-        "written anew in `benchmarks/peers.py`, with their authors' settings for "
+        "reimplemented in `benchmarks/peers.py`, with their authors' settings for "
         "features of CIFAR-10. They take longer than most others, and have fewer "
-        "seeds on images. They also ran on the digits, whose pixels are not what they "
-        "were made for. HDBSCAN of components has no seed. "
+        "seeds on images. They also ran on the digits, though they were not made for "
+        "pixels. HDBSCAN on components does not depend on a seed. "
         '"Without a first stage" '
-        "starts EM at a partition of an untrained network's features, which is no "
-        "option of the estimator.",
+        "starts EM at a partition of an untrained network's features, which the "
+        "estimator does not offer.",
     ]
     for name, head in FEATURES.items():
         parts += of_features(name, head, CLUSTERERS)
@@ -82,7 +82,7 @@ def page():
                 "neighbors_fashion_mnist_vectors": "Fashion-MNIST, 64 components",
                 "neighbors_digits_images": "digits, images, 60 epochs",
             },
-            "MiCE without neighbours has noise for augmentation where X holds vectors.",
+            "Where X holds vectors, MiCE without neighbours has noise as augmentation.",
         ),
         "## Fine-tuning",
         "EfficientNet-lite0 sees views of the images, and MiCE trains its last block, "
@@ -121,7 +121,7 @@ def time_of_features():
     head += ("the network as it is", "decoding", "features to the network", "commit")
     text = (
         "EfficientNet-lite0, one thread. Features include the decoding. The network as "
-        "it is has batch norm in layers of its own, and copies maps to pad them."
+        "it is has separate layers for batch norm, and copies maps to pad them."
     )
     return table(head, *rows), line_on(kept, text)
 

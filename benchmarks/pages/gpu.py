@@ -19,7 +19,7 @@ HOURS = {
 def page():
     text = (
         "One whole step, 32 x 32 colour, B = 256, V = 16,384, K = 10, by CUDA graphs, "
-        "which the bare networks do without."
+        "which the bare networks do not use."
     )
     return [
         "# On a GPU",
@@ -45,15 +45,15 @@ def environment():
 
 
 def hours():
-    """The fits of hours of a core once more, with another seed."""
+    """The fits of core hours once more, with another seed."""
     files = labelled(HOURS)
     rows = [
         (label, three(kept["results"]["end"]), commit(kept))
         for label, kept in files.items()
     ]
-    head = ("**Another seed of the hours of a core**", "ACC, NMI and ARI", "commit")
+    head = ("**Another seed of the core hours**", "ACC, NMI and ARI", "commit")
     text = (
-        "As many epochs of all 60,000 images, also by `resnet-small`, in bfloat16. The "
-        "fits ran at once and took about three minutes."
+        "The same numbers of epochs on all 60,000 images, also with `resnet-small`, in "
+        "bfloat16. The fits ran at the same time and took about three minutes."
     )
     return table(head, *rows), line_on_all(files, text)

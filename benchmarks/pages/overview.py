@@ -13,14 +13,14 @@ HOURS = {
 }
 NOT_MEASURED = (
     "The paper's own data sets, networks and 1,000 epochs (`--scale paper`).",
-    "More than three seeds of the E-steps on Fashion-MNIST, of small maps, and of the "
-    "cosines of the paper's prototypes.",
-    "ClustPy on other images than the digits.",
+    "More than three seeds for the E-steps on Fashion-MNIST, for small maps, and for "
+    "the cosines of the paper's prototypes.",
+    "ClustPy on images other than the digits.",
 )
 
 
 def hours():
-    """How far each fit has come after hours of a core, and a figure."""
+    """How far each fit has come after hours on one core, and a figure."""
     files = labelled(HOURS)
     rows = []
     for label, kept in files.items():
@@ -41,16 +41,16 @@ def hours():
     text = (
         "Each fit has one core and a number of epochs that was set "
         "beforehand to take about three hours. After each epoch, 10,000 of the images "
-        "are clustered; the columns of hours have the last of these scores. Hours are "
-        "the processor's, without what the scores take, on a machine without bfloat16. "
+        "are clustered; a column for hours has the last score up to then. Hours are "
+        "processor time without that for the scores, on a machine without bfloat16. "
         "`python benchmarks/hours_figure.py` draws the figure. The second table also "
         "has other seeds (`--seeds 1` or `--seeds 2`), on a machine with bfloat16, "
-        "where they take about an hour. The start is what EM begins with, after nine "
-        "tenths of the epochs."
+        "where they take about an hour. The start is the partition from which EM "
+        "starts, after nine tenths of the epochs."
     )
-    image = "![Accuracy and NMI by hours of a core](hours.png)"
+    image = "![Accuracy and NMI by core hours](hours.png)"
     tables = table(head, *rows), after_hours()
-    return ["## Hours of a core", image, *tables, line_on_all(files, text)]
+    return ["## Core hours", image, *tables, line_on_all(files, text)]
 
 
 def after_hours():
@@ -83,19 +83,20 @@ def page():
         "AMD EPYC with bfloat16, unless the line below a table says otherwise. Other "
         "processes ran at the same time, so compare seconds only within a table.",
         "`python benchmarks/results_page.py` writes these pages from the JSON files of "
-        "this folder. `python benchmarks/reproduce.py` runs every row again, but for "
-        "those of a GPU (`benchmarks/gpu.py`). The last column is the commit that was "
-        "measured, or, up to c420039, the one that added the row. Older rows had older "
-        "code and partly other defaults.",
+        "this folder. `python benchmarks/reproduce.py` runs every row again, except "
+        "for those of a GPU (`benchmarks/gpu.py`). The last column is the commit that "
+        "was measured, or, up to c420039, the one that added the row. Older rows were "
+        "measured with older code and partly with other defaults.",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
         "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
         "trains for as many epochs as fit into the same time, and its features are "
-        "clustered in several ways. One of them is how MiCE starts EM, "
-        "`ClassificationEM`. UMAP has 20 neighbours and K components, and a mixture of "
-        "Gaussians or HDBSCAN on top, whose noise is one more cluster. Where the "
-        "smallest class is a tenth of the largest, the first images of each class are "
-        "kept, and the sizes of the classes fall in equal ratios. CIFAR-10 (JPEG) is "
+        'clustered in several ways. "MiCE\'s start" is the one with which MiCE starts '
+        "EM: `ClassificationEM`. UMAP has 20 neighbours and K components, and a "
+        "mixture of Gaussians or HDBSCAN clusters its map; the noise of HDBSCAN is one "
+        "more cluster. Where the smallest class is a tenth of the largest, only the "
+        "first images of each class are kept, and the sizes of the classes form a "
+        "geometric sequence. CIFAR-10 (JPEG) is "
         "CIFAR-10 saved as JPEG files, in a tar archive of `train/CLASS/NUMBER.jpg` "
         "and `test/CLASS/NUMBER.jpg`. The archive is not distributed; another one "
         "gives slightly other figures.",

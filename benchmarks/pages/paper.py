@@ -30,7 +30,7 @@ def page():
         "has CIFAR-10 and a ResNet-34 in 235,000 steps. The second table says "
         "which of the paper's claims hold here: for accuracies yes if a claim holds on "
         "every seed of every set, no if it fails on at least half of them, and not "
-        "clearly in between; the other rows name their rule.",
+        "clearly in between. The other rows state their own rule.",
         *tables(),
         table(("**In the paper**", "holds here", ""), *claims()),
     ]
@@ -100,8 +100,8 @@ def tables():
         for data, label in SETS.items()
     }
     text = (
-        "Cells of several sets are in their order. The paper's ACC: CIFAR-10, of Table "
-        "3 CIFAR-100 with 20 classes."
+        "A cell with several values has one for each set, in the order of the columns. "
+        "The paper's ACC is on CIFAR-10, and in Table 3 on CIFAR-100 with 20 classes."
     )
     more = f"{command(files['Table 1, digits'])}, and likewise table3.py and scan.py"
     return table([*head, "commit"], *shown), line(text, notes(files), more)
@@ -230,8 +230,8 @@ def choice_of_k():
     elbo = chosen("elbo")
     texts = [", ".join(map(str, ks)) for ks in (classes, elbo, chosen("stability"))]
     return (
-        f"Not a claim, but future work there: the ELBO chooses K (digits of {texts[0]} "
-        "classes)",
+        "Not a claim, but future work in the paper: the ELBO chooses K (digits of "
+        f"{texts[0]} classes)",
         "yes" if elbo == classes else "no",
         f"it chooses {texts[1]}; stability chooses {texts[2]} (commit {commit(kept)})",
     )

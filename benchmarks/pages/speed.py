@@ -23,8 +23,8 @@ PREDICTIONS = {
 
 def speed():
     text = (
-        "One whole step, 2 threads, V = 4,096, K = 10 where no other is named. Bare "
-        "networks are the forward and backward passes alone."
+        "One whole step, 2 threads, V = 4,096, K = 10 where no other value is given. "
+        "Bare networks are the forward and backward passes alone."
     )
     return [
         "## Speed",
@@ -72,7 +72,7 @@ def milliseconds(seconds):
 
 
 def in_a_file():
-    """How a fit and predictions go if X is in a file, to X in memory."""
+    """How fast a fit and predictions are if X is in a file, and not in memory."""
     kept = read("memory_map")
     result = kept["results"]
     rows = [
@@ -110,10 +110,10 @@ def beside_others():
     head = ("**One of 2 cores is busy**", "idle", "busy", "busy to idle", "commit")
     text = (
         "512 images of 32 x 32, or 2,048 vectors of 1,280 values by "
-        "`ClassificationEM`, on 2 threads if no other number is named. Another "
-        "process counts without end. In training, threads share every operation and "
-        "wait for each other, until the fit goes on with one after 10 s; else, each "
-        "computes a batch of its own."
+        "`ClassificationEM`, on 2 threads if no other number is given. The busy core "
+        "runs an endless loop in another process. In training, threads share every "
+        "operation and wait for each other, until the fit goes on with one thread "
+        "after 10 s. Otherwise, each thread computes a batch of its own."
     )
     return table(head, *rows), line_on(kept, text)
 
@@ -143,9 +143,9 @@ def several_processes():
         f"{n / 1e6:.2f} MB of {name}" for name, n in result["bytes"].items()
     )
     text = (
-        f"The time of one process, over twice that of two. A step sends {sent}. By the "
-        "speeds of GPUs and links that the command states, none of them measured, the "
-        f"efficiency of GPUs would be {expected}."
+        "Efficiency is the time of one process over twice that of two. A step sends "
+        f"{sent}. With the speeds of GPUs and links that the command assumes, none of "
+        f"them measured, the efficiency of GPUs would be {expected}."
     )
     head = ("**Two processes on 2 cores**", "by the clock", "by seconds of the cores")
     return table((*head, "commit"), *rows), line_on(kept, text)
@@ -185,6 +185,6 @@ def spherical_kmeans():
         (case, *(ratios.get(k, "") for k in many)) for case, ratios in cases.items()
     ]
     head = ("**SphericalKMeans**", *(f"K = {k:,}" for k in many))
-    text = "Its time to that of scikit-learn's KMeans (and of faiss), same centres and "
-    text += f"iterations, 2 threads; commit {commit(kept)}."
+    text = "Its time over that of scikit-learn's KMeans (and of faiss), with the same "
+    text += f"centres and iterations, on 2 threads; commit {commit(kept)}."
     return table(head, *rows), line_on(kept, text)

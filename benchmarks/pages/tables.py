@@ -5,8 +5,8 @@ import statistics
 from .files import command, commit, labelled, notes, read
 
 OTHER_PAGE = (  # begins the second paragraph of each page but the first
-    "Written by `python benchmarks/results_page.py`, as [the other results](README.md),"
-    " with cells of the same kind: mean ± standard deviation (worst) over the seeds"
+    "Written by `python benchmarks/results_page.py`, like [the other results]"
+    "(README.md). A cell is the mean ± standard deviation (worst) over the seeds"
 )
 DATA = {
     "digits": "digits",
