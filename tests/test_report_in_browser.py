@@ -835,11 +835,11 @@ def test_a_table_of_fewer_images_merges_those_that_it_lacks(open_page, page, tmp
         ("file,cluster\nother.png,1\n", "has none of the images of this page"),
         (
             "file,cluster\nfolder/005.png,x\n",
-            "has no number of a cluster for folder/005.png",
+            "has no cluster number for folder/005.png",
         ),
         (
             "file,cluster,name\nfolder/005.png,1,a\nfolder/006.png,1,b\n",
-            "has two names of cluster 1: a and b",
+            "has two names for cluster 1: a and b",
         ),
         (
             b"file,cluster,name\nfolder/005.png,1,F\xfc\xdfe\n",

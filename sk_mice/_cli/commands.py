@@ -39,13 +39,13 @@ Examples:
   sk-mice fit photos/ --out result/ --resume     (after Ctrl-C or a crash)
 
 The folder of the result gets clusters.csv, model.safetensors, report.html and run.json;
-with --features also features.npy. Another number of clusters (--overwrite), predict and
-report read the features from there if the images are the same.
+with --features also features.npy. A fit with another number of clusters (--overwrite),
+predict and report read the features from there if the images are the same.
 
-Agreement is the share of ten random views of an image that fall into its cluster.
-With --features, it is the share of its 10 nearest neighbours in its cluster, or of as
-many as there are others in it, if these are fewer. Margin is the agreement minus the
-share of the second cluster.
+Agreement is the share of ten random views of an image that fall into its cluster. With
+--features, it is the share of its 10 nearest neighbours that are in its cluster; a
+cluster of fewer than eleven images has fewer neighbours to count. Margin is the
+agreement minus the share of views or neighbours in the second cluster.
 """
 PREDICT = """\b
 Examples:
@@ -65,12 +65,13 @@ The report's table gives the folders the names of the clusters. Subfolders of th
 are kept below the folder of a cluster. After Ctrl-C, the same command goes on.
 """
 SCORE = """\b
-Examples:
+Example:
   sk-mice score result/clusters.csv truth.csv
 
 The first line of truth.csv names its columns: file, and class (or label). Files are
-matched by name; those that only one table has are named and do not count. Nor do rows
-without a class. With the table of another fit, the scores say how far the two agree.
+matched by name. Files that only one table has do not count, and a message names them;
+nor do rows without a class. If truth.csv is the table of another fit, the scores say
+how far the two fits agree.
 """
 CHOOSE_K = """\b
 Examples:
@@ -78,13 +79,14 @@ Examples:
   sk-mice choose-k photos/ --to 20 --features efficientnet-lite0
   sk-mice choose-k photos/ --features efficientnet-lite0 --out result/choose-k.png
 
-Each number is fitted to random halves of the images, twice for each repeat. Stability
-is how far the clusters of two halves agree: 1 if they are the same, 0 by chance.
+For each repeat, the images are split into two random halves, and each number of
+clusters is fitted to both. Stability says how far the clusters of the two fits agree: 1
+if they are the same, 0 if they agree only by chance.
 """
 
 app = typer.Typer(
     name="sk-mice",
-    help="Clusters images without labels.",
+    help="Cluster images without labels.",
     epilog=EXAMPLES,
     rich_markup_mode=None,  # plain text, which pipes and screen readers take
     pretty_exceptions_enable=False,
@@ -119,7 +121,11 @@ _FOLDER = {"exists": True, "file_okay": False}
 _TABLE = {"exists": True, "dir_okay": False}
 Photos = Annotated[
     Path,
-    typer.Argument(**_FOLDER, metavar="PHOTOS", help="Folder of images, at any depth."),
+    typer.Argument(
+        **_FOLDER,
+        metavar="PHOTOS",
+        help="Folder of images, which may be in subfolders.",
+    ),
 ]
 Result = Annotated[
     Path,
@@ -189,23 +195,23 @@ White = Annotated[
         min=1,
         max=2**16 - 1,
         metavar="VALUE",
-        help="Value of white in grey images of 16 bits, such as 4095 if 12 bits are in "
-        "use. [default: 65535]",
+        help="Value of white in 16-bit grey images, such as 4095 if they use only 12 "
+        "of the bits. [default: 65535]",
     ),
 ]
 Features = Annotated[
     str | None,
     typer.Option(
         metavar="NETWORK",
-        help="Cluster the features of this pretrained network, such as "
-        "efficientnet-lite0 or resnet50, instead of learning them: for photographs.",
+        help="For photographs: cluster the features of this pretrained network, such "
+        "as efficientnet-lite0 or resnet50, instead of training a network.",
     ),
 ]
 Unequal = Annotated[
     bool | None,
     typer.Option(
         "--unequal",
-        help="With --features: some kinds of images are many times as frequent as "
+        help="With --features, if some kinds of images are many times as frequent as "
         "others.",
     ),
 ]
@@ -281,8 +287,8 @@ def fit(
         int | None,
         typer.Option(
             **_EPOCHS,
-            help="Passes over all images. [default: 200, or as many as make 1,000 "
-            "steps of at most 256 images; none with --features]",
+            help="Passes over all images. [default: 200, or for few images as many as "
+            "make 1,000 steps of at most 256 images; none with --features]",
         ),
     ] = None,
     minutes: Annotated[
@@ -303,8 +309,8 @@ def fit(
         typer.Option(
             "--resume",
             help="Go on with the run in the folder of the result, if there is one. "
-            "It keeps its options, which need not be given again, but for "
-            "--copy-to and --link-to.",
+            "Its options need not be given again, except for --copy-to and "
+            "--link-to.",
         ),
     ] = False,
     overwrite: Overwrite = False,
@@ -342,7 +348,7 @@ def predict(
         typer.Option(
             **_TABLE,
             metavar="CLUSTERS.CSV",
-            help="Table of the report, whose names and merges of clusters are used.",
+            help="Table saved by the report, whose names and merges of clusters count.",
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -379,7 +385,7 @@ def sort(
         typer.Argument(
             **_TABLE,
             metavar="CLUSTERS.CSV",
-            help="Table of the report, of a fit or of `predict`.",
+            help="Table saved by the report, or written by `fit` or `predict`.",
         ),
     ],
     photos: Photos,
@@ -414,10 +420,10 @@ def score(
 def choose_k(
     photos: Photos,
     least: Annotated[
-        int, typer.Option("--from", min=2, metavar="K", help="Fewest clusters.")
+        int, typer.Option("--from", min=2, metavar="K", help="Smallest number.")
     ] = 2,
     most: Annotated[
-        int, typer.Option("--to", min=2, metavar="K", help="Most clusters.")
+        int, typer.Option("--to", min=2, metavar="K", help="Largest number.")
     ] = 10,
     repeats: Annotated[
         int, typer.Option(min=2, metavar="N", help="Number of random splits.")
@@ -442,15 +448,15 @@ def choose_k(
     jobs: Annotated[
         int,
         typer.Option(
-            metavar="N", help="Processes that fit; -1 stands for one on each core."
+            metavar="N", help="Number of processes; -1 means one on each core."
         ),
     ] = 1,
     out: Annotated[
         Path,
         typer.Option(
             metavar="FILE",
-            help="File for the plot, a PNG. Features are read from its folder if the "
-            "images there are the same, and kept if the folder is new.",
+            help="PNG file for the plot. Its folder also keeps features: they are read "
+            "there if the images are the same, and written if the folder is new.",
         ),
     ] = Path("choose-k.png"),
     overwrite: Overwrite = False,

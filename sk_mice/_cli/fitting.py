@@ -250,7 +250,7 @@ def _check(request: Request) -> dict | None:
     elif asked["clusters"] is None:
         why = "no number is given"
         if request.resume:
-            why += f", and {str(request.out)!r} holds no run that --resume could go on"
+            why += f", and {str(request.out)!r} holds no run to go on with"
         raise BadParameter(why, param_hint="--clusters")
     if run is None or not run["finished"]:  # a finished run may have sorted some
         sorting.check_empty(request.sort_into)
@@ -289,7 +289,7 @@ def check_asked(asked: dict, parameters: dict) -> None:
     for name in ("epochs", "minutes", "rotate"):
         if asked["features"] is not None and asked[name] is not None:
             raise BadParameter(
-                "it contradicts --features, with which the network is not trained",
+                "it contradicts --features, with which no network is trained",
                 param_hint=f"--{name}",
             )
 
@@ -407,7 +407,7 @@ def _train(request: Request, run: dict, samples, group):
             fit_into = "fits" if n_epochs == 1 else "fit"
             progress.say(f"{count(n_epochs, 'epoch')} {fit_into} into {minutes}")
         else:
-            progress.say(f"An epoch takes more than {minutes}: training one")
+            progress.say(f"An epoch takes more than {minutes}: training one epoch")
     progress.say("Learning features, then clustering (Ctrl-C stops)")
     mice.set_params(max_epochs=run["max_epochs"])
     fitted = fit_together(group, mice, samples)

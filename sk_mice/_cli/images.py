@@ -140,7 +140,7 @@ def features_of(
     rows = [row_of[digest] for digest in images.digests if digest in row_of]
     if rows:
         some = f" of {count(len(rows), 'image')}" if is_new.any() else ""
-        progress.say(f"The features{some} are those in {str(result.features)!r}")
+        progress.say(f"The features{some} are read from {str(result.features)!r}")
     if not is_new.any():
         return kept[rows]
     paths = [path for path, new in zip(images.paths(), is_new, strict=True) if new]
@@ -172,7 +172,8 @@ def _transform_into(into, network, paths, progress: Progress):
         n_done = whole if 0 < n_done < n and file.read(len(start)) == start else 0
         file.truncate(len(start) + n_done * n_bytes if n_done else 0)
         if n_done:
-            progress.say(f"Those of {count(n_done, 'image')} are there")
+            there = count(n_done, "image")
+            progress.say(f"The features of {there} are already there")
         with network._computing(paths[n_done:]) as (_, batches):
             before = b"" if n_done else start
             for features in batches:

@@ -26,7 +26,7 @@ def read_naming(table, result: ResultFolder, n_clusters: int) -> Naming:
     try:
         rows, _ = tables.read_columns(table, *columns)
     except ValueError as error:
-        error.add_note("Download CSV of the report saves such a table.")
+        error.add_note("The button Download CSV of the report saves such a table.")
         raise
     own = {str(k): k for k in range(n_clusters)}
     for file, (was, now, _) in rows.items():
@@ -58,8 +58,8 @@ def _check_same(was: dict, table, result: ResultFolder) -> None:
     same = [was[file] == cluster for file, cluster in fitted.items() if file in was]
     if same and np.mean(same) < LIMITS["same"]:
         raise ValueError(
-            f"{str(table)!r} must be of this result, {str(result.path)!r}, where "
-            f"{same.count(False):,} of {len(same):,} images have other clusters."
+            f"{str(table)!r} must be a table of this result, {str(result.path)!r}, "
+            f"where {same.count(False):,} of {len(same):,} images have other clusters."
         )
 
 

@@ -66,7 +66,7 @@ class ResultFolder:
     def _read(self, path) -> dict | None:
         run = _loaded(path)
         if run is None and path.exists():
-            self._refuse(f"holds no run of sk-mice; {str(path)!r} is of another kind")
+            self._refuse(f"holds no run of sk-mice; {str(path)!r} is another program's")
         return run
 
     def new(self, file: Path) -> Path:

@@ -71,9 +71,9 @@ def _read_places(table) -> dict[str, str]:
         if not (_is_inside(name) and is_folder):
             raise ValueError(
                 f"{str(table)!r} must have in each row a file below the folder of "
-                "images, and a cluster whose name can be that of a folder: without "
-                f'any of <>:"/\\|?*, no dot or space at its ends, none that Windows '
-                f"keeps for itself, such as aux, and at most {LONGEST} bytes; got "
+                "images, and a cluster whose name can name a folder: without any of "
+                f'<>:"/\\|?*, without a dot or space at its ends, not reserved by '
+                f"Windows, such as aux, and of at most {LONGEST} bytes; got "
                 f"{name!r} and {cluster!r}."
             )
     spelt = [(cluster.casefold(), cluster) for cluster in found.values()]
@@ -121,7 +121,7 @@ def check_folders(folders: dict, photos) -> None:
     copy_to, link_to = folders["--copy-to"], folders["--link-to"]
     if lies_in(copy_to, link_to) or lies_in(link_to, copy_to):
         raise BadParameter(
-            f"{str(link_to)!r} must be another folder than --copy-to, "
+            f"{str(link_to)!r} must not be the folder of --copy-to, "
             f"{str(copy_to)!r}, and neither may lie in the other",
             param_hint="--link-to",
         )
@@ -133,8 +133,8 @@ def check_apart(result: ResultFolder, folders: dict) -> None:
     for option, folder in folders.items():
         if lies_in(result.path, folder) or any(lies_in(folder, path) for path in own):
             raise BadParameter(
-                f"{str(folder)!r} must be another folder than --out, "
-                f"{str(result.path)!r}, and not hold it",
+                f"{str(folder)!r} must not be the folder of --out, "
+                f"{str(result.path)!r}, nor hold it",
                 param_hint=option,
             )
 
@@ -290,5 +290,5 @@ def _check_begun(content, target) -> None:
 
 
 def _refuse_other(target):
-    why = "is there, and not of this image: remove it, or name a new folder"
+    why = "exists and belongs to another image: remove it, or name a new folder"
     raise FileExistsError(errno.EEXIST, why, target)

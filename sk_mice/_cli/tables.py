@@ -120,8 +120,8 @@ def check_names(path, names) -> None:
     for name in names:
         if not is_utf8(name):
             raise ValueError(
-                f"{str(path)!r} must be UTF-8, as spreadsheets save it by CSV UTF-8; "
-                f"got the name {name!r}."
+                f"{str(path)!r} must be UTF-8, which spreadsheets call CSV UTF-8; got "
+                f"the name {name!r}."
             )
 
 
@@ -134,7 +134,7 @@ def if_not_utf8(names) -> str:
     """A sentence on what to do about names of which some are not UTF-8."""
     if all(map(is_utf8, names)):
         return ""
-    return ". If a spreadsheet has saved the table, let it save it as CSV UTF-8"
+    return ". If the table comes from a spreadsheet, save it there as CSV UTF-8"
 
 
 def _column(path, header: list[str], names) -> str:

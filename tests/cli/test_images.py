@@ -115,7 +115,7 @@ def test_features_go_on_from_the_last_whole_batch(
         with open(kept, "ab") as file:
             file.write(b"of a row that a crash cut off")
         assert run("fit", photos, "--out", out, "--resume") in (1, 130)
-    assert "Those of 6 images are there" in capsys.readouterr().err
+    assert "The features of 6 images are already there" in capsys.readouterr().err
     assert n_seen == [6, 6, 6, 6]
     assert run("fit", photos, "--out", out, "--resume", "-q") == 0
     assert run("fit", photos, *FIT_FEATURES, "--out", whole) == 0
@@ -225,7 +225,7 @@ def test_features_go_on_once_a_drive_is_there_again(
     assert "--resume goes on" in error
     assert len(error.partition("read as an image. ")[2].split("; ")) == 16
     assert run("fit", photos, "--out", out, "--resume") == 0
-    assert "Those of 4 images are there" in capsys.readouterr().err
+    assert "The features of 4 images are already there" in capsys.readouterr().err
 
 
 def test_a_file_that_comes_while_images_are_read_is_not_left_out(

@@ -73,7 +73,7 @@ def test_another_number_of_clusters_computes_no_features(
     assert computed == [20]
     assert run("fit", photos, *THREE, "--out", result, "--overwrite") == 0
     assert computed == [20]
-    said = f"The features are those in {str(result / 'features.npy')!r}"
+    said = f"The features are read from {str(result / 'features.npy')!r}"
     assert said in capsys.readouterr().err
     assert_same_result(result, fresh)
     one, two = (run_of(folder)["features"] for folder in (result, fresh))
@@ -328,7 +328,7 @@ def test_only_features_of_new_images_are_computed(
     assert run(*predict) == 0
     command = ("fit", own, *THREE, "--overwrite", "--out")
     assert run(*command, result) == 0
-    said = f"The features of 18 images are those in {str(result / 'features.npy')!r}"
+    said = f"The features of 18 images are read from {str(result / 'features.npy')!r}"
     assert said in capsys.readouterr().err
     assert run(*command, tmp_path / "fresh") == 0
     assert computed == [2, 2, 20]

@@ -144,7 +144,7 @@ def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
 def test_resume_without_a_run_needs_the_number_of_clusters(photos, tmp_path, capsys):
     last = refused(capsys, 2, "fit", photos, "--out", tmp_path / "new", "--resume")
     assert "--clusters: no number is given, and " in last
-    assert "new' holds no run that --resume could go on" in last
+    assert "new' holds no run to go on with" in last
 
 
 # -------------------------------------------------------------------- a complete result

@@ -212,7 +212,7 @@ def test_score_says_what_to_do_about_names_that_are_not_utf8(tmp_path, capsys):
     truth = tmp_path / "truth.csv"
     truth.write_bytes("file,class\nKäfer,x\na,y\n".encode("cp1252"))
     assert run("score", clusters, truth) == 0
-    assert "let it save it as CSV UTF-8" in capsys.readouterr().err
+    assert "save it there as CSV UTF-8" in capsys.readouterr().err
 
 
 def test_score_takes_what_powershell_writes(tmp_path):

@@ -78,7 +78,7 @@ def test_a_cluster_needs_the_name_of_a_folder(photos, tmp_path, capsys, name):
     clusters = write_names(tmp_path / "clusters.csv", [[NAMES[1], 0, name]])
     into = tmp_path / "sorted"
     line = refused(capsys, 1, "sort", clusters, photos, "--copy-to", into)
-    assert "whose name can be that of a folder" in line
+    assert "whose name can name a folder" in line
     assert repr(name) in line
     assert not into.exists()
 
@@ -99,7 +99,9 @@ def test_a_number_that_was_changed_without_its_name_is_named(photos, tmp_path, c
     into = tmp_path / "sorted"
     assert run("sort", clusters, photos, "--copy-to", into, "-q") == 0
     warning = capsys.readouterr().err
-    assert f"{str(clusters)!r} has two names of cluster 0, 'cats' and 'dogs'" in warning
+    assert (
+        f"{str(clusters)!r} has two names for cluster 0, 'cats' and 'dogs'" in warning
+    )
     assert "by the names" in warning
     assert (into / "dogs" / NAMES[2]).exists()
 
@@ -141,9 +143,9 @@ def test_files_may_be_written_as_a_mac_or_windows_does(photos, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("rows", "code", "words"),
     [
-        (f"Fuß.png,a\n{NAMES[1]},b\n", 0, "let it save it as CSV UTF-8"),
-        ("Fuß.png,a\n", 1, "let it save it as CSV UTF-8"),
-        (f"{NAMES[1]},Füße\n", 1, "must be UTF-8, as spreadsheets save it by"),
+        (f"Fuß.png,a\n{NAMES[1]},b\n", 0, "save it there as CSV UTF-8"),
+        ("Fuß.png,a\n", 1, "save it there as CSV UTF-8"),
+        (f"{NAMES[1]},Füße\n", 1, "must be UTF-8, which spreadsheets call"),
     ],
     ids=["some", "all", "clusters"],
 )

@@ -151,7 +151,7 @@ def test_names_of_another_table_are_refused_with_backslashes_too(tmp_path):
     result.table.write_text("file,cluster\na/b.png,0\n")
     for file in ("a/b.png", "a\\b.png"):
         naming._check_same({file: "0"}, "names.csv", result)
-        with pytest.raises(ValueError, match="must be of this result"):
+        with pytest.raises(ValueError, match="must be a table of this result"):
             naming._check_same({file: "1"}, "names.csv", result)
 
 
@@ -164,7 +164,7 @@ def test_names_of_another_table_are_refused(photos, fitted, corrected, capsys):
     assert of_the_fit.endswith("Download CSV of the report saves such a table.")
     path = corrected(lambda i, k: (k, "Füße"))
     path.write_bytes(path.read_bytes().replace("ü".encode(), b"\xfc"))
-    assert "must be UTF-8, as spreadsheets save it by CSV UTF-8" in error(path)
+    assert "must be UTF-8, which spreadsheets call CSV UTF-8" in error(path)
     path = corrected(lambda i, k: (k, "a"))
     text = path.read_bytes()
     path.write_bytes(text.replace(b",0\n", b",7\n"))

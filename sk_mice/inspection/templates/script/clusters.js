@@ -74,7 +74,7 @@ function pickAnew(on = picking) {
 function showPicks() {
   $("pick").setAttribute("aria-pressed", picking);
   $("picked").hidden = !picking;
-  $("picked-note").textContent = picked.size ? `${count(picked.size)} selected` : `Click on ${NOUN}, with Shift on the last of several.`;
+  $("picked-note").textContent = picked.size ? `${count(picked.size)} selected` : `Click on ${NOUN}; Shift selects all since the last click.`;
   for (const thumb of $("gallery").querySelectorAll(".thumb")) showPicked(thumb);
   offerMove($("picked-move"), [...picked]);
 }

@@ -131,8 +131,8 @@ const CURVES = {
 };
 async function showTraining() {
   const stages = [...new Set(data.history.map((row) => row.stage))];
-  $("stages-note").textContent = stages.length > 1 ? " The first stage, dotted, learns features without clusters; its ELBO is at another scale."
-    + " EM starts from clusters of the features, and keeps them for some epochs, in which the ELBO is lower." : "";
+  $("stages-note").textContent = stages.length > 1 ? " The first stage, dotted, learns features without clusters; its ELBO has another scale."
+    + " EM starts from clusters of the features, and keeps them for some epochs, during which the ELBO is lower." : "";
   const Plotly = await withPlotly();
   $("curves").replaceChildren();
   for (const [key, text] of Object.entries(CURVES)) {

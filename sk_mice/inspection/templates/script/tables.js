@@ -90,8 +90,8 @@ function clustersOf([header = [], ...rows]) {
   for (const i of known) {
     const k = wanted[i][atCluster], name = asText(wanted[i][atName] ?? "");
     if (name.includes("\ufffd")) throw new Error(`has a name of cluster ${k}, ${name}${NOT_UTF8}`);
-    if (!/^\d{1,9}$/.test(k)) throw new Error(`has no number of a cluster for ${nameOf(i)}`);
-    if ((names.get(Number(k)) ?? name) !== name) throw new Error(`has two names of cluster ${k}: ${names.get(Number(k))} and ${name}`);
+    if (!/^\d{1,9}$/.test(k)) throw new Error(`has no cluster number for ${nameOf(i)}`);
+    if ((names.get(Number(k)) ?? name) !== name) throw new Error(`has two names for cluster ${k}: ${names.get(Number(k))} and ${name}`);
     names.set(Number(k), name);
   }
   const clusters = wanted.map((row) => (row ? Number(row[atCluster]) : null));
