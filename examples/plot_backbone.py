@@ -39,7 +39,7 @@ print(ThreeConvolutions()(torch.zeros(2, 1, 16, 16)).shape)
 # %%
 # A factory, such as the class, makes a new network for each fit, whose weights follow
 # ``random_state``. An object of ``sk_mice.backbones`` has parameters that a search can
-# set. A module with weights is where training starts.
+# set. If the backbone is a module, training starts from its weights.
 
 X, y, _ = load_digits()
 X, y = X[y < 5], y[y < 5]

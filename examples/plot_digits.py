@@ -73,8 +73,8 @@ print(mice.augmentation_)
 
 # %%
 # Each row shows a cluster, its surest images first. The confidence says how often
-# random views of an image stay in its cluster. Framed images show another digit than
-# most of the cluster.
+# random views of an image stay in its cluster. Framed images show a different digit
+# from most of the cluster.
 
 gallery = ClusterGalleryDisplay.from_estimator(mice, X, y, n_images=16, cmap="gray_r")
 folder = Path(globals().get("__file__", "")).parent  # a notebook has no file
@@ -89,8 +89,8 @@ print(f"The picture is in {path}")
 confusion = MatchedConfusionDisplay.from_estimator(mice, X, y)
 
 # %%
-# The embeddings of the gate in two dimensions, by digit. MiCE confuses the digits that
-# lie in the group of another one.
+# The embeddings of the gate in two dimensions, by digit. MiCE confuses the images that
+# lie in the group of another digit.
 
 by_digit = EmbeddingDisplay.from_estimator(mice, X, y, n_points=1000, color_by="class")
 

@@ -7,7 +7,7 @@ This example shows what each of them answers, on the images of six digits.
 """
 
 # %%
-# Six digits in six clusters, and some seconds of training.
+# Six digits in six clusters, and a few seconds of training.
 
 from pathlib import Path
 
@@ -41,8 +41,8 @@ posterior = PosteriorDisplay.from_estimator(mice)
 
 # %%
 # **What is in the clusters?** Rows are clusters, the surest images first. With classes,
-# frames are around images of other classes than most of the cluster. Without classes,
-# leave out ``y``.
+# a frame marks an image that is not of the class of most of the cluster. Without
+# classes, leave out ``y``.
 
 gallery = ClusterGalleryDisplay.from_estimator(mice, X, y, n_images=14, cmap="gray_r")
 

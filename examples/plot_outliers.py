@@ -62,7 +62,7 @@ for name in scores:
 
 # %%
 # So fit to images that you trust. If there are none, compare the images themselves, or
-# their pretrained features. Take more neighbours than there are outliers of one kind,
+# their pretrained features. Use more neighbours than there are outliers of one kind,
 # since outliers are neighbours of each other.
 
 pixels = X_new.reshape(len(X_new), -1)
@@ -73,7 +73,7 @@ for n_neighbors in 10, 50:
 
 # %%
 # The 25 new images that each score finds oddest, by the model of clean images. Frames
-# are around the inverted ones.
+# mark the inverted ones.
 
 n_shown = 25
 figure, axes = plt.subplots(len(scores), figsize=(9.6, 4), layout="constrained")

@@ -52,11 +52,12 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         Number of clusters, K.
     n_init : "auto" or int, default="auto"
         Number of runs of k-means on the whitened components, and as many on the plain
-        ones. "auto" follows the cost of a run: ``min(100, n // 5, 2.5e9 // (n K D))``,
-        and at least 2. Here n is the number of rows that a run sees: all N, or of a
-        large set one of five random choices of ``max(20_000, 20 K)``.
+        ones. "auto" depends on the cost of a run:
+        ``min(100, n // 5, 2.5e9 // (n K D))``, and at least 2. Here n is the number of
+        rows that a run sees: all N, or for a large set one of five random choices of
+        ``max(20_000, 20 K)`` rows.
     n_components : "auto" or int, default="auto"
-        Number of principal components, D: "auto" takes those that hold 99% of the
+        Number of principal components, D: with "auto" those that hold 99% of the
         variance, at most 3 K; an int is an upper bound. Few components have few
         directions: with one, clusters beyond the second may stay empty.
     center : bool, default=False
@@ -67,9 +68,9 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         :class:`sk_mice.features.PretrainedFeatures`. These are mostly positive, so that
         all of them have nearly the same direction from the origin. A cluster that lies
         at the mean of the rows, because it has most of them or is in the middle of the
-        others, has no direction from there, and is not found.
+        other clusters, has no direction from the mean, and is not found.
     max_iter : int, default=3
-        Maximum number of steps of classification EM. More steps raise the
+        Maximum number of iterations of classification EM. More iterations raise the
         likelihood; in the benchmarks they did not raise the agreement with classes.
     random_state : int, RandomState instance or None, default=None
         Determines the runs of k-means and, above 2048 features, the principal
@@ -87,16 +88,16 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         Shares of the clusters, which sum to 1; 0 for an empty one.
     mean_ : ndarray of shape (n_features,)
         Mean direction of the training rows. With `center`, directions have as many
-        values as `axes_` has rows, here and in `components_`.
+        values as `axes_` has rows, in `mean_` and in `components_`.
     components_ : ndarray of shape (n_components, n_features)
         The whitening: the whitened components of a row x are
-        ``components_ @ (x / norm(x) - mean_)``. With `center`, x is what `axes_` and
-        `origin_` make of the row.
+        ``components_ @ (x / norm(x) - mean_)``. With `center`, x is
+        ``axes_ @ (row - origin_)``.
     origin_ : ndarray of shape (n_features,)
         Mean of the training rows; only with `center`.
     axes_ : ndarray of shape (n_axes, n_features)
-        Their principal axes: ``axes_ @ (row - origin_)`` is what has a direction; only
-        with `center`.
+        Principal axes of the training rows; only with `center`. The direction of a row
+        is then that of ``axes_ @ (row - origin_)``.
     n_iter_ : int
         Steps of classification EM.
     n_features_in_ : int
@@ -131,18 +132,18 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         - \tfrac12 (\mathbf{x}_n - \boldsymbol{\mu}_k)^\top \mathbf{W}^{-1}
         (\mathbf{x}_n - \boldsymbol{\mu}_k).
 
-    The steps begin at the partition with the smallest criterion of several by spherical
-    k-means. One is the best of many runs on the whitened components, which suit classes
-    of similar sizes. The others are of the plain components, which suit classes of
-    unlike sizes: the optimum that k-means reaches from the first partition, and the
-    best of every five runs, if its inertia is less than that. Of many runs, only the
-    quarter with the least inertia after 8 iterations continues. The plain components
-    are measured from the origin, so that the angles between them are those between the
-    rows.
+    The steps begin at one of several partitions by spherical k-means: that with the
+    smallest criterion. One of them is the best of many runs on the whitened components,
+    which suit classes of similar sizes. The others are partitions of the plain
+    components, which suit classes of very different sizes: the optimum that k-means
+    reaches from the first partition, and the best of every five runs, if its inertia is
+    less than that of this optimum. Of many runs, only the quarter with the least
+    inertia after 8 iterations continues. The plain components are measured from the
+    origin, so that the angles between them are those between the rows.
 
-    :math:`D / (N + D)` is added to the diagonal of :math:`\mathbf{W}`, because few rows
-    may have no scatter in some direction. A zero row stays zero. The steps end before
-    one that would empty a cluster, unless it is the first. If rows are repeated,
+    :math:`D / (N + D)` is added to the diagonal of :math:`\mathbf{W}`, because a few
+    rows may have no scatter in some direction. A zero row stays zero. The steps end
+    before one that would empty a cluster, unless it is the first. If rows are repeated,
     clusters may be empty.
 
     References

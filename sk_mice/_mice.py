@@ -44,20 +44,21 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         The encoder: "mlp", "resnet-small" (for CPUs and small images), "resnet18",
         "resnet34", "resnet50"; an object of `sk_mice.backbones`, whose parameters a
         search can set; a module that maps (B, C, H, W) or (B, F) to features (B, F'),
-        or a factory of one. A module's weights are the start; it is copied, never
-        trained itself. "auto" takes "mlp" for vectors, "resnet-small" for images on a
-        CPU and "resnet18" for images on a GPU. `sk_mice.backbones.Pretrained` is a
-        network with weights, and with the preprocessing that belongs to them.
+        or a factory of one. Training starts from a module's weights, in a copy; the
+        module itself does not change. "auto" is "mlp" for vectors, "resnet-small" for
+        images on a CPU and "resnet18" for images on a GPU.
+        `sk_mice.backbones.Pretrained` is a network with weights, and with the
+        preprocessing that belongs to them.
     freeze : int or "all but last", default=None
         Which blocks of the backbone keep their weights and the statistics of their
         batch norms, as in a slice of a list: 3 freezes the first three, -2 all but the
-        last two, and "all but last" is -1. None trains everything. A block is a child
-        of the module that has weights, in the order in which the module defines them
-        (of a network with one such child, a child of that). If exactly one child is a
-        `Sequential` or a `ModuleList`, its children are blocks in its place; several
-        are a block each, as the four stages of a ResNet. Normalisation belongs to the
-        block before it. Weights of the backbone outside of blocks are frozen, too;
-        heads and prototypes never are.
+        last two, and "all but last" is -1. None trains everything. Blocks are the
+        children of the module that have weights, in the order in which the module
+        defines them. If the module has only one such child, its children are the
+        blocks. If exactly one child is a `Sequential` or a `ModuleList`, its children
+        are blocks in its place; if there are several, each is a block, as are the four
+        stages of a ResNet. Normalisation belongs to the block before it. Weights of the
+        backbone outside of blocks are frozen, too; heads and prototypes never are.
     embedding_dim : int, default=128
         D, the dimension of all embeddings.
     tau : float, default=1.0
@@ -79,19 +80,19 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     n_neighbors : int, default=0
         If not 0, each view of a sample is a view of one of its mutual nearest
         neighbours. Two samples are mutual neighbours if each is among the `n_neighbors`
-        nearest of the other, by the cosine of centred values. Useful for
-        vectors, with ``augmentation=None``, and possible for small images that can be
-        compared pixel by pixel; for features of a pretrained network,
-        :class:`NeighborMixture` is better and faster. Of more than 50,000 samples, an
-        index finds most of them, if faiss is installed.
+        nearest of the other, by the cosine of centred values. Useful for vectors, with
+        ``augmentation=None``, and possible for small images that can be compared pixel
+        by pixel; for features of a pretrained network, :class:`NeighborMixture` is
+        better and faster. Among more than 50,000 samples, an index finds most of the
+        neighbours, if faiss is installed.
     init : {"two-stage", "random"}, clusterer or array-like, default="two-stage"
         Where EM starts. "two-stage" first trains as the special case that MoCo is
         (Theorem 3) and starts EM at a partition of its features by `ClassificationEM`.
         A clusterer whose labels go from 0 to K - 1 replaces `ClassificationEM`; it is
-        first tried on untrained features. K and a seed from `random_state` take the
-        place of its own `n_clusters` (or `n_components`) and `random_state`. "random"
-        starts from random weights and prototypes, as the paper does. An array of N
-        labels from 0 to K - 1 is the partition to start from.
+        first tried on untrained features. K and a seed from `random_state` replace its
+        own `n_clusters` (or `n_components`) and `random_state`. "random" starts from
+        random weights and prototypes, as the paper does. An array of N labels from 0 to
+        K - 1 is the partition to start from.
     n_init : int, default=1
         Number of restarts from different seeds. The one with the best ELBO is kept.
     max_epochs : int, default=200
@@ -108,27 +109,27 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Weight decay of SGD.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
         Shape of the images whose rows a two-dimensional X holds. Needed for images with
-        other than 1, 3 or 4 channels, and if both the second and the last size of a
-        four-dimensional X are 1, 3 or 4: the channels are then the last.
+        a number of channels other than 1, 3 or 4, and if both the second and the last
+        size of a four-dimensional X are 1, 3 or 4: the channels are then the last.
     device : str or torch.device, default="auto"
         "auto" uses a CUDA device if there is one; workers of joblib use all of them in
         turn. Apple's "mps" is not supported, because it has no float64.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
         Precision of the networks during training, of the queue, and of products with
         the queue, also in predictions. The rest of the objective and of predictions is
-        computed in float32. "auto" is bfloat16 where the hardware has it; for vectors,
-        only on a GPU.
+        computed in float32. "auto" is bfloat16 where the hardware supports it; for
+        vectors, only on a GPU.
     callbacks : list of skorch callbacks, default=None
-        They see the first stage, and each round of EM, as a training run of its own.
-        "train_loss" in its history is the negative ELBO. No samples are held out, and
-        "valid_loss", which `EarlyStopping` monitors, has the same values. `LRScheduler`
-        and scorings that need a y are refused.
+        To them, the first stage and each round of EM are separate training runs.
+        "train_loss" in the history of a run is the negative ELBO. No samples are held
+        out, and "valid_loss", which `EarlyStopping` monitors, has the same values.
+        `LRScheduler` and scorings that need a y are refused.
     checkpoint : str or path-like, default=None
         A folder for the progress of the fit. Its files are named after a hash of the
         parameters and the data. `fit` with the same parameters and data continues from
         there, and returns at once if the fit was complete. The result is the same bit
         for bit, on a CPU with the same number of threads. Files are written after
-        epochs, as often as that takes less than 5% of the time.
+        epochs, as often as possible in less than 5% of the time.
     distributed : bool, default=True
         Whether the processes of a job of torchrun share the fit, each with a part of
         every batch. They end with the same model. No effect in a single process, nor in
@@ -153,29 +154,29 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Mean ELBO of the training samples, in nats; see `score`.
     converged_ : bool
         Whether at most 1% of the training samples changed their cluster in the last
-        epoch of EM. Training sees samples through random views, which alone move those
-        that lie between clusters, so False does not mean that the clusters are bad.
+        epoch of EM. Random views alone move samples that lie between clusters, so False
+        does not mean that the clusters are bad.
     cluster_sizes_ : ndarray of shape (K,)
         Number of training samples in each cluster.
     stability_ : float
-        Mean adjusted Rand index between the partitions of the restarts, if `n_init` >
-        1: how far they agree.
+        How far the restarts agree, if `n_init` > 1: the mean adjusted Rand index
+        between their partitions.
     init_labels_ : ndarray of shape (N,) or None
         The partition from which EM started first. Pickles and copies leave it out.
     history_ : list of dict
         For every epoch of the best restart: "stage", "epoch" (within the stage),
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
         (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
-        with another label than in the epoch before, or than in the partition that a
-        round starts from; 1 in the first epoch from random weights, and in that of a
-        fit that goes on by `warm_start`), "cluster_sizes",
-        "lr" (at the last step) and "seconds", and what callbacks record if a file can
-        hold it: numbers, text, arrays, and lists and dicts of them.
+        with another label than in the epoch before, or, in the first epoch of a round,
+        than in the partition from which the round starts; 1 in the first epoch from
+        random weights or of a fit that `warm_start` continues), "cluster_sizes", "lr"
+        (at the last step) and "seconds". It also has what callbacks record, if a file
+        can hold it: numbers, text, arrays, and lists and dicts of them.
     n_iter_ : int
         Epochs trained.
     neighbors_recall_ : float or None
-        Share of the `n_neighbors` nearest neighbours that the search found: 1.0 of the
-        exact search, else an estimate. None without neighbours.
+        Share of the `n_neighbors` nearest neighbours that the search found: 1.0 for the
+        exact search, otherwise an estimate. None without neighbours.
     augmentation_ : object
         `augmentation` with every "auto" replaced by what was decided.
     gating_prototypes_ : ndarray of shape (K, D)
@@ -184,7 +185,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Unit vectors.
     backbone_ : nn.Module
         The trained network. It can be another estimator's `backbone`; weights that
-        `freeze` has frozen stay so.
+        `freeze` has frozen stay frozen.
     device_ : torch.device
         Device of the model.
     n_features_in_ : int
@@ -635,8 +636,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         This is a confidence that people can read: 1 in a sample's own cluster means
         that all of its views fall there. (The largest posterior of a well clustered
         sample may be less than a half.) It is agreement and not accuracy: a cluster
-        that mixes two classes may be stable. How far the restarts of a fit agree is
-        another question, which `stability_` answers.
+        that mixes two classes may be stable. `stability_` says how far the restarts of
+        a fit agree, which is another question.
 
         Parameters
         ----------
@@ -646,10 +647,10 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             Number of random views of each image, which are made as in training. For
             vectors, and for images without augmentation, number of nearest neighbours
             in X by cosine of the centred values: at most as many as there are others in
-            the cluster, and at least one. Pass many of these at a time: among a few,
-            all may be near to each other, and one alone agrees with itself.
+            the cluster, and at least one. Pass many such samples at a time: a few may
+            all be near to each other, and a single one agrees with itself.
         random_state : int, RandomState or None, default=0
-            Of the random views, and of the index of more than 50,000 vectors.
+            Determines the random views, and the index of more than 50,000 vectors.
 
         Returns
         -------
@@ -660,7 +661,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         ------
         NotFittedError, ValueError, TypeError
             As in `predict`, and with the same warning; also if a model of images was
-            loaded from a file and had an augmentation of the user's own.
+            loaded from a file and its augmentation was a function of your own.
         """
         check_is_fitted(self)
         seed = check_random_state(random_state).randint(2**31 - 1)

@@ -16,7 +16,8 @@ class MoCo(ContrastiveEstimator):
     Parameters
     ----------
     backbone : str, Backbone, nn.Module or callable, default="auto"
-        See :class:`MiCEClustering`, also for all parameters without a description.
+        See :class:`MiCEClustering`, which also describes all parameters that have no
+        description here.
     freeze : int or "all but last", default=None
     embedding_dim : int, default=128
         D, the dimension of the embeddings.
@@ -43,7 +44,7 @@ class MoCo(ContrastiveEstimator):
     ----------
     backbone_ : nn.Module
         The trained network. It can be the `backbone` of a :class:`MiCEClustering`;
-        weights that `freeze` has frozen stay so.
+        weights that `freeze` has frozen stay frozen.
     history_ : list of dict
         Figures for every epoch; see :class:`MiCEClustering`.
     n_iter_ : int

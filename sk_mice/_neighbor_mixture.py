@@ -29,8 +29,8 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
 
     It clusters the features of a pretrained network, or other vectors whose nearest
     neighbours mostly belong to the same class. As in `MiCEClustering`, a gate with a
-    prototype for each cluster assigns vectors to experts. What an expert predicts is a
-    neighbour, by the neighbour's cluster alone.
+    prototype for each cluster assigns vectors to experts. An expert predicts a
+    neighbour, and only by the neighbour's cluster.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         mostly positive, so that all of them have nearly the same direction from the
         origin. Set it to False for pixels and for MoCo's features, in which zero has a
         meaning, and if one cluster has most of the rows or lies in the middle of the
-        others: at the mean, it has no direction.
+        others: such a cluster lies at the mean, and has no direction.
     max_epochs : int, default=50
         Epochs of EM, each over all rows. They follow ten epochs in which the gate
         learns the partition that EM starts from.
@@ -65,15 +65,15 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
     init_labels_ : ndarray of shape (n_samples,)
         Labels of the partition that EM starts from.
     elbo_ : float
-        Mean over the pairs of the last epoch, in nats. It is about log K if clusters
-        are of equal size and all neighbours are in the same cluster.
+        Mean ELBO over the pairs of the last epoch, in nats. It is about log K if
+        clusters are of equal size and all neighbours are in the same cluster.
     neighbors_recall_ : float
         Share of the nearest neighbours that the search found.
     n_iter_ : int
         Number of epochs of EM.
     hidden_weights_ : ndarray of shape (n_hidden, n_axes)
-        First layer of the gate, before a ReLU; ``hidden_bias_`` is added. It takes
-        rows, or what `axes_` makes of them, at unit length.
+        First layer of the gate, before a ReLU; ``hidden_bias_`` is added. Its input is
+        the rows, or with `center` ``axes_ @ (row - origin_)``, at unit length.
     hidden_bias_ : ndarray of shape (n_hidden,)
     embedding_weights_ : ndarray of shape (n_embedding, n_hidden)
         Second layer; ``embedding_bias_`` is added. Embeddings are normalised.
@@ -100,8 +100,8 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
     Notes
     -----
     Let :math:`\mathbf{y}` be a neighbour of :math:`\mathbf{x}`, :math:`\pi_k` the gate
-    and :math:`p_k` the mean of :math:`\pi_k`, in training a moving average. In place of
-    equation 5 of the paper [1]_, expert k predicts
+    and :math:`p_k` the mean of :math:`\pi_k` (in training, a moving average). In place
+    of equation 5 of the paper [1]_, expert k predicts
 
     .. math::
 
@@ -111,11 +111,11 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         p(\mathbf{y}) \sum_k \frac{\pi_k(\mathbf{x}) \pi_k(\mathbf{y})}{p_k}.
 
     The posterior of a pair is proportional to the terms of the sum, and steps of EM
-    raise the mean of the sum's logarithm, which is the ELBO at this posterior. It is
-    largest if the gate is sure of each row, neighbours have the same cluster, and
-    clusters are of equal size. TEMI [2]_ trains heads by a form of it with weights and
-    an exponent. The neighbour's :math:`\pi_k` is that of a teacher, the moving average
-    of the gate, and the teacher is what is kept.
+    raise the mean of the sum's logarithm, which is the ELBO at this posterior. The ELBO
+    is largest if the gate is sure of each row, neighbours have the same cluster, and
+    clusters are of equal size. TEMI [2]_ trains heads by a form of this objective with
+    weights and an exponent. The neighbour's :math:`\pi_k` is that of a teacher, the
+    moving average of the gate. The fitted model is the teacher.
 
     EM starts at a partition by `ClassificationEM`. From random weights it ends in poor
     optima.

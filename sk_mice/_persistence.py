@@ -62,8 +62,8 @@ def save(model, path):
     The file is a safetensors file, with JSON for everything that is not a tensor and a
     checksum of the whole file. It is written completely or not at all. An earlier file
     is replaced, and its mode is kept. The parameters `checkpoint` and `out` are not
-    stored. Of `PretrainedFeatures`, the name of the network and a checksum of its
-    weights are, and not the weights.
+    stored. For `PretrainedFeatures`, the file has the name of the network and a
+    checksum of its weights, but not the weights.
 
     Parameters
     ----------
@@ -86,18 +86,18 @@ def save(model, path):
         If a parameter is invalid, or if :func:`load` would refuse the model, for
         example because a value is not finite.
     OSError
-        If the file cannot be written; names `path`. This includes folders, FIFOs,
-        devices, and files that their owner may not write to, even for root. An earlier
-        file is kept.
+        If the file cannot be written. The message names `path`. This includes folders,
+        FIFOs, devices, and files that their owner may not write to, even for root. An
+        earlier file is kept.
 
     Warns
     -----
     UserWarning
         If a parameter cannot be stored, because it is a callable, `callbacks`, a
-        RandomState, a clusterer of another package, or anything else that is no plain
-        data. The file has its default instead. Predictions do not depend on these.
-        There is no warning for a `backbone` that is a module or a callable, because
-        `load` requires it.
+        RandomState, a clusterer of another package, or anything else that is not plain
+        data. The file has the default of the parameter instead. Predictions do not
+        depend on such parameters. There is no warning for a `backbone` that is a module
+        or a callable, because `load` requires it.
 
     See Also
     --------
@@ -146,19 +146,19 @@ def load(path, backbone=None, *, weights=None):
         A regular file.
     backbone : nn.Module or callable, default=None
         Required if the `backbone` of the estimator was a module or a callable, as the
-        file does not hold its code: a module like it, with any weights, or a factory.
+        file does not hold its code: a similar module, with any weights, or a factory.
         Names, shapes and types of its tensors are compared with the file. Not needed
-        for a `Pretrained` network with a name, of which the file has the weights.
+        for a `Pretrained` network with a name, whose weights are in the file.
     weights : str or path-like, default=None
-        For `PretrainedFeatures`: a file with the weights of its network. If None, they
-        are looked for where `PretrainedFeatures` was given them, or would find them by
+        For `PretrainedFeatures`: a file with the weights of its network. If None, the
+        weights are read from the file that `PretrainedFeatures` was given, or found by
         the name of the network.
 
     Returns
     -------
     model : estimator
-        Of the class that was saved, on the CPU. `PretrainedFeatures` runs on its
-        `device`, or on the CPU in place of a GPU that this machine does not have.
+        The estimator that was saved, on the CPU. `PretrainedFeatures` runs on its
+        `device`, or on the CPU if that is a GPU that this machine does not have.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def load(path, backbone=None, *, weights=None):
     ValueError
         If the file is of another kind or format version, truncated or damaged, if its
         content could not come from a fit, or if `backbone` or `weights` do not match
-        it; names the file and the reason.
+        it. The message names the file and the reason.
 
     See Also
     --------

@@ -59,8 +59,8 @@ class SphericalKMeans(
     verbose : int, default=0
         Whether to print the inertia of each iteration.
     random_state : int, RandomState instance or None, default=None
-        Determines the first centres; an int makes the clusters reproducible. What is
-        drawn also depends on the lengths of the rows.
+        Determines the first centres; an int makes the clusters reproducible. The draws
+        also depend on the lengths of the rows.
     copy_x : bool, default=True
         Has no effect: X is never written to. It is here because
         :class:`sklearn.cluster.KMeans` has it.
@@ -104,12 +104,12 @@ class SphericalKMeans(
     A1 to A4 (Theorem 4 of [2]_).
 
     A zero row has cosine 0 with every centre and hence cost 1; it gets label 0 and
-    moves no centre. An empty cluster takes the row that is farthest from its
-    centre. If X has fewer directions than clusters, some centres are equal, and
-    rounding may decide between them; so it may if all rows have nearly one direction,
-    as with a large common offset. Subtract the mean of such rows first. CSR matrices
-    are used as they are; other sparse formats are converted. In late iterations, rows
-    whose label cannot change are skipped [4]_.
+    moves no centre. An empty cluster takes the row that is farthest from its centre. If
+    X has fewer directions than clusters, some centres are equal, and rounding may
+    decide between them. It may also decide if all rows have nearly one direction, as
+    with a large common offset: subtract the mean of such rows first. CSR matrices are
+    used as they are; other sparse formats are converted. In late iterations, rows whose
+    label cannot change are skipped [4]_.
 
     Work is spread over as many threads as the BLAS library has
     (``OPENBLAS_NUM_THREADS`` or threadpoolctl set them).

@@ -143,19 +143,19 @@ class _PaperSchedule:
 
 
 class PaperMoCo(_PaperSchedule, MoCo):  # numpydoc ignore=PR01,PR02
-    """`MoCo` with parameters for the paper's schedules of the learning rate.
+    """`MoCo` with parameters for the paper's learning rate schedules.
 
     Parameters
     ----------
     schedule : {"cosine", "step", "constant"}, sequence or callable, default="cosine"
-        Schedule of the learning rate. "step" multiplies it by 0.1 at 48, 64 and 80
-        percent of each stage, as the paper does for CIFAR. A sequence has other shares
-        of a stage. A callable maps progress from 0 to 1 to a factor.
+        Learning rate schedule. "step" multiplies the rate by 0.1 at 48, 64 and 80
+        percent of each stage, as the paper does for CIFAR. A sequence gives other
+        shares of a stage. A callable maps progress from 0 to 1 to a factor.
     warmup : float, default=0.05
         Share of each stage over which the learning rate rises linearly.
     teacher_momentum : float or None, default=None
-        The m of the teacher's moving average. With None, the average is over a
-        hundredth of the steps, at least 100 and at most 1,000. The paper has 0.999.
+        The momentum m of the teacher's moving average. With None, the average is over a
+        hundredth of the steps, at least 100 and at most 1,000. The paper uses 0.999.
     **parameters : dict
         Other parameters of `MoCo`.
 
@@ -206,8 +206,8 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
     gate_view : {"own", "student"}, default="own"
         Whether the gate sees a random view of its own, or the student's.
     n_rounds : int, default=2
-        Rounds of EM after MoCo. Each after the first starts from a new partition of the
-        present features. The first is the longest.
+        Rounds of EM after MoCo. Each round after the first starts from a new partition
+        of the current features. The first round is the longest.
     schedule : {"cosine", "step", "constant"}, sequence or callable, default="cosine"
         See `PaperMoCo`.
     warmup : float, default=0.05

@@ -28,8 +28,8 @@ class ImageAugmentation(BaseEstimator):
         "moco" changes brightness, contrast, saturation and hue of every view and makes
         a fifth of the views grey. "simclr" makes larger changes and blurs half of the
         views. None does not change colours. The last of four channels keeps its values.
-        Other channels than grey or red, green and blue change alike, in brightness and
-        contrast only.
+        Channels that are neither grey nor red, green and blue all change alike, in
+        brightness and contrast only.
     flip : bool or "auto", default="auto"
         Whether to mirror images at random, left to right. "auto" mirrors them unless
         mirror images look unlike the images of X, as for digits and text.

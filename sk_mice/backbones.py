@@ -110,8 +110,9 @@ class SmallResNet(Backbone):
     """A residual network for small images and CPUs.
 
     The stages consist of basic blocks (He et al., 2016). They have 1, 2, 4, ... times
-    `width` channels, at full, half, quarter, ... of the size after the stem: that of
-    the image, or with `max_pool` a half of it (a quarter above 64 pixels).
+    `width` channels, at the full, half, quarter, ... of the size after the stem. The
+    stem keeps the size of the image, or with `max_pool` half of it (a quarter above 64
+    pixels).
 
     Parameters
     ----------
@@ -121,8 +122,8 @@ class SmallResNet(Backbone):
         Blocks of each stage.
     max_pool : bool, default=False
         Whether the stem halves the image by max-pooling (and, above 64 pixels, once
-        more by a stride). Training takes about half of the time for small images, so
-        that a short fit has more epochs.
+        more by a stride). For small images, training then takes about half of the time,
+        which leaves a short fit more epochs.
 
     Examples
     --------
@@ -209,10 +210,10 @@ class Pretrained(Backbone):
     """A network that has been trained on other images, as the start of training.
 
     It comes with its own preprocessing: it gets views as images with values from 0 to
-    1, which are not standardised, scales them to `image_size`, and normalises them as
-    the images it was trained on. Grey images get three equal channels; a fourth channel
-    is left out. Its classifier is taken off, and maps of features are averaged over
-    their pixels.
+    1, which are not standardised, scales them to `image_size`, and normalises them in
+    the same way as its training images. Grey images get three equal channels; a fourth
+    channel is left out. Its classifier is taken off, and maps of features are averaged
+    over their pixels.
 
     Parameters
     ----------

@@ -67,29 +67,31 @@ class PretrainedFeatures(
     weights : str or path-like, default=None
         A file with the weights of a `network` that is a name: a state dict that torch
         saved, or a safetensors file, whose name ends in ``.safetensors``. It is read
-        without running code. Those of the classifier may be missing, or of other
-        classes.
+        without running code. The weights of the classifier may be missing, or those for
+        other classes.
     image_size : int or "auto", default="auto"
         Side of the network's input in pixels. Images are scaled along their shorter
         side and cropped to a square, as in the preprocessing that belongs to the
-        weights; those that are smaller are enlarged bilinearly. "auto" is the size that
-        belongs to the weights; but 160 if the shorter side of the images (the median of
-        those of files) is less than half of that, if the network takes such images.
+        weights; smaller images are enlarged bilinearly. "auto" is the size that belongs
+        to the weights. It is 160 if the shorter side of the images (for files, the
+        median) is less than half of that size, and the network takes such images.
 
         For a module, "auto" leaves sizes to its `transforms`, and an integer is the
-        side of the squares that these are given.
+        side of the squares that are passed to them.
     resize : {"crop", "stretch"}, default="crop"
-        How files become squares: "crop" keeps the proportions of an image and loses
-        the ends of its longer side; "stretch" keeps all of the image, of which the
-        `transforms` of a module may still crop the centre. Arrays are not concerned.
+        How files become squares: "crop" keeps the proportions of an image and loses the
+        ends of its longer side; "stretch" keeps all of the image, though the
+        `transforms` of a module may still crop to its centre. This has no effect on
+        arrays.
     batch_size : int or "auto", default="auto"
-        Images that the network sees at a time. "auto" is quick and takes little memory.
+        Number of images that the network sees at a time. "auto" is fast and takes
+        little memory.
     background : str, default="white"
-        Colour behind transparent pixels of files, by name or as "#rrggbb". Arrays are
-        not concerned.
+        Colour behind transparent pixels of files, by name or as "#rrggbb". This has no
+        effect on arrays.
     white : int, default=65535
-        Value of white in files of grey images of 16 bits, as in
-        :func:`sk_mice.datasets.load_image_folder`. Arrays are not concerned.
+        Value of white in files of 16-bit grey images, as in
+        :func:`sk_mice.datasets.load_image_folder`. This has no effect on arrays.
     image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
         Shape of the images if X is two-dimensional. Also needed if both the second and
         the last size of a four-dimensional X are 1, 3 or 4: the channels are then the
@@ -97,13 +99,13 @@ class PretrainedFeatures(
     device : str or torch.device, default="auto"
         "auto" is CUDA if available, else the CPU.
     precision : {"auto", "float32", "bfloat16"}, default="auto"
-        "auto" is bfloat16 where the hardware computes with it. The features are float32
-        in any case.
+        "auto" is bfloat16 where the hardware supports it. The features are float32 in
+        any case.
     out : str or path-like, default=None
         A ``.npy`` file for features that are larger than the memory. `transform` writes
         them to it and returns it as a read-only memory map. Each call replaces the
-        file; arrays that earlier calls returned keep their values. Windows replaces no
-        file that is in use: delete these arrays first.
+        file; arrays that earlier calls returned keep their values. Windows does not
+        replace a file that is in use: delete these arrays first.
     n_jobs : int, default=-1
         Threads that decode files, while the network runs; -1 uses all cores.
     verbose : int, default=0
@@ -118,8 +120,9 @@ class PretrainedFeatures(
     batch_size_ : int
         Images that the network sees at a time.
     weights_sha256_ : str
-        Checksum of the weights. Pickles, and files of :func:`sk_mice.save`, hold it in
-        place of the weights, which are read again and compared with it.
+        Checksum of the weights. Pickles, and files of :func:`sk_mice.save`, hold it
+        instead of the weights. When they are loaded, the weights are read again and
+        compared with it.
     n_features_in_ : int
         Values of an image, if X is an array.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -135,7 +138,7 @@ class PretrainedFeatures(
     -----
     Features do not depend on the other images of a call. The last bits may depend on
     the size of its batches. On a CPU, each thread of torch computes a batch of its own,
-    unless `network` is a module, which may not be made for several threads.
+    unless `network` is a module, which may not be safe to use in several threads.
 
     Examples
     --------
@@ -217,14 +220,15 @@ class PretrainedFeatures(
         ImportError
             If a package is missing.
         OSError
-            If weights are missing and cannot be downloaded; names the file and where it
-            belongs.
+            If weights are missing and cannot be downloaded. The message names the file
+            and where it belongs.
         TypeError
             If X holds neither images nor paths, or a module has no `transforms`.
         ValueError
-            If a parameter is invalid, files are no images (lists them), weights are
-            damaged or those of another network, or the network cannot take images of
-            the size or does not return one finite vector or map for each.
+            If a parameter is invalid, if files are not images (the message lists them),
+            if weights are damaged or those of another network, if the network cannot
+            take images of this size, or if it does not return a finite vector or map
+            for each.
         """
         with fitting(self), own_settings(), OwnDraws(0):
             self._fit(X)
@@ -286,9 +290,9 @@ class PretrainedFeatures(
         TypeError
             If X holds paths and `fit` saw arrays, or the other way round.
         ValueError
-            If X holds images unlike those of `fit`, files cannot be read (lists them),
-            features are not finite, or weights that are read again are not those of
-            `fit`.
+            If images in X have another shape than in `fit`, if files cannot be read
+            (the message lists them), if features are not finite, or if weights that are
+            read again are not those of `fit`.
 
         Warns
         -----

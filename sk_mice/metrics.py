@@ -75,8 +75,8 @@ def clustering_accuracy_score(y_true, y_pred):
     Returns
     -------
     accuracy : float
-        Share of the samples whose cluster is matched with their class: above 0, and 1
-        only if the clusters are the classes.
+        Share of the samples whose cluster is matched with their class. It is above 0,
+        and 1 only if the clusters are the classes.
 
     Raises
     ------
@@ -126,15 +126,15 @@ def match_labels(y_true, y_pred):
     Returns
     -------
     labels : ndarray of shape (n_samples,)
-        For each sample the class that its cluster is matched with, under the
-        matching of `clustering_accuracy_score`: that score is the share of samples
-        for which this equals `y_true`, of those with a class.
+        For each sample the class that its cluster is matched with, under the matching
+        of `clustering_accuracy_score`. That score is the share of samples for which
+        this label equals `y_true`, among those with a class.
 
-        If there are more clusters than classes, each cluster without a class gets a
-        new name: the largest class + 1, + 2, ... if the classes are numbers (as Python
-        integers, if no type of numbers holds them beside the classes) or dates, and
-        ``"unmatched <cluster>"`` otherwise. If there are fewer, some classes do not
-        occur.
+        If there are more clusters than classes, each cluster without a class gets a new
+        name: the largest class + 1, + 2, ... if the classes are numbers or dates, and
+        ``"unmatched <cluster>"`` otherwise. (The new numbers and the classes are Python
+        integers if no numeric type holds both.) If there are fewer clusters than
+        classes, some classes do not occur.
 
     Raises
     ------
@@ -357,7 +357,8 @@ def silhouette_scorer(estimator, X, y=None):
     estimator : object
         A fitted estimator, or a Pipeline that ends in one. `predict` gives the clusters
         and `transform` the embeddings. If there is no `transform`, or if it gives
-        distances to `cluster_centers_`, the input of the estimator is used.
+        distances to `cluster_centers_`, the input of the estimator takes the place of
+        embeddings.
     X : array-like
         Samples, as `predict` takes them.
     y : Ignored
@@ -380,9 +381,9 @@ def silhouette_scorer(estimator, X, y=None):
     Models with different temperatures or networks have different embedding spaces,
     whose silhouettes are hard to compare.
 
-    The mean cosine distance of a unit vector to a cluster is one minus its product
-    with the mean of the cluster. Time and memory therefore grow with the number of
-    samples, and not, as for other distances, with that of all pairs.
+    The mean cosine distance of a unit vector to a cluster is one minus its product with
+    the mean of the cluster. Time and memory therefore grow with the number of samples
+    and not, as for other distances, with the number of pairs.
 
     References
     ----------

@@ -79,9 +79,9 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, ver
     values : ndarray of shape (n_repeats,)
         The stability in each split: 1 if both models find the same clusters, about 0
         if they agree only by chance. A half in which either model has only one cluster
-        counts as 0, because any two models agree on that, and so does one of which a
-        model leaves clusters empty. After Ctrl-C, the values of the splits before it,
-        with a ConvergenceWarning.
+        counts as 0, because any two models agree on that. A half in which a model
+        leaves clusters empty counts as 0, too. After Ctrl-C, the values are those of
+        the splits before it, with a ConvergenceWarning.
 
     Raises
     ------
@@ -98,8 +98,8 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, ver
     Notes
     -----
     Lange et al. [1]_ count the samples on which the partitions differ under the best
-    matching of their clusters, and divide by the same figure for random labels. The
-    adjusted Rand index is already corrected for chance and needs no matching.
+    matching of their clusters, and divide by the count for random labels. The adjusted
+    Rand index is already corrected for chance and needs no matching.
 
     Stable clusters need not be the classes that you have in mind: a few large clusters
     are often more stable.
@@ -181,9 +181,10 @@ def choose_n_clusters(
     Returns
     -------
     choice : NClustersChoice
-        Its `n_clusters` is the choice. Print it for the measurements, which `table`
-        holds and `plot` draws. Fit the final model with this number to all samples.
-        After Ctrl-C, the choice by the splits before it, with a ConvergenceWarning.
+        Its `n_clusters` is the chosen number: fit the final model with it to all
+        samples. Printing the object shows the measurements, which `table` holds and
+        `plot` draws. After Ctrl-C, the choice is by the splits before it, with a
+        ConvergenceWarning.
 
     Raises
     ------
@@ -191,8 +192,8 @@ def choose_n_clusters(
         If Ctrl-C comes in the first two splits.
     ValueError
         Before the first fit: if `estimator` has no parameter `n_clusters`, a candidate
-        is no integer or out of range, X has too few samples or another parameter is out
-        of its range.
+        is not an integer or out of range, X has too few samples, or another parameter
+        is out of its range.
 
     See Also
     --------
@@ -204,13 +205,13 @@ def choose_n_clusters(
     The rule is that of Tibshirani and Walther [1]_, who take the largest number above a
     fixed value of their own measure of stability. The standard error is as in the
     selection of a model by cross-validation [2]_; as the repeats share samples, it is
-    rather too small. Several numbers may be stable, since clusters that are clearly
-    apart merge in the same way in each half. The largest of them says the most. A fit
-    that leaves clusters empty, such as one of more clusters than there are different
-    samples, has an agreement of 0.
+    somewhat too small. Several numbers may be stable, since clusters that are clearly
+    apart merge in the same way in each half. The largest of these numbers says the
+    most. A fit that leaves clusters empty, such as one of more clusters than there are
+    different samples, has an agreement of 0.
 
     The silhouette is that of each model's clusters of the half that it was not fitted
-    to. It takes no part in the choice, because that of MiCE leans towards few clusters.
+    to. It does not influence the choice, because for MiCE it prefers few clusters.
 
     The candidates are compared with each other, which does not tell whether there are
     any clusters: k-means finds much the same four quarters of a uniform square each
@@ -293,8 +294,8 @@ class NClustersChoice:
     def plot(self, ax=None):
         """Draw stability and silhouette over the number of clusters.
 
-        Error bars are standard errors of the mean. The dashed line is the threshold
-        that the choice, in a ring, is the last to reach.
+        Error bars are standard errors of the mean. The dashed line is the threshold.
+        The choice, in a ring, is the largest number that reaches it.
 
         Parameters
         ----------

@@ -2,9 +2,9 @@
 
 Each recipe is a read-only mapping of parameters, to be passed with ``**``. To change a
 value, write ``PaperMiCE(**(CIFAR10 | {"max_epochs": 100}))``. The paper's recipes are
-for `sk_mice.ablations.PaperMiCE`, ours for `MiCEClustering`. Each has one of the same
-values for `PaperMoCo` or `MoCo`, with ``_MOCO`` at the end of its name, as in the paper
-("MoCo [...] follows the same hyper-parameter settings as MiCE").
+for `sk_mice.ablations.PaperMiCE`, ours for `MiCEClustering`. Each has a counterpart
+with the same values for `PaperMoCo` or `MoCo`, whose name ends in ``_MOCO``, as in the
+paper ("MoCo [...] follows the same hyper-parameter settings as MiCE").
 
 The paper's
     ``CIFAR10``, ``CIFAR100_20``, ``STL10``, ``IMAGENET_DOG``: from random weights, as
@@ -15,13 +15,13 @@ The paper's
     "MiCE pre-training + MiCE". It has no ``_MOCO``.
 
 Ours
-    ``PHOTOS_QUICK``: for the features of hundreds to some thousands of photographs, by
-    `sk_mice.features.PretrainedFeatures`. ``SMALL_SET_CPU``: for as many images from
-    scratch. Their batches are small, as an epoch of a small set has few steps.
-    `in_steps` gives them a number of steps in place of epochs, some 3,000 from scratch;
-    for features, 500 are enough. They leave `n_clusters` to you, and have no ``_MOCO``.
-    On such features `NeighborMixture` and `ClassificationEM` are better and faster than
-    ``PHOTOS_QUICK``, which has what they lack: embeddings and an ELBO.
+    ``PHOTOS_QUICK``: for the features of hundreds to a few thousand photographs, by
+    `sk_mice.features.PretrainedFeatures`. ``SMALL_SET_CPU``: for the same numbers of
+    images, from scratch. Both have small batches, as an epoch of a small set has few
+    steps. `in_steps` sets a number of steps instead of epochs: about 3,000 from
+    scratch, and 500 for features. Both leave `n_clusters` to you, and have no
+    ``_MOCO``. On such features `NeighborMixture` and `ClassificationEM` are better and
+    faster than ``PHOTOS_QUICK``, but have neither embeddings nor an ELBO.
 
     ``DIGITS_CPU``, ``FASHION_MNIST_CPU``: the defaults, with a number of epochs for
     minutes on a CPU.
@@ -193,11 +193,12 @@ def in_steps(recipe, n_samples, n_steps=3000):
     Parameters
     ----------
     recipe : mapping
-        Parameters. Without `batch_size`, that of the estimators' default counts, 256.
+        Parameters. If `batch_size` is not among them, it counts as 256, the estimators'
+        default.
     n_samples : int
         Number of samples of the fit, N.
     n_steps : int, default=3000
-        Steps at least, over all stages. For ``PHOTOS_QUICK``, 500 are enough.
+        Minimum number of steps, over all stages. For ``PHOTOS_QUICK``, 500 are enough.
 
     Returns
     -------
@@ -207,7 +208,7 @@ def in_steps(recipe, n_samples, n_steps=3000):
     Raises
     ------
     ValueError
-        If a parameter is of another kind or out of its range.
+        If a parameter is of the wrong kind or out of its range.
 
     Examples
     --------

@@ -88,9 +88,9 @@ def load_image_folder(
         The folder. Files and folders in it whose names begin with a dot are ignored,
         and so is what Windows, macOS and network drives keep in folders of images, such
         as `Thumbs.db`, `$RECYCLE.BIN` and `@eaDir`. More than 10,000,000 files and
-        folders are an error. Links are followed, and a file to which several paths lead
-        is read once: by the path without links, or by the first if all have links. Hard
-        links count as separate files.
+        folders are an error. Links are followed. A file to which several paths lead is
+        read once: by the path without links, or by the first path if all have links.
+        Hard links count as separate files.
     image_size : int or tuple (H, W)
         Height and width in X, each at most 4,096; an int is both.
     grey : bool, default=False
@@ -101,20 +101,20 @@ def load_image_folder(
     background : str, default="white"
         Colour behind transparent pixels, by name or as "#rrggbb".
     white : int, default=65535
-        Value of white in grey images of 16 bits, for example 4095 if a camera uses 12
-        of them. An image with larger values cannot be read, nor a PNG or TIFF file with
-        colours of 16 bits, unless this is 65535. Floats are from 0 to 1. TIFF files
-        that pack 12 bits have 4095, unless this is less.
+        Value of white in 16-bit grey images, for example 4095 if a camera uses 12 of
+        the bits. An image with larger values cannot be read. Nor can a PNG or TIFF file
+        with 16-bit colours, unless `white` is 65535. Floats are from 0 to 1. In TIFF
+        files that pack 12 bits, white is 4095 unless `white` is less.
     on_error : {"raise", "warn"}, default="raise"
-        Whether files that are no images, or cannot be read as a whole, raise an error
-        or are left out with one warning that lists them. Both come after all files have
-        been tried.
+        Whether files that are not images, or cannot be read completely, raise an error,
+        or are left out with one warning that lists them. The error or the warning comes
+        after all files have been tried.
     out : str or path-like, default=None
         A .npy file for the images, which then need not fit into memory. The same call
         goes on where it was interrupted, and returns at once if the file is complete
-        and no image was changed. If images were added or removed, all are read again.
-        What it knows of the images is in a second file, whose name ends in ".files".
-        Other files are not replaced.
+        and no image was changed. If images were added or removed, all are read again. A
+        second file, whose name ends in ".files", has the names, sizes and times of the
+        images. Other files are not replaced.
     n_jobs : int, default=-1
         Number of threads, as in joblib; -1 uses all cores.
     verbose : int, default=0
@@ -125,8 +125,8 @@ def load_image_folder(
     X : ndarray of shape (N, H, W, 3), or (N, H, W) if `grey`, uint8
         In the order of `files`. With `out`, a read-only memory map.
     y : ndarray of shape (N,), int64
-        The class of each image: the index in `names` of the subfolder of `path` in
-        which it is, at any depth; -1 for images in `path` itself.
+        The class of each image: the index in `names` of the subfolder of `path` that
+        holds it, at any depth; -1 for images in `path` itself.
     names : list of str
         Names of the subfolders with images, sorted.
     files : ndarray of shape (N,), object
@@ -141,8 +141,8 @@ def load_image_folder(
         If a parameter is invalid, if there is no image, or, with ``on_error="raise"``,
         if a file cannot be read.
     OSError
-        If `out` cannot be written, for example as the disk has no room for all images,
-        or is a file that no earlier call has written.
+        If `out` cannot be written, for example because the disk has no room for all
+        images, or if it is a file that no earlier call has written.
 
     Warns
     -----

@@ -80,8 +80,8 @@ class MatchedConfusionDisplay:
         ax : matplotlib Axes, default=None
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="Blues"
-            Of the share of a class, from 0 to the largest. Choose one whose luminance
-            rises or falls throughout.
+            Colours of the shares of a class, from 0 to the largest. Choose a map whose
+            luminance rises or falls throughout.
 
         Returns
         -------
@@ -90,7 +90,7 @@ class MatchedConfusionDisplay:
         Raises
         ------
         ValueError, TypeError
-            If `y` is not of the length of X, or if the estimator cannot predict.
+            If `y` and X differ in length, or if the estimator cannot predict.
         """
         pyplot()  # raises ImportError before any work
         estimator, X = estimator_and_samples(estimator, X)

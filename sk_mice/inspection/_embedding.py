@@ -57,7 +57,7 @@ class EmbeddingDisplay:
     y_pred, y_true : ndarrays of shape (n,), default=None
         Their clusters and classes, at least one of them.
     reducer_name : str, default="t-SNE"
-        How the points were found, for the title.
+        The method that found the points, for the title.
 
     Attributes
     ----------
@@ -132,22 +132,22 @@ class EmbeddingDisplay:
         y : array-like of shape (N,), default=None
             Classes; needed if the estimator has no `predict`.
         n_points : int, default=2000
-            Most samples on the map. They are a random choice of each cluster (of each
-            class if there are no clusters) in proportion to its size, and at least one
-            of each if there is room for all clusters.
+            Largest number of samples on the map. They are chosen at random from each
+            cluster (from each class if there are no clusters) in proportion to its
+            size, and at least one from each if there is room for all clusters.
         reducer : transformer, default=None
-            What maps embeddings to two dimensions by `fit_transform`; it is cloned.
-            None is t-SNE of a perplexity of 30, or (n - 1) / 3 for n < 91 points.
-            Embeddings in two dimensions are drawn as they are.
+            Maps embeddings to two dimensions by `fit_transform`; it is cloned. None is
+            t-SNE with a perplexity of 30, or (n - 1) / 3 for n < 91 points. Embeddings
+            in two dimensions are drawn as they are.
         random_state : int, RandomState or None, default=0
-            Of the choice of samples and of t-SNE.
+            Determines the choice of samples, and t-SNE.
         color_by : {"cluster", "class"}, default=None
-            What a group is: clusters if None and there are any.
+            What a group is; None is clusters if there are any, and classes otherwise.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="viridis"
-            Choose one whose luminance rises or falls throughout. The last 15% are not
-            used, because yellow is faint on white.
+            Colours of the groups. Choose a map whose luminance rises or falls
+            throughout. The last 15% are not used, because yellow is faint on white.
 
         Returns
         -------
@@ -156,8 +156,8 @@ class EmbeddingDisplay:
         Raises
         ------
         ValueError
-            If there are no groups, or not those of `color_by`; if `y` is not of the
-            length of X; if all embeddings are equal.
+            If there are no groups, or not those of `color_by`; if `y` and X differ in
+            length; or if all embeddings are equal.
         """
         pyplot()  # raises ImportError before any work
         estimator, X = estimator_and_samples(estimator, X)

@@ -58,9 +58,9 @@ class ClusterGalleryDisplay:
     majority : list of K classes, default=None
         The most frequent class in each cluster; None where none is known.
     purity : ndarray of shape (K,), default=None
-        Its share of the cluster.
+        The share of that class in the cluster.
     is_other : list of K ndarrays of bool of shape (n,), default=None
-        Whether an image that is shown is of another class.
+        Whether each image that is shown is of a class other than the majority.
 
     Attributes
     ----------
@@ -123,8 +123,8 @@ class ClusterGalleryDisplay:
 
         The largest value of `predict_proba` sorts the images, as it ranks them best.
         The confidence that is written is the mean of `agreement` in the own cluster,
-        which is on a scale that can be read. If an estimator has only one of the two,
-        that one does both; without either, images come in the order of X.
+        which is on a scale that can be read. If an estimator has only one of the two
+        methods, it serves both purposes; without either, images come in the order of X.
 
         Parameters
         ----------
@@ -139,12 +139,12 @@ class ClusterGalleryDisplay:
         n_images : int, default=10
             Images in a row, at most.
         image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
-            Shape of flattened images, and of those with other than 1, 3 or 4 channels;
-            that of the estimator if None. Of no effect on files.
+            Shape of flattened images, and of images with a number of channels other
+            than 1, 3 or 4; that of the estimator if None. It has no effect on files.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="gray"
-            Of images with one channel. "gray_r" is black on white.
+            Colours of images with one channel. "gray_r" is black on white.
 
         Returns
         -------
@@ -211,7 +211,8 @@ class ClusterGalleryDisplay:
         confidence : array-like of shape (N,), default=None
             Confidence of each sample, whose mean is written beside its cluster.
         rank_by : array-like of shape (N,), default=None
-            What sorts the images, the largest first; `confidence` if None.
+            Values by which the images are sorted, the largest first; `confidence` if
+            None.
         n_images, image_shape, ax, cmap
             As in `from_estimator`.
 

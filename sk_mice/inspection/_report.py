@@ -60,7 +60,7 @@ def write_report(
     The page is one file that opens in a browser without an internet connection. It says
     which clusters to doubt, and shows the images of each cluster from the most to the
     least certain, those between two clusters, the images nearest to any image, a map of
-    the embeddings, and the training. In the page, clusters can be renamed and merged,
+    the embeddings, and the training. On the page, clusters can be renamed and merged,
     and samples can be moved to another cluster. It then offers the corrected clusters
     as a CSV file, which this page, or a later one of the same clusters, can open.
 
@@ -70,29 +70,29 @@ def write_report(
         A fitted `MiCEClustering`, another fitted clusterer of this package, or a
         pipeline whose last step is one.
     X : array-like, or list of paths
-        Samples as `model` takes them, usually those of its fit: also the paths of image
-        files, for a pipeline that begins with
+        Samples as `model` takes them, usually those of its fit. They may be paths of
+        image files, for a pipeline that begins with
         :class:`~sk_mice.features.PretrainedFeatures`. Images have thumbnails; vectors
         are listed by name, unless there are `images` of them.
     path : str or path-like
         The file to write, for example "report.html". A file of that name is replaced.
     names : sequence of N str or path-like, default=None
-        Names of the files, in the order of X. They may hold any characters. None
-        takes the paths if X or `images` holds them, which the page then can open, and
+        Names of the files, in the order of X. They may hold any characters. None takes
+        the paths if X or `images` holds paths, whose files the page can then open, and
         numbers other samples from 0.
     images : array-like of N images, or list of N paths, default=None
-        What is shown of each sample: for features of any network, the images or files
-        that they are of. None shows X.
+        What is shown of each sample. For the features of any network, these are the
+        images or files from which the features were computed. None shows X.
     y : array-like of shape (N,), default=None
         Known classes, numbers or strings; None and NaN are missing classes. The page
-        then has scores, the most frequent class of each cluster, and marks on images of
-        other classes.
+        then has scores, the most frequent class of each cluster, and marks on the
+        images that are not of this class.
     confidence : array-like of shape (N,) or (N, K), default=None
         How sure each sample is of its cluster, from 0 to 1; or the shares of its views
         or neighbours in each cluster, as `MiCEClustering.agreement` returns them. None
         calls `agreement`. For a clusterer without it, the confidence is the share of
-        the ten nearest neighbours, by cosine, that are in the same cluster, or of as
-        many as there are others in it, if these are fewer.
+        the ten nearest neighbours, by cosine, that are in the same cluster; a cluster
+        of fewer than eleven samples has fewer neighbours to count.
     title : str, default=None
         The heading of the page.
     random_state : int, RandomState instance or None, default=0
@@ -110,17 +110,17 @@ def write_report(
     OSError
         If `path` is a folder or cannot be written. Nothing has been computed then.
     NotFittedError, TypeError, ValueError
-        If `model` is not fitted or no clusterer, or another argument is invalid.
+        If `model` is not fitted or is not a clusterer, or another argument is invalid.
 
     Notes
     -----
     The confidence is agreement and not accuracy: a cluster that mixes two kinds of
     images can be steady.
 
-    Of more than 10,000 samples, a random sample is shown, drawn as evenly from all
-    clusters as their sizes allow. The CSV file has all samples. The map has at most
-    3,000 of them, placed by t-SNE, or by PCA if they are fewer than 50, and the numbers
-    of the 300 largest clusters.
+    If there are more than 10,000 samples, 10,000 of them are shown, drawn as evenly
+    from all clusters as their sizes allow. The CSV file has all samples. The map shows
+    at most 3,000 of them, placed by t-SNE, or by PCA if they are fewer than 50, and the
+    numbers of the 300 largest clusters.
 
     The CSV file is UTF-8 with the columns file (or sample), cluster, name, agreement
     (confidence, if `confidence` has one value a sample) and original_cluster. Samples

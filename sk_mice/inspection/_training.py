@@ -25,9 +25,9 @@ class PosteriorDisplay:
         For each of n moments, the shares of all N K values of the posterior in ten bins
         of [0, 1].
     names : list of n str
-        What the moments are called.
+        Names of the moments.
     sizes : ndarray of shape (K,)
-        Number of samples in each cluster at the last of them.
+        Number of samples in each cluster at the last of these moments.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class PosteriorDisplay:
         posterior : array-like of shape (N, K)
             As `predict_proba` gives it.
         name : str, default="posterior"
-            What it is called.
+            Name of the posterior in the plot.
         ax, cmap
             As in `from_estimator`.
 
@@ -170,7 +170,7 @@ class TrainingDisplay:
     """ELBO, confidence and changed labels, epoch by epoch, with the stages of a fit.
 
     Confidence and changed labels begin with EM, because the first stage has no
-    clusters; of `MoCo` there is only the ELBO. Create it with `from_estimator`.
+    clusters; for `MoCo` there is only the ELBO. Create it with `from_estimator`.
 
     Parameters
     ----------
@@ -189,7 +189,8 @@ class TrainingDisplay:
     Notes
     -----
     The ELBOs of two stages cannot be compared, and their lines are not joined. While EM
-    is held at a partition, the ELBO is a looser bound: it jumps when EM is free.
+    is held at a partition, the ELBO is a looser bound, and it jumps when EM is no
+    longer held there.
 
     Examples
     --------
