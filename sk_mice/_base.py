@@ -282,8 +282,8 @@ class ContrastiveEstimator(
         if began != device.type and bound:
             raise ValueError(
                 f"The fit in {str(checkpoint.path)!r} was begun on a {began} device "
-                f"and cannot go on on a {device.type} device. Fit on a {began} device, "
-                "or use another folder as `checkpoint`."
+                f"and cannot continue on a {device.type} device. Fit on a {began} "
+                "device, or use another folder as `checkpoint`."
             )
 
     def _check_size(self, backbone, shape, queue_size, queue_dtype, device) -> None:
@@ -334,8 +334,8 @@ class ContrastiveEstimator(
         n_rows = n_samples // batches_per_epoch(n_samples, batch_size)
         if group.size > 1 and n_rows < 2 * group.size:
             raise ValueError(
-                "`batch_size` and X must give each process of the fit two samples of a "
-                f"batch; {group.size} processes share batches of {n_rows}."
+                "`batch_size` and X must give each process at least two samples of "
+                f"each batch; {group.size} processes share batches of {n_rows}."
             )
 
     def _resolve_augmentation(self, samples, group: Group):

@@ -143,7 +143,7 @@ def check_values_like(X, fmt: SampleFormat) -> None:
         warn_user(
             f"X has values from {low[i]:g} to {high[i]:g}{where}, and `fit` saw values "
             f"from {seen[0, i]:g} to {seen[1, i]:g}: the samples are at another scale "
-            "or of another kind, and what is predicted of them may mean nothing."
+            "or of another kind, and predictions for them may mean nothing."
         )
 
 

@@ -153,7 +153,7 @@ class Checkpoint:
             except ValueError as error:
                 problem = error
                 self.damaged |= path == self.path
-                warn_user(f"Passed over a checkpoint: {error}")
+                warn_user(f"Skipped a checkpoint: {error}")
         if problem is not None:
             there = [repr(str(p)) for p in (self.path, self.previous) if p.exists()]
             raise ValueError(
@@ -170,7 +170,8 @@ class Checkpoint:
         others = [name for name in names if fit.get(name) != self.fit.get(name)]
         if others:
             raise ValueError(
-                f"{str(path)!r} is of another fit: its `{'`, `'.join(others)}` differ."
+                f"{str(path)!r} belongs to another fit: its "
+                f"`{'`, `'.join(others)}` differ."
             )
         return progress
 

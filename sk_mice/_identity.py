@@ -62,9 +62,9 @@ def identity(estimator, **inputs) -> dict[str, str]:
             digests[name] = _Digests()(parts[name]).hex()
         except Exception as error:  # whatever a user's object raises when it is read
             raise ValueError(
-                f"`{name}` must be told apart from all others for a `checkpoint`, and "
-                f"it cannot be: {error}. Give data, functions or objects that can be "
-                "pickled, or fit without `checkpoint`."
+                f"`{name}` must be comparable with that of other fits for a "
+                f"`checkpoint`, and it is not: {error}. Give data, functions or "
+                "objects that can be pickled, or fit without `checkpoint`."
             ) from error
     return digests
 

@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 STOPPING = (
-    "Stopping. First, a model is made of the whole epochs, which can take some seconds."
+    "Stopping. First, a model is made of the whole epochs, which takes a few seconds."
     " Press Ctrl-C again to stop without a model."
 )
 

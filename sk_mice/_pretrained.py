@@ -136,7 +136,7 @@ def find_network(network, weights):
         f"`network` must be the name of a network, or a module; got {network!r}. Names "
         f"are {', '.join(LITE)}, those of torchvision's classifiers, such as resnet50, "
         "and, once timm is installed, those of timm."
-        + (f" Close to it: {', '.join(near)}." if near else "")
+        + (f" Similar names: {', '.join(near)}." if near else "")
     )
 
 

@@ -418,7 +418,9 @@ def check_training(backbone: nn.Module, shape) -> None:
     """Raise ValueError unless a copy of a user's own backbone can be trained."""
     device, name = _device(backbone), type(backbone).__name__
     if device.type == "meta":
-        raise ValueError("`backbone` must have weights; those on meta have no values.")
+        raise ValueError(
+            "`backbone` must have weights; those on the meta device have no values."
+        )
     copied = _copied(backbone).train()
     if not all(weight.is_leaf for weight in copied.parameters()):
         raise ValueError(
@@ -449,7 +451,7 @@ def check_state(module: nn.Module) -> None:
     """
     for name, value in module.state_dict().items():
         if not isinstance(value, Tensor):
-            raise ValueError(f"`backbone` must keep tensors only; {name!r} is none.")
+            raise ValueError(f"`backbone` must keep only tensors; {name!r} is not one.")
 
 
 def own_format(backbone: nn.Module, shape) -> torch.memory_format:

@@ -296,9 +296,9 @@ def _warn_of_fold(estimator, clusters):
     if unlike > UNLIKE and chi2_contingency(counts).pvalue < CHANCE:
         warn_user(
             f"{unlike:.0%} of the samples to score would have to change their cluster "
-            "for the clusters to have the sizes that they have in the fit. If they are "
-            "a fold, X is probably sorted by class: shuffle the folds, as by "
-            "`cv=KFold(shuffle=True)`."
+            "for the clusters to have the sizes that they have in the fit. If these "
+            "samples are a fold, X is probably sorted by class: shuffle the folds, as "
+            "by `cv=KFold(shuffle=True)`."
         )
 
 

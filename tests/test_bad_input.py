@@ -256,7 +256,10 @@ def drops_out_twice(x, training):
 NETWORKS_OF_VECTORS = [
     ("resnet18", "`backbone`=ResNet() takes images, but X holds vectors of 6"),
     (torch.nn.Linear(6, 4).double(), "must map (B, 6) to (B, F); Linear raised"),
-    (torch.nn.Linear(6, 4, device="meta"), "must have weights; those on meta"),
+    (
+        torch.nn.Linear(6, 4, device="meta"),
+        "must have weights; those on the meta device",
+    ),
     (Locked, "must be a module that can be copied; copying Locked raised TypeError"),
     (scripted, "must have copies that can be trained, which modules of torch.jit"),
     (Forward(drops_out_twice), "must draw no random numbers in its backward pass"),
@@ -471,7 +474,7 @@ BAD_X = [
     (list(MASKED), "must have all its values; got a masked array"),
     ([], "must hold samples; got an empty list."),
     ([Image.new("RGB", (8, 8)), Image.new("RGB", (9, 8))], f"{ONE_SHAPE} (8, 8, 3) in"),
-    ([Image.new("P", (8, 8))] * 3, 'mode "P". image.convert("RGB") is one of RGB.'),
+    ([Image.new("P", (8, 8))] * 3, 'mode "P". image.convert("RGB") has RGB values.'),
 ]
 NO_PATHS = "must hold numbers, not paths; got"
 NO_X = [

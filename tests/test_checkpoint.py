@@ -254,12 +254,12 @@ def test_a_file_of_another_fit_is_not_used(whole, tmp_path):
     cut_off(estimator, 4)
     ours, before = files(tmp_path / "own")
     ours.write_bytes(path.read_bytes())
-    with pytest.warns(UserWarning, match="is of another fit: its `tau` differ"):
+    with pytest.warns(UserWarning, match="belongs to another fit: its `tau` differ"):
         assert_same(clone(estimator).fit(IMAGES), whole("two stages"))
     for mine in (ours, before):
         mine.write_bytes(previous.read_bytes())
     with (
-        pytest.warns(UserWarning, match="is of another fit"),
+        pytest.warns(UserWarning, match="belongs to another fit"),
         pytest.raises(ValueError, match=r"No checkpoint of this fit"),
     ):
         clone(estimator).fit(IMAGES)
@@ -273,7 +273,7 @@ def fit_into(folder, name, start):
     (folder / name).write_text(repr(model.fit(IMAGES).elbo_))
 
 
-@pytest.mark.filterwarnings("ignore:Passed over:UserWarning")
+@pytest.mark.filterwarnings("ignore:Skipped:UserWarning")
 def test_equal_fits_share_a_folder(tmp_path):
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(2)
@@ -315,7 +315,7 @@ def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path, monke
     with monkeypatch.context() as patch:  # the one before outlives a full disk, too
         patch.setattr(os, "fsync", no_space)
         with (
-            pytest.warns(UserWarning, match="Passed over"),
+            pytest.warns(UserWarning, match="Skipped"),
             pytest.raises(OSError, match="No space"),
         ):
             clone(estimator).fit(IMAGES)
@@ -330,7 +330,7 @@ def test_files_that_are_both_damaged_are_named_and_can_be_removed(whole, tmp_pat
         path.write_bytes(path.read_bytes()[:100])
     for path in files(tmp_path):
         with (
-            pytest.warns(UserWarning, match="Passed over"),
+            pytest.warns(UserWarning, match="Skipped"),
             pytest.raises(ValueError, match=f"start anew, remove .*{path.name}'"),
         ):
             clone(estimator).fit(IMAGES)
@@ -366,7 +366,7 @@ def test_a_file_of_an_earlier_version_is_not_used(tmp_path):
     tensors = {"x": torch.zeros(1)}
     write(checkpoint.path, tensors, {"fit": {}}, kind="checkpoint", version=2)
     with (
-        pytest.warns(UserWarning, match=r"Passed over.*earlier version of sk_mice"),
+        pytest.warns(UserWarning, match=r"Skipped.*earlier version of sk_mice"),
         pytest.raises(ValueError, match=r"No checkpoint of this fit can be read"),
     ):
         checkpoint.load()
@@ -424,7 +424,9 @@ def test_a_network_whose_state_no_file_can_hold_is_refused_before_the_work(tmp_p
 
     rows = IMAGES.reshape(len(IMAGES), -1)
     fresh = mice(backbone=Counting(rows.shape[1], 8), checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=r"keep tensors only; '_extra_state' is none"):
+    with pytest.raises(
+        ValueError, match=r"keep only tensors; '_extra_state' is not one"
+    ):
         fresh.fit(rows)
 
 

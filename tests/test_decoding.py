@@ -322,7 +322,7 @@ def test_colours_of_16_bits_have_no_other_white(tmp_path):
     values[:, 0] = 0
     content = png(16, 12, 16, 2, zlib.compress(values.tobytes()))
     assert load_one(tmp_path, content).tolist() == np.full((12, 16, 3), 128).tolist()
-    with pytest.raises(ValueError, match=r"has colours of 16 bits, and `white` is for"):
+    with pytest.raises(ValueError, match=r"has 16-bit colours, and `white` is for"):
         load_one(tmp_path, content, white=4095)
 
 
@@ -385,7 +385,7 @@ def test_planes_of_16_bits(tmp_path, order, packed):
     coloured, grey = (in_planes(v, order, packed) for v in (values, values[..., :1]))
     loaded = load_one(tmp_path, coloured)
     np.testing.assert_array_equal(loaded, values >> 8)
-    with pytest.raises(ValueError, match=r"has colours of 16 bits, and `white` is for"):
+    with pytest.raises(ValueError, match=r"has 16-bit colours, and `white` is for"):
         load_one(tmp_path, coloured, white=4095)
     loaded = load_one(tmp_path, grey, grey=True)
     np.testing.assert_array_equal(loaded, np.rint(values[..., 0] / 65535 * 255))

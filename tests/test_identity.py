@@ -340,7 +340,7 @@ def test_what_cannot_be_told_apart_is_refused_with_a_checkpoint_only(tmp_path):
     with pytest.raises(Saved):
         mice(schedule=schedule, callbacks=[Stops()]).fit(IMAGES)
     with pytest.raises(
-        ValueError, match=r"`schedule` must be told apart.*_thread\.lock"
+        ValueError, match=r"`schedule` must be comparable.*_thread\.lock"
     ):
         mice(schedule=schedule, checkpoint=tmp_path).fit(IMAGES)
 

@@ -225,7 +225,7 @@ def test_more_entries_than_are_looked_at(tmp_path, monkeypatch):
 @needs_pipes
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert left_out(tmp_path, "pipe") == ["is no regular file"]
+    assert left_out(tmp_path, "pipe") == ["is not a regular file"]
 
 
 def test_unreadable_files_and_folders(tmp_path, monkeypatch):

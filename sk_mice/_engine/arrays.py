@@ -98,7 +98,7 @@ def _check_columns(frame, name: str) -> None:
                     _refuse_vectors(name, column)
                 raise ValueError(
                     f"{name} must hold numbers; got {value!r} in column {column!r}. "
-                    "Leave columns out that are no features."
+                    "Leave out columns that are not features."
                 ) from None
 
 
@@ -126,7 +126,7 @@ def _converted(values, name):
         if values.mode not in PIXELS:
             raise ValueError(
                 f"{name} must hold grey or RGB values; got an image of mode "
-                f'"{values.mode}". image.convert("RGB") is one of RGB.'
+                f'"{values.mode}". image.convert("RGB") has RGB values.'
             )
         try:
             return np.asarray(values)
@@ -177,7 +177,7 @@ def _from_list(values, name):
     if other is not None:
         raise ValueError(
             f"{name} must hold samples of one shape; got {shapes[0]} in sample 0 and "
-            f"{shapes[other]} in sample {other}. Bring images to one size before: "
+            f"{shapes[other]} in sample {other}. Bring images to one size first: "
             f"{FOLDER}"
         )
     try:

@@ -150,7 +150,7 @@ def _read_tensors(file, path, kind, version) -> dict:
     except SafetensorError as error:
         raise ValueError(f"it is damaged: {first_line(error)}.") from error
     if sha.hexdigest() != digest:
-        raise ValueError("it is damaged: its content does not give its checksum.")
+        raise ValueError("it is damaged: its content does not match its checksum.")
     return tensors
 
 

@@ -117,8 +117,8 @@ class Decoder:
             has_deep_colours = _has_deep_colours(image)
             if has_deep_colours and self.white != WHITE:
                 raise ImageError(
-                    "has colours of 16 bits, and `white` is for grey values; save it "
-                    "with 8"
+                    "has 16-bit colours, and `white` is for grey values; save it with "
+                    "8 bits"
                 )
             needed = self._bytes(image, file.length)
             DECODING.take(needed)
@@ -380,7 +380,7 @@ def _check_file(path):
         raise ImageError("links to nothing")
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
-        raise ImageError("is no regular file")
+        raise ImageError("is not a regular file")
     if status.st_size == 0:
         raise ImageError("is empty")
 
