@@ -8,19 +8,20 @@ class Assignment:
 
     Two kinds of products need not be computed again.
 
-    Those with a centre that did not move. If a product with one that moved is larger
-    than the largest of the row before, no centre that stayed can be nearer. Otherwise
-    the row keeps its centre, unless that has moved (Kaukoranta, Franti and Nevalainen,
-    "A fast exact GLA based on code vector activity detection", IEEE Transactions on
-    Image Processing 2000).
+    The first are those with a centre that did not move. If the product of a row with a
+    centre that moved is larger than the row's largest product before, no centre that
+    stayed can be nearer. Otherwise the row keeps its centre, unless that has moved
+    (Kaukoranta, Franti and Nevalainen, "A fast exact GLA based on code vector activity
+    detection", IEEE Transactions on Image Processing 2000).
 
-    Those of a row whose own centre is still nearer than any other can be. Angles
-    between unit vectors obey the triangle inequality. So when a centre turns by some
-    angle, a row's angle to it changes by at most that much (Schubert, Lang and Feher,
-    "Accelerating Spherical k-Means", SISAP 2021, in the form of Hamerly's bounds for
-    k-means, SDM 2010). The bounds begin with a second maximum over all products, and
-    pay only once the centres have nearly settled: they are tried when few labels
-    change, and a sample of the rows says that they save more than the first way.
+    The second are all products of a row whose own centre is still nearer than any other
+    can be. Angles between unit vectors obey the triangle inequality. So when a centre
+    turns by some angle, a row's angle to it changes by at most that much (Schubert,
+    Lang and Feher, "Accelerating Spherical k-Means", SISAP 2021, in the form of
+    Hamerly's bounds for k-means, SDM 2010). The bounds begin with a second maximum over
+    all products, and pay only once the centres have nearly settled: they are tried when
+    few labels change, and a sample of the rows says that they save more than the first
+    way.
     """
 
     def __init__(self, rows):

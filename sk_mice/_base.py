@@ -106,7 +106,7 @@ class ContrastiveEstimator(
     }
     # Parameters that determine the model and how X is read: a warm start keeps them.
     _of_the_model: tuple[str, ...] = ("backbone", "queue_size", "image_shape")
-    # `out` is where predictions go, and nothing for a meta-estimator to pass on.
+    # `out` says where predictions go; a meta-estimator must not pass it on.
     __metadata_request__transform = {"out": UNUSED}
     _format: SampleFormat  # once `fit` has read X
     # The objects for which the short names of a parameter stand.
@@ -165,7 +165,7 @@ class ContrastiveEstimator(
             group.close(failed)
 
     def _validate_params(self):
-        """Validate the parameters; the processes of a fit hear of what is refused."""
+        """Validate the parameters; all processes of a fit learn of a refusal."""
         try:
             super()._validate_params()
         except ValueError:
@@ -319,7 +319,7 @@ class ContrastiveEstimator(
             trained_blocks(backbone, self.freeze)
 
     def _given(self, X) -> dict:
-        """What a fit is a function of, beside the parameters."""
+        """What determines a fit, besides the parameters."""
         model = dict(self._model.state_dict()) if self._continues else None
         return {"X": X, "model": model}
 
@@ -342,7 +342,7 @@ class ContrastiveEstimator(
         def resolve():
             return augmentation.resolve_augmentation(self.augmentation, samples)
 
-        # A function of the user's is the same in all processes, and perhaps no pickle.
+        # A user's function is the same in all processes, and cannot always be pickled.
         return resolve() if callable(self.augmentation) else group.from_first(resolve)
 
     def _resume(self, task: Task, saved: dict) -> None:

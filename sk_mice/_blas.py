@@ -6,21 +6,21 @@ from functools import cache
 
 from threadpoolctl import ThreadpoolController
 
-# Held by who sets the threads. A second one would take the limit of the first for the
-# user's setting, and restore it.
+# Held by the thread that sets the limit. A second one would take the limit of the first
+# for the user's setting, and restore it.
 _limiting = threading.Lock()
 _of_this_thread = threading.local()
 
 
 @contextmanager
 def one_blas_thread():
-    """Give BLAS one thread; yields the number of those that work may be spread over.
+    """Give BLAS one thread; yields over how many threads work may be spread.
 
     Threads that share a decomposition or a small product wait for each other: if
-    another process keeps a core busy, up to fifty times as long as one takes alone.
+    another process keeps a core busy, up to fifty times as long as one thread takes.
 
-    The number is the one that BLAS had, also in a context within a context. It is 1
-    while another thread of the process is in here.
+    The number is the one that BLAS had, also in nested contexts. It is 1 while another
+    thread of the process is in this context.
     """
     outer = getattr(_of_this_thread, "n_threads", None)
     if outer is not None:

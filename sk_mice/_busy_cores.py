@@ -15,15 +15,15 @@ from ._words import count
 class BusyCores:
     """Lowers the number of torch's threads if they wait for cores, as Linux counts it.
 
-    They share every operation of a step, which ends when the last of them ends. After a
-    while, all of them are tried again. The first time, a warning says so. If the user
-    has set OMP_NUM_THREADS, a warning is all.
+    The threads share every operation of a step, which ends when the last of them ends.
+    After a while, all threads are tried again. A warning says so the first time. If the
+    user has set OMP_NUM_THREADS, there is only the warning.
 
-    Whoever makes one gives torch its threads back.
+    The caller restores the number of torch's threads at the end.
     """
 
     every = 10.0  # seconds
-    most = 0.3  # of a thread that waits, on average
+    most = 0.3  # threads that wait, on average
     rest = 300.0  # seconds with fewer threads
     all_threads = 0  # of a command that has begun with fewer
 
@@ -39,7 +39,7 @@ class BusyCores:
         self.since = time.perf_counter(), seconds_of_waiting()
 
     def look(self) -> None:
-        """Take fewer threads if they waited for much of the last seconds."""
+        """Use fewer threads if they waited for much of the last seconds."""
         now, n = time.perf_counter(), torch.get_num_threads()
         began, waited = self.since
         if self.n_threads == 1 or now - began < self.every:

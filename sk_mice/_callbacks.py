@@ -21,7 +21,7 @@ class EpochProgress(Callback):
 
 
 class LookForBusyCores(Callback):
-    """Leaves cores that are busy; those that one stage has left, the next does, too."""
+    """Leaves busy cores alone, over all stages of a fit."""
 
     def __init__(self, cores: BusyCores):
         self.cores = cores
@@ -34,7 +34,7 @@ class LookForBusyCores(Callback):
 
 
 def check_callbacks(callbacks) -> None:
-    """Raise TypeError unless each is a skorch callback, or a pair of name and one.
+    """Raise TypeError unless each is a skorch callback, or a pair (name, callback).
 
     ValueError for one that could have no effect, or would fail after an epoch.
     """
@@ -58,7 +58,7 @@ def check_callbacks(callbacks) -> None:
 
 
 def _cannot_score(kind, callback) -> bool:
-    """Whether it scores as those of skorch that need a y, or samples held out."""
+    """Whether it is a scoring of skorch that needs a y, or held-out samples."""
     if kind.on_batch_end is BatchScoring.on_batch_end:
         return True
     if kind.on_epoch_end is not EpochScoring.on_epoch_end:

@@ -28,7 +28,7 @@ SHAPES = (
 
 
 def check_samples(estimator, X, least=2):
-    """X for a fit: at least so many samples, in an array of two or more dimensions.
+    """X for a fit: at least `least` samples, in an array of two or more dimensions.
 
     Sets `n_features_in_` and, if the columns of X have names, `feature_names_in_`.
     Raises TypeError or ValueError if X is anything else. Whether its values are finite
@@ -38,7 +38,7 @@ def check_samples(estimator, X, least=2):
 
 
 def check_samples_like(estimator, X, fmt: SampleFormat, least=1):
-    """At least so many samples, as an array of finite numbers in the format of a fit.
+    """At least `least` samples, as an array of finite numbers in the format of a fit.
 
     Raises TypeError or ValueError if X is anything else, has samples of another shape,
     or values that are too large to compute with. Warns if X is at another scale than

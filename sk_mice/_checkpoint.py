@@ -131,7 +131,7 @@ class Checkpoint:
             ) from error
 
     def check_writable(self) -> None:
-        """OSError before the work, if the folder takes no file."""
+        """Raise OSError before the work if no file can be written in the folder."""
         folder = self.path.parent
         try:
             tempfile.TemporaryFile(dir=folder).close()

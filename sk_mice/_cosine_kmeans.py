@@ -19,9 +19,9 @@ from ._engine.arrays import plain_array
 _BLOCK_SCORES = 2**19
 _FEWEST_ROWS, _MOST_ROWS = 2**8, 2**14  # in a block
 _MOST_COPIED = 2**12  # rows in a block that has to be gathered
-# Up to so many clusters, scores of shape (K, n) are faster than those of shape (n, K).
+# Up to this many clusters, scores of shape (K, n) are faster than scores (n, K).
 _FEW_CLUSTERS = 128  # at most 255
-# Below this many multiplications a second thread costs more than it brings.
+# Below this many multiplications, a second thread costs more than it saves.
 _PARALLEL_PRODUCTS = 2**23
 
 # ------------------------------------------------------------------------ unit rows

@@ -6,7 +6,7 @@ from sklearn.utils import gen_batches
 
 from ._blas import one_blas_thread
 
-AXES = 64  # at least so many hold what distinguishes the features of a network
+AXES = 64  # enough axes for what distinguishes the features of a network
 EXACT_FEATURES = 2048  # up to which the components are exact
 BLOCK = 4096  # rows that are computed at a time
 

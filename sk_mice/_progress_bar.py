@@ -1,4 +1,4 @@
-"""Progress bars, which leave no thread behind and end no work."""
+"""Progress bars, which leave no thread behind and never end the work."""
 
 import math
 import sys
@@ -19,7 +19,7 @@ WORDS = {"moco": "learning features", "em": "clustering"}
 
 
 def seconds_between_lines() -> float | None:
-    """Of progress, where stderr is a log whose bars are lines; else None."""
+    """Seconds between lines of progress in a log; None on a terminal."""
     return getattr(sys.stderr, "seconds_between_lines", None)
 
 

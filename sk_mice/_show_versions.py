@@ -1,4 +1,4 @@
-"""What a report of a problem should say of the machine and the libraries."""
+"""What a report of a problem should say about the machine and the libraries."""
 
 import os
 import platform
@@ -49,7 +49,7 @@ def show_versions():
 
 
 def _libraries():
-    """Of the package: itself, what it needs, and what its extras bring."""
+    """Names of the package, of its dependencies, and of those of its extras."""
     try:
         lines = metadata.requires("sk-mice") or []
     except metadata.PackageNotFoundError:  # a checkout that is not installed

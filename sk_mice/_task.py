@@ -50,7 +50,7 @@ class Task:
         return value
 
     def infer_batches(self, inference: Inference, *what: str, rows):
-        """The same of some samples, batch by batch, as tensors on the device."""
+        """A quantity of some samples, batch by batch, as tensors on the device."""
         for values in inference.batches(self.samples, self.views, *what, rows=rows):
             _check_finite(*values)
             yield values

@@ -447,7 +447,7 @@ def _agreement(models, halves):
 
 
 def _n_asked(model) -> int:
-    """How many clusters a model was to find; 0 if that was left to it."""
+    """How many clusters a model was asked for; 0 if it chose the number itself."""
     n_clusters = getattr(last_step(model)[0], "n_clusters", 0)
     return int(n_clusters) if isinstance(n_clusters, Integral) else 0
 

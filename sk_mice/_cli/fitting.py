@@ -272,7 +272,7 @@ def _check_same(asked: dict, was: dict, out) -> None:
 
 
 def check_asked(asked: dict, parameters: dict) -> None:
-    """Refuse what there is not, such as a device, and what goes with no network.
+    """Refuse what is missing, such as a device, and options that contradict each other.
 
     `parameters` are those of the run that goes on, or what is asked.
     """
@@ -419,7 +419,7 @@ def _train(request: Request, run: dict, samples, group):
 def epochs_within(mice: MiCEClustering, X, seconds: float, group) -> int:
     """How many epochs fit into a time, by a short fit to some of the samples.
 
-    Its own time counts, and what a fit does beside its epochs.
+    The time includes that of the short fit, and what a fit does besides its epochs.
     """
     n_probed = max(PROBE_SAMPLES, 2 * mice.n_clusters)
     part = X[:: math.ceil(len(X) / n_probed)]

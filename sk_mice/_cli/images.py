@@ -158,7 +158,7 @@ def features_of(
 
 
 def _transform_into(into, network, paths, progress: Progress):
-    """Features, written to a .npy file batch by batch; rows it has are not computed."""
+    """Features, written to a .npy file batch by batch; it may have the first rows."""
     n = len(paths)
     start = header((n, network.n_features_out_), np.float32)
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of one image

@@ -24,10 +24,10 @@ from ..datasets._names import is_hidden
 class ResultFolder:
     """The files that ``sk-mice fit`` writes.
 
-    ``run.json`` is of the result that the folder has. What is known of a fit that is
-    under way lies beside its checkpoints, and so do the files of a new result until all
-    of them are there: an earlier result stays whole until it is replaced. `option` is
-    what the user knows the folder as.
+    ``run.json`` describes the result in the folder. The facts of a fit under way lie
+    beside its checkpoints, and so do the files of a new result until all of them are
+    there: an earlier result stays whole until it is replaced. `option` is what the user
+    knows the folder as.
     """
 
     def __init__(self, path, option: str):
@@ -60,7 +60,7 @@ class ResultFolder:
         return self._read(self.run)
 
     def read_started(self) -> dict | None:
-        """The facts of a fit that can go on, else of the one with a result."""
+        """The facts of a fit that can go on, or else of the fit with a result."""
         return self._read(self.started) or self.read_run()
 
     def _read(self, path) -> dict | None:
@@ -114,7 +114,7 @@ class ResultFolder:
             )
 
     def _holds_others(self) -> bool:
-        """Whether there is more than what a run leaves that is killed as it begins."""
+        """Whether there is more than a run leaves that is killed at its beginning."""
         begun = self.checkpoint.is_dir() and all(
             name.startswith(TEMPORARY) for name in os.listdir(self.checkpoint)
         )
@@ -187,9 +187,9 @@ class ResultFolder:
         return sha256 is None and {"images", "weights", "versions"} <= facts.keys()
 
     def begin_features(self, facts: dict) -> bool:
-        """Write what the features are made of that this folder gets.
+        """Write what the features that this folder will get are made of.
 
-        Returns whether a part of others was there, and has been dropped.
+        Returns whether an incomplete set of other features was there, and was dropped.
         """
         drops = self.has_begun_features and self._facts_of_features()[0] != facts
         if drops:

@@ -64,7 +64,7 @@ def _with_value(table: dict, path, what: str) -> dict:
 
 
 def _matching(y_true, y_pred) -> list[dict]:
-    """Of each cluster: its most frequent class, and the class that ACC counts in it."""
+    """For each cluster, its most frequent class, and the class that ACC matches."""
     matched = metrics.match_labels(y_true, y_pred)
     rows = []
     for cluster in sorted(set(y_pred), key=lambda name: (len(name), name)):

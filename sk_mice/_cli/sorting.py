@@ -167,7 +167,7 @@ def _refuse_filled(folder, option: str, why: str = ""):
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a path leads to a file below a folder, and to no other drive."""
+    """Whether a path leads to a file below a folder, and not to another drive."""
     path = PurePath(name)
     return bool(path.name) and not path.anchor and ".." not in path.parts
 
@@ -246,7 +246,7 @@ def sort_into(folder, photos, places: dict, option: str, verbose=0) -> list[str]
 
 
 def _check_made(folder, sources, option: str) -> None:
-    """Refuse a folder with a file that sorting these images does not make."""
+    """Refuse a folder with a file that does not come from sorting these images."""
     for at, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_hidden(name)]
         links = [name for name in folders if os.path.islink(os.path.join(at, name))]
@@ -280,7 +280,7 @@ def _copy(source, target) -> None:
 
 
 def _check_begun(content, target) -> None:
-    """Read from a file what its copy has; refuse a copy that has something else."""
+    """Read as much of a file as its copy has; refuse a copy with other content."""
     if os.path.islink(target):
         _refuse_other(target)
     with open(target, "rb") as copy:

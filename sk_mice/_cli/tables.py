@@ -83,7 +83,7 @@ def read_columns(path, *wanted) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _delimiter(text: str) -> str:
-    """The one by which the first line has a column `file`."""
+    """The delimiter with which the first line has a column `file`."""
     first = text.partition("\n")[0].strip()
     header = next(csv.reader([first], delimiter=";"), [])
     return ";" if "file" in header and len(header) > 1 else ","

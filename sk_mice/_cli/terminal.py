@@ -101,7 +101,7 @@ def not_in(names: list[str], here, there) -> str:
 
 
 def visible(text: str) -> str:
-    """A text with its characters that are not printed as escapes."""
+    """A text in which characters that cannot be printed are escapes."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

@@ -63,7 +63,7 @@ class Group:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that shows, writes and does what is done once."""
+        """Whether this is the process that does what is done once, such as writing."""
         return self.rank == 0
 
     def rows(self, n: int) -> slice:

@@ -1,7 +1,7 @@
 """The passes of a training step as CUDA graphs.
 
-A step of a small network asks for hundreds of kernels, and a fast GPU ends each of them
-before Python has asked for the next. A graph asks for all of them at once.
+A step of a small network launches hundreds of kernels, and a fast GPU ends each of them
+before Python has launched the next. A graph launches all of them at once.
 """
 
 from collections.abc import Callable

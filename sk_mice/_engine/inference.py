@@ -234,8 +234,8 @@ def gathered(batches, n: int) -> list[Tensor]:
 def in_pieces(network, x: Tensor, at_once=True) -> Tensor:
     """Outputs of a network in evaluation mode, without gradients.
 
-    On a CPU, in pieces that fit into its caches, which is two to three times as fast;
-    of images, each thread computes a piece if several may call the network at once.
+    On a CPU, the pieces fit into its caches, which is two to three times as fast. For
+    images, each thread computes a piece if several may call the network at once.
     """
 
     def output(piece):

@@ -42,7 +42,7 @@ def images_lean(samples: Samples) -> bool:
 
 
 def share_nearer_as_it_is(images: Tensor) -> float:
-    """Share of images (N, C, H, W) nearer to the nearest other than if mirrored.
+    """Share of images (N, C, H, W) that lie nearer to another than when mirrored.
 
     They are compared pixel by pixel. Ties, as of symmetrical images, count as half.
     """
@@ -96,5 +96,5 @@ def _sheared(images: Tensor, angle: float) -> Tensor:
 
 
 def _distances(rows: Tensor, images: Tensor) -> Tensor:
-    """Of each row to each of the images, without those to their own."""
+    """Distances of each row to each of the images, except to its own."""
     return torch.cdist(rows, images).fill_diagonal_(math.inf)

@@ -1,4 +1,4 @@
-"""Each row's nearest others: exact, and of very many rows by an index.
+"""Each row's nearest others: exact, or for very many rows by an index.
 
 The index keeps rows in lists, each around one of the centres of a k-means, and looks
 for a row's neighbours in the lists whose centres are nearest (Jegou, Douze and Schmid,
@@ -16,10 +16,10 @@ from sklearn.neighbors import NearestNeighbors
 
 from .warn import warn_user
 
-MOST_EXACT = 50_000  # rows; of more, the neighbours are found by the index
-GOOD_RECALL = 0.95  # at which the index looks into no more lists
+MOST_EXACT = 50_000  # rows; for more, the index finds the neighbours
+GOOD_RECALL = 0.95  # recall at which the index looks into no more lists
 POOR_RECALL = 0.9
-_MOST_LISTS = 128  # lists that are looked into at most
+_MOST_LISTS = 128  # most lists that are looked into
 _SAMPLE = 400  # rows on which the recall is measured
 _BLOCK_OPERATIONS = 4e10  # Ctrl-C waits for a block: about half a second
 _LONG = 60  # seconds; a longer search is announced

@@ -108,11 +108,11 @@ def _principal_components(samples: Samples) -> np.ndarray:
 def mutual_neighbors(
     rows: np.ndarray, n_neighbors: int, seed: int = 0
 ) -> tuple[np.ndarray, float]:
-    """Those of each row's nearest rows that have it among theirs, and the recall.
+    """Each row's mutual nearest neighbours, and the recall.
 
     The parameters, M and the recall are those of :func:`nearest_neighbors`. The table
-    (N, M) has the mutual neighbours of each row, nearest first, and over again until
-    there are M; the row itself where there are none.
+    (N, M) has the mutual neighbours of each row, nearest first, repeated until there
+    are M; a row without any has itself.
     """
     nearest, recall = nearest_neighbors(rows, n_neighbors, seed)
     n, own = len(rows), np.arange(len(rows))[:, None]

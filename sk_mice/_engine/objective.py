@@ -187,7 +187,7 @@ def posterior(joint: Tensor) -> Tensor:
 
 
 def log_evidence(joint: Tensor) -> Tensor:
-    """Log p(y | x), (B, K) -> (B,): what the ELBO equals at the exact posterior."""
+    """Log p(y | x), (B, K) -> (B,): equals the ELBO at the exact posterior."""
     return torch.logsumexp(joint, dim=1)
 
 

@@ -130,7 +130,7 @@ class Samples(Dataset):
         parts = windows(len(self), block, window, generator)
         done, hinted, ahead = 0, 0, list(parts)
         for batch in torch.cat(parts).tensor_split(n_batches):
-            # Not before the second batch, as a probe of a fit takes but one.
+            # Not before the second batch, as a probe of a fit takes only one.
             while done and ahead and hinted < done + window:
                 for start, stop in blocks_of(ahead[0]):
                     will_need(self.X, start, stop)
@@ -140,7 +140,7 @@ class Samples(Dataset):
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device, without waiting until a GPU has done what it has to do."""
+    """A tensor on a device, without waiting for the queued work of a GPU."""
     if device.type == "cuda" and not tensor.is_cuda:
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

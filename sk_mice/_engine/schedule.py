@@ -1,4 +1,4 @@
-"""How the learning rate goes over a stage of training, and the teacher's momentum.
+"""The learning rate over a stage of training, and the teacher's momentum.
 
 Schedules are functions of the stage's progress from 0 to 1, so that resuming needs no
 state. What they return is a factor of the peak learning rate.

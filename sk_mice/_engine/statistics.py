@@ -1,4 +1,4 @@
-"""What an epoch adds up while it trains."""
+"""Sums that are kept while an epoch trains."""
 
 import torch
 from torch import Tensor

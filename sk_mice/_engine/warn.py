@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, and what they say of errors."""
+"""Warnings that point at the user's line, and the first line of errors."""
 
 import sys
 import warnings

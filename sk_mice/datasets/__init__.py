@@ -184,7 +184,7 @@ def load_image_folder(
         found = [parts for parts in found if parts not in own]
 
     def decode(X, rows):
-        """Fill rows of X; yields for each why that is impossible, or None."""
+        """Fill rows of X; yields for each why it cannot be filled, or None."""
 
         def load(row):
             return decoder.into(X[row], os.path.join(root, *found[row]))

@@ -250,7 +250,7 @@ class Decoder:
         return _white_above(max(dark, default=0)) or self.white
 
     def warn(self) -> None:
-        """Warn of images that may be meant otherwise than they are read."""
+        """Warn of images that may not have been read as they were meant."""
         self._warn_if_dark()
         self._warn_if_colours_are_dark()
         if self.of_more:
@@ -277,7 +277,7 @@ class Decoder:
             )
 
     def _warn_if_dark(self) -> None:
-        """Warn if most files of 16 bits are read as if they had them, and do not."""
+        """Warn if most files of 16 bits seem to use fewer of them."""
         dark = self._dark
         white = _white_above(max(dark, default=0))
         if not white or 2 * len(dark) <= len(self.tops):
@@ -411,7 +411,7 @@ def _has_deep_colours(image) -> bool:
 
 
 class _Memory:
-    """Bytes that threads take, wait for, and give back.
+    """Bytes of memory that threads take, wait for, and give back.
 
     A thread that needs more than `total`, up to `most`, waits until no other has any.
     """

@@ -17,5 +17,5 @@ NO_FOLDER = (
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file of this name is kept by a system, and is no image."""
+    """Whether a file of this name belongs to a system, and is not an image."""
     return name.startswith(".") or name.lower() in HIDDEN

@@ -1,4 +1,4 @@
-"""What pictures share: panels, colours, room, names, checks, a choice of samples."""
+"""What displays share: panels, colours, room, names, checks, a choice of samples."""
 
 import numpy as np
 

@@ -44,7 +44,7 @@ class Reading:
 
     @property
     def is_alone(self) -> bool:
-        """Whether neighbours were to be counted, and the only sample has none."""
+        """Whether X is a single sample, which has no neighbours to count."""
         return len(self.labels) == 1 and self.is_of_neighbors
 
     @property
