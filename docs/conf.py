@@ -2,7 +2,7 @@
 
     sphinx-build -W docs docs/_build
 
-runs the examples, which takes some minutes; `-D plot_gallery=0` leaves that out.
+runs the examples, which takes a few minutes; `-D plot_gallery=0` leaves that out.
 """
 
 import io
