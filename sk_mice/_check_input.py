@@ -41,8 +41,8 @@ def check_samples_like(estimator, X, fmt: SampleFormat, least=1):
     """At least `least` samples, as an array of finite numbers in the format of a fit.
 
     Raises TypeError or ValueError if X is anything else, has samples of another shape,
-    or values that are too large to compute with. Warns if X is at another scale than
-    that of the fit.
+    or values that are too large to compute with. Warns if X is at a different scale
+    than that of the fit.
     """
     X = check_shape_like(estimator, X, fmt, least)
     check_values_like(X, fmt)

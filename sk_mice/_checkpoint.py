@@ -45,7 +45,7 @@ class Run:
     partition: np.ndarray | None = None  # labels of the samples by the complete run
 
     def saved(self) -> dict:
-        """What a checkpoint keeps of a run, beside its model and its trainer."""
+        """What a checkpoint keeps of a run, besides its model and its trainer."""
         left_out = {"model", "state", "ready", "interrupted"}
         return {name: v for name, v in vars(self).items() if name not in left_out}
 

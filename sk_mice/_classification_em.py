@@ -258,8 +258,8 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         NotFittedError
             Before `fit`.
         ValueError
-            If X has another number of features than in `fit`, or values that are not
-            finite.
+            If X has a different number of features than in `fit`, or values that are
+            not finite.
         """
         rows = self._rows(X)
         return _assign(rows, self.means_, self.covariance_, self.weights_)

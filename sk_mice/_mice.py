@@ -167,8 +167,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         For every epoch of the best restart: "stage", "epoch" (within the stage),
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
         (of all N K posterior values in ten bins of [0, 1]), "changed" (share of samples
-        with another label than in the epoch before, or, in the first epoch of a round,
-        than in the partition from which the round starts; 1 in the first epoch from
+        whose label differs from that in the epoch before, or, in the first epoch of a
+        round, in the partition from which the round starts; 1 in the first epoch from
         random weights or of a fit that `warm_start` continues), "cluster_sizes", "lr"
         (at the last step) and "seconds". It also has what callbacks record, if a file
         can hold it: numbers, text, arrays, and lists and dicts of them.
@@ -567,13 +567,14 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         NotFittedError
             Before `fit`.
         ValueError, TypeError, OSError
-            If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with, or if the result cannot be written to `out`.
+            If samples have a different shape than in `fit`, or values that are not
+            finite or too large to compute with, or if the result cannot be written to
+            `out`.
 
         Warns
         -----
         UserWarning
-            If X is at another scale than in `fit`; see the user guide.
+            If X is at a different scale than in `fit`; see the user guide.
         """
         return self._infer_into(out, X, "label")
 

@@ -205,13 +205,14 @@ class MoCo(ContrastiveEstimator):
         NotFittedError
             Before `fit`.
         ValueError, TypeError, OSError
-            If samples have another shape than in `fit`, or values that are not finite
-            or too large to compute with, or if the result cannot be written to `out`.
+            If samples have a different shape than in `fit`, or values that are not
+            finite or too large to compute with, or if the result cannot be written to
+            `out`.
 
         Warns
         -----
         UserWarning
-            If X is at another scale than in `fit`; see the user guide.
+            If X is at a different scale than in `fit`; see the user guide.
         """
         return self._infer_into(out, X, "teacher", then=lambda v: v[:, 0])
 

@@ -228,8 +228,8 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         NotFittedError
             Before `fit`.
         ValueError
-            If X has another number of features than in `fit`, or values that are not
-            finite.
+            If X has a different number of features than in `fit`, or values that are
+            not finite.
         """
         return self._assign(self._rows(check_rows(self, X)))
 

@@ -313,8 +313,8 @@ class SphericalKMeans(
         NotFittedError
             Before `fit`.
         ValueError
-            If X has another number of features than in `fit`, or values that are not
-            finite.
+            If X has a different number of features than in `fit`, or values that are
+            not finite.
         """
         X = check_rows(self, X, accept_sparse="csr")
         with unit_rows(X, len(self.cluster_centers_)) as rows:

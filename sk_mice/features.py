@@ -290,16 +290,17 @@ class PretrainedFeatures(
         TypeError
             If X holds paths and `fit` saw arrays, or the other way round.
         ValueError
-            If images in X have another shape than in `fit`, if files cannot be read
+            If images in X have a different shape than in `fit`, if files cannot be read
             (the message lists them), if features are not finite, or if weights that are
             read again are not those of `fit`.
 
         Warns
         -----
         UserWarning
-            If an array is at another scale than in `fit`, if most files with 16 bits
-            are nearly black, if files with transparent pixels are nearly one colour on
-            `background`, or if files have channels or pages that are not read.
+            If an array is at a different scale than in `fit`, if most files with 16
+            bits are nearly black, if files with transparent pixels are nearly one
+            colour on `background`, or if files have channels or pages that are not
+            read.
         """
         with self._computing(X) as (n, batches):
             shape = n, self.n_features_out_

@@ -119,7 +119,7 @@ def match_labels(y_true, y_pred):
     ----------
     y_true : array-like of shape (n_samples,)
         Classes: numbers, strings or, in an array, any hashable objects. None, NaN, NaT
-        and masked values are missing classes; numbers beside None count as objects.
+        and masked values are missing classes; numbers alongside None count as objects.
     y_pred : array-like of shape (n_samples,)
         Clusters, likewise. Their type may differ from that of the classes.
 

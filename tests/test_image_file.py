@@ -293,7 +293,7 @@ def test_a_result_in_whose_place_is_a_file_of_the_user_stays(folder, decoded, si
     load(folder)
     decoded.clear()
     np.save(folder.parent / "images.npy", np.arange(5))
-    with pytest.raises(FileExistsError, match=r"has another size.*npy'"):
+    with pytest.raises(FileExistsError, match=r"differs in size.*npy'"):
         load(folder, size)
     assert np.array_equal(np.load(folder.parent / "images.npy"), np.arange(5))
     assert not decoded

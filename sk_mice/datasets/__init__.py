@@ -77,7 +77,7 @@ def load_image_folder(
     are rotated as their EXIF data say, 16 bits become 8, other colour spaces become
     RGB, and `background` shows through transparent pixels.
 
-    All threads of the process together decode at most 1 GiB at a time, beside X and
+    All threads of the process together decode at most 1 GiB at a time, besides X and
     some megabytes per thread. An image that needs up to 2 GiB is decoded alone. One
     that needs more cannot be read, nor can one with more pixels than
     ``PIL.Image.MAX_IMAGE_PIXELS``.

@@ -89,7 +89,7 @@ class Decoder:
         return np.empty(shape, np.uint8)
 
     def settings(self):
-        """The parameters that decide the values of X, beside the files."""
+        """The parameters that decide the values of X, besides the files."""
         return {
             "size": list(self.size),
             "mode": self.mode,

@@ -48,7 +48,7 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
         known, done = _read(file, header, stamps)
         there = _stamp(out)
         if done and there and there[0] not in (0, done[0]):
-            why = "has another size than what a call with this `out` wrote; move it"
+            why = "differs in size from what a call with this `out` wrote; move it"
             raise FileExistsError(EEXIST, why, str(out))
         if not done or done != there or len(known) < len(found):
             _decode_rest(file, header, part, decoder, stamps, known, decode)

@@ -328,7 +328,7 @@ class ClusterGalleryDisplay:
         of = count(self.n_samples, "image")
         title = f"{count(len(self.clusters), 'cluster')} of {of}"
         if self.is_other is not None and np.concatenate(self.is_other).any():
-            title += "\nframed: of another class than most"
+            title += "\nframed: not of the most frequent class"
         return title
 
 
