@@ -574,7 +574,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         Warns
         -----
         UserWarning
-            If X is at a different scale than in `fit`; see the user guide.
+            If X is on a different scale than in `fit`; see the user guide.
         """
         return self._infer_into(out, X, "label")
 

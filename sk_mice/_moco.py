@@ -212,7 +212,7 @@ class MoCo(ContrastiveEstimator):
         Warns
         -----
         UserWarning
-            If X is at a different scale than in `fit`; see the user guide.
+            If X is on a different scale than in `fit`; see the user guide.
         """
         return self._infer_into(out, X, "teacher", then=lambda v: v[:, 0])
 

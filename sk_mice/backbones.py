@@ -111,8 +111,8 @@ class SmallResNet(Backbone):
 
     The stages consist of basic blocks (He et al., 2016). They have 1, 2, 4, ... times
     `width` channels, at the full, half, quarter, ... of the size after the stem. The
-    stem keeps the size of the image, or with `max_pool` half of it (a quarter above 64
-    pixels).
+    stem keeps the size of the image, or with `max_pool` reduces it to a half (to a
+    quarter above 64 pixels).
 
     Parameters
     ----------

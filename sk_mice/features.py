@@ -73,8 +73,8 @@ class PretrainedFeatures(
         Side of the network's input in pixels. Images are scaled along their shorter
         side and cropped to a square, as in the preprocessing that belongs to the
         weights; smaller images are enlarged bilinearly. "auto" is the size that belongs
-        to the weights. It is 160 if the shorter side of the images (for files, the
-        median) is less than half of that size, and the network takes such images.
+        to the weights, or 160 if the shorter side of the images (for files, the median)
+        is less than half of that size and the network takes such images.
 
         For a module, "auto" leaves sizes to its `transforms`, and an integer is the
         side of the squares that are passed to them.
@@ -297,7 +297,7 @@ class PretrainedFeatures(
         Warns
         -----
         UserWarning
-            If an array is at a different scale than in `fit`, if most files with 16
+            If an array is on a different scale than in `fit`, if most files with 16
             bits are nearly black, if files with transparent pixels are nearly one
             colour on `background`, or if files have channels or pages that are not
             read.
