@@ -267,8 +267,8 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
     def predict_proba(self, X):
         """Posterior of the clusters: how likely each is for each row.
 
-        It is that of the Gaussians. In many components most values are near 0 or 1,
-        and rank rows better than they say how often a label is right.
+        It is the posterior of the Gaussians. With many components, most values are near
+        0 or 1: use them to rank rows, not as the probability that a label is right.
 
         Parameters
         ----------

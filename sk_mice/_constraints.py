@@ -46,8 +46,8 @@ RANDOM_STATE = [Count(0, 2**32 - 1), np.random.RandomState, None]
 def floats(values) -> tuple[float, ...]:
     """A few numbers as floats.
 
-    Raises TypeError or ValueError if `values` is no sequence, or anything in it no
-    number: booleans and strings are none, and neither is what a float cannot hold.
+    Raises TypeError or ValueError unless `values` is a sequence of numbers. Booleans,
+    strings, and what a float cannot hold are not numbers here.
     """
     len(values)  # an iterator could be read but once
     odd = bool | np.bool_ | str | bytes

@@ -236,8 +236,8 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
     def predict_proba(self, X):
         """The gate: how likely each cluster is for each row.
 
-        Training makes it sure of most rows. It ranks rows, and is no probability of
-        being right.
+        Training makes the gate sure of most rows. Its values rank rows, and are not the
+        probability of being right.
 
         Parameters
         ----------

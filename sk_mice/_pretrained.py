@@ -103,7 +103,7 @@ def find_network(network, weights):
     Its `build` makes a `Network` for images of a size; with `filled=False`, one whose
     weights are still to be loaded, for which none are read. Nothing is built or
     downloaded here, but packages and files are looked for: raises ImportError if a
-    package is missing, OSError or ValueError if `weights` is no regular file, and
+    package is missing, OSError or ValueError if `weights` is not a regular file, and
     ValueError or TypeError if there is no such network.
     """
     if isinstance(network, nn.Module):

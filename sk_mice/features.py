@@ -479,7 +479,7 @@ class PretrainedFeatures(
             check_out(self.out)
 
     def _shows_download(self) -> bool:
-        """Whether torchvision may show its bar, which is no lines of a log."""
+        """Whether torchvision may show its bar, which cannot be lines of a log."""
         return bool(self.verbose) and seconds_between_lines() is None
 
     def _bar(self, n):

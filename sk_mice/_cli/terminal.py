@@ -63,7 +63,7 @@ def _stdout():
     try:
         yield sys.stdout
         sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads any more, which is no error
+    except BrokenPipeError:  # nobody reads any more, which is not an error
         raise
     except OSError as error:
         # What Windows may say of a pipe that nobody reads.

@@ -39,7 +39,7 @@ def colour_basis(n_channels):
 
 
 def luma_weights(n_channels):
-    """The weights (C,) of the channels in luma: equal ones if they are no colours."""
+    """The weights (C,) of the channels in luma: equal ones if they are not colours."""
     if n_channels not in WITH_COLOURS:
         return torch.full((n_channels,), 1 / n_channels, dtype=torch.float32)
     return torch.tensor((*LUMA, 0.0)[:n_channels], dtype=torch.float32)
@@ -51,7 +51,7 @@ def colour_map(basis, brightness, contrast, saturation, hue):
     Brightness b scales the pixel, contrast c scales its distance from the image's mean
     luma m, saturation s scales chroma, and hue h turns chroma by 2 pi h about the grey
     axis with luma kept (torchvision shifts the hue of HSV, which keeps the largest
-    channel instead). Apart from clamping the four commute, so their order is no draw:
+    channel instead). Apart from clamping the four commute, so their order is not drawn:
     x -> M x + b (1 - c) m with M = b c (grey + s cos(2 pi h) chroma + s sin(2 pi h)
     turned chroma). Grayscale is s = 0. This is M; `lift` adds the rest.
     """

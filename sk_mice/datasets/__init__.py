@@ -230,7 +230,7 @@ def find_files(root):
     folder stay together. Each folder is entered once, by a path without links if there
     is one.
     """
-    os.scandir(root).close()  # raises if it is no folder
+    os.scandir(root).close()  # raises if it is not a folder
     pending = [(False, (), ())]  # a heap: by a link, parts, folders above
     entered, files, problems, number = set(), [], [], 0
     while pending:

@@ -73,7 +73,7 @@ class Reading:
 
 
 def check_model(model) -> None:
-    """Refuse a model whose last step is no clusterer, or is not fitted."""
+    """Refuse a model whose last step is not a fitted clusterer."""
     last, _ = last_step(model)
     if not hasattr(last, "__sklearn_tags__") or not is_clusterer(last):
         raise TypeError(
