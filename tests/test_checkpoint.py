@@ -319,7 +319,7 @@ def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path, monke
             pytest.raises(OSError, match="No space"),
         ):
             clone(estimator).fit(IMAGES)
-    with pytest.warns(UserWarning, match=r"Passed over a checkpoint.*damaged"):
+    with pytest.warns(UserWarning, match=r"Skipped a checkpoint.*damaged"):
         assert_same(estimator.fit(IMAGES), whole("two stages"))
 
 

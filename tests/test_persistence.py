@@ -386,7 +386,7 @@ def test_a_backbone_with_a_state_that_is_no_tensor_is_not_saved(no_file):
         def set_extra_state(self, state):
             pass
 
-    with pytest.raises(ValueError, match="`backbone` must keep tensors only"):
+    with pytest.raises(ValueError, match="`backbone` must keep only tensors"):
         sk_mice.save(tiny(backbone=Odd).fit(IMAGES), no_file)
 
 

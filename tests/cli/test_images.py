@@ -132,9 +132,9 @@ def test_choose_k_goes_on_from_the_last_whole_batch(
             assert run(*command) in (1, 130)
         assert "The same command goes on." in capsys.readouterr().err
     assert run(*command) == 0
-    assert "Those of 12 images are there" in capsys.readouterr().err
+    assert "The features of 12 images are already there" in capsys.readouterr().err
     assert run("fit", photos, *FIT_FEATURES, "--out", out) == 0
-    assert "The features are those in" in capsys.readouterr().err
+    assert "The features are read from" in capsys.readouterr().err
 
 
 def test_a_part_of_the_features_of_other_images_is_of_no_use(
@@ -148,7 +148,7 @@ def test_a_part_of_the_features_of_other_images_is_of_no_use(
             assert run(*choose) == 130
         (own / gone).unlink()
         assert run(*again) == 0
-        assert "Those of" not in capsys.readouterr().err
+        assert "are already there" not in capsys.readouterr().err
         n_rows = len(np.load(out / "features.npy"))
         shutil.rmtree(out)
     assert n_rows == 18
