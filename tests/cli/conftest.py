@@ -49,7 +49,7 @@ def pages(monkeypatch):
     """Stands in for the report, which has tests of its own; the calls it got."""
     calls = []
 
-    def draw_page(reading, model, X, fmt, path, *, names, folder, rng):
+    def draw_page(reading, model, X, fmt, path, *, names, files, folder, rng):
         calls.append((reading, X, names))
         path.write_text("a page")
 
