@@ -85,7 +85,7 @@ def _read_places(table) -> dict[str, str]:
     named = [(number, name) for name, number in rows.values()]
     for number, name, other in tables.conflicts(named):
         warn_user(
-            f"{str(table)!r} has two names of cluster {number}, {name!r} and "
+            f"{str(table)!r} has two names for cluster {number}, {name!r} and "
             f"{other!r}. Images are sorted by the names"
         )
         break  # one tells enough

@@ -170,7 +170,8 @@ def _is_of(value, module, name):
 
 
 def _from_list(values, name):
-    if not (values and np.isscalar(values[0])):  # numbers stay as they are
+    # Numbers stay as they are. The samples of a dataset come one after the other.
+    if not (isinstance(values, list | tuple) and values and np.isscalar(values[0])):
         values = [_converted(without_names(item, name), name) for item in values]
     shapes = [getattr(item, "shape", None) for item in values]
     other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
