@@ -485,6 +485,7 @@ NO_X = [
     (DAYS, "must hold numbers, not dates; got datetime64[D]."),
     (DAYS.to_frame("day"), "not dates; got datetime64[D] in column 'day'."),
     (TABLE.assign(day=pd.Timestamp(2026, 1, 1)), "] in column 'day'."),
+    (TABLE.assign(day=pd.Timestamp(2026, 1, 1, tz="UTC")), "UTC] in column 'day'."),
     (pl.LazyFrame({"a": [1.0] * 12}), "got a LazyFrame. X.collect() has them."),
     (sparse.csr_array(VECTORS), "Sparse data was passed for X"),
     *(

@@ -1,7 +1,8 @@
-"""X at prediction: shapes, values and scales like those of the fit, or not."""
+"""X as a sequence; at prediction, shapes, values and scales like those of the fit."""
 
 import copy
 import math
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 
 from sk_mice import MiCEClustering
+from sk_mice._engine.arrays import as_array
 
 # The fits here are too short to separate anything: a cluster may well be empty.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -24,6 +26,11 @@ METHODS += ["score", "score_samples"]
 @pytest.fixture(scope="module")
 def fitted():
     return tiny().fit(IMAGES)
+
+
+@pytest.mark.parametrize("X", [range(4), deque([[1, 2], [3, 4]]), deque(IMAGES)])
+def test_other_sequences_are_read_as_lists_are(X):
+    np.testing.assert_array_equal(as_array(X), list(X))
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ def _check_columns(frame, name: str) -> None:
     for column in frame.columns:
         series = frame[column]
         values = np.asarray(series)
-        _check_kind(values.dtype, name, f" in column {column!r}")
+        # As an array, dates with a time zone are objects.
+        for dtype in (getattr(series, "dtype", None), values.dtype):
+            _check_kind(dtype, name, f" in column {column!r}")
         if values.ndim > len(series.shape):
             _refuse_vectors(name, column)
         if values.dtype.kind not in "OUST":
