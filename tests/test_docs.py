@@ -44,6 +44,12 @@ def python_of(text):
     return re.findall(r"```python\n(.*?)```", text, re.S)
 
 
+def scripts_of(page, heading):
+    """The blocks of code of a section of the guide."""
+    text = text_of(f"user_guide/{page}.md").split(f"\n## {heading}\n")[1]
+    return python_of(text.split("\n## ")[0])
+
+
 def names_of_functions(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.ClassDef)
@@ -187,7 +193,7 @@ def test_what_em_gains_is_that_of_the_results():
 
 
 def test_e_steps_that_did_not_help_are_those_of_the_results():
-    text = (DOCS / "what_did_not_help.md").read_text(encoding="utf-8")
+    text = text_of("what_did_not_help.md")
     names = {"FM": "fashion_mnist_24", "digits": "digits_200"}
     results = {data: measured(f"em_e_steps_{name}") for data, name in names.items()}
 
@@ -437,9 +443,9 @@ def test_crops_of_camera_traps_have_the_names_of_the_photographs(tmp_path, monke
     kinds = {"1": "animal", "2": "person"}
     found = {"detection_categories": kinds, "images": images}
     (tmp_path / "boxes.json").write_text(json.dumps(found), encoding="utf-8")
-    section = text_of("user_guide/photographs.md").split("\n## Camera traps\n")[1]
+    (script,) = scripts_of("photographs", "Camera traps")
     monkeypatch.chdir(tmp_path)
-    exec(python_of(section)[0], {})
+    exec(script, {})
     assert [path.name for path in Path("crops").rglob("*.*")] == ["a.png"]
     crop = np.asarray(Image.open("crops/north/a.png"))
     np.testing.assert_array_equal(crop, photo[30:50, 60:])
@@ -458,12 +464,11 @@ def test_small_copies_of_photographs_are_upright_under_the_same_names(
     heif.from_pillow(photo).save(folder / "b.HEIC")
     (folder / "c.jpg").write_bytes((folder / "a 1.JPG").read_bytes()[:900])
     (folder / "d.MOV").write_bytes(b"")
-    page = (DOCS / "user_guide" / "photographs.md").read_text(encoding="utf-8")
-    section = page.split("\n## Photographs of phones\n")[1]
+    (script,) = scripts_of("photographs", "Photographs of phones")
     for known in ("ID", "OPEN", "SAVE", "SAVE_ALL", "EXTENSION", "MIME"):
         monkeypatch.setattr(Image, known, copy(getattr(Image, known)))
     monkeypatch.chdir(tmp_path)
-    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], {})
+    exec(script, {})
     assert "c.jpg" in capsys.readouterr().out
     small = {}
     for path in Path("small").rglob("*.*"):
@@ -477,10 +482,9 @@ def test_micrographs_are_cut_above_the_bar(tmp_path, monkeypatch, name):
     pixels = np.arange(100 * 80, dtype=np.uint16).reshape(100, 80)
     (tmp_path / "sem" / name).parent.mkdir(parents=True)
     Image.fromarray(pixels).save(tmp_path / "sem" / name)
-    page = (DOCS / "user_guide" / "own_images.md").read_text(encoding="utf-8")
-    section = page.split("\n## Micrographs\n")[1]
+    (script,) = scripts_of("own_images", "Micrographs")
     monkeypatch.chdir(tmp_path)
-    exec(re.search(r"```python\n(.*?)```", section, re.S)[1], {})
+    exec(script, {})
     cut = np.asarray(Image.open(tmp_path / "cut" / name))
     np.testing.assert_array_equal(cut, pixels[:36])
 
@@ -499,9 +503,7 @@ def test_parts_with_a_defect_are_odd_and_have_their_exit_code(
                 pixels[20:26] = 4000  # a scratch
             Image.fromarray(pixels).save(tmp_path / folder / f"{number:02}.tif")
     shutil.copy(tmp_path / "good" / "01.tif", tmp_path / "fine" / "00.tif")
-    page = (DOCS / "user_guide" / "outliers.md").read_text(encoding="utf-8")
-    section = page.split("\n## Defects of parts\n")[1]
-    learn, check = re.findall(r"```python\n(.*?)```", section, re.S)
+    learn, check = scripts_of("outliers", "Defects of parts")
     monkeypatch.chdir(tmp_path)
     exec(learn, {})
     for folder, code in (("monday", 3), ("fine", 0)):
@@ -535,9 +537,8 @@ def test_randaugment_of_the_guide_follows_random_state():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("start", ["random", "two-stage"])
 def test_the_gate_of_the_variant_in_the_guide_sees_plain_samples(start):
-    page = (DOCS / "user_guide" / "paper.md").read_text(encoding="utf-8")
     names = {}
-    exec(re.findall(r"```python\n(.*?)```", page, re.S)[-1], names)
+    exec(*scripts_of("paper", "A variant of your own"), names)
     seen = []
 
     class Watched(names["PlainGate"]):
