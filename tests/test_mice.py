@@ -434,7 +434,6 @@ class FailsFarAway(torch.nn.Module):
 
 
 @pytest.mark.parametrize("heads", ["own", "shared"])
-@pytest.mark.filterwarnings("ignore:X seems to be at another scale")
 def test_what_a_network_cannot_compute_with_gets_no_label(heads):
     X = RNG.standard_normal((40, 5))
     model = tiny_vectors(backbone=FailsFarAway(), expert_heads=heads).fit(X)
