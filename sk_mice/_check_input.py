@@ -14,12 +14,12 @@ from ._engine.warn import warn_user
 
 # Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12
-# Samples are at another scale than those of the fit if their values span less than this
-# share of its range, as values of 8 bits do in a range of 12 bits. Of vectors, this is
-# the distance from zero, and there must be at least so many values.
+# Samples are on a different scale than those of the fit if their values span less than
+# this share of its range, as values of 8 bits do in a range of 12 bits. Of vectors, this
+# is the distance from zero, and there must be at least so many values.
 NARROW, LEAST_VALUES = 1 / 15, 100
-# They are also at another scale if this share of the values lies outside of the range
-# by more than this share of it.
+# They are also on a different scale if this share of the values lies outside of the
+# range by more than this share of it.
 OUTSIDE_SHARE, OUTSIDE_BY = 1 / 10, 1 / 2
 ONE_SAMPLE = "X[None] is an array of one sample."
 SHAPES = (
@@ -41,7 +41,7 @@ def check_samples_like(estimator, X, fmt: SampleFormat, least=1):
     """At least `least` samples, as an array of finite numbers in the format of a fit.
 
     Raises TypeError or ValueError if X is anything else, has samples of another shape,
-    or values that are too large to compute with. Warns if X is at a different scale
+    or values that are too large to compute with. Warns if X is on a different scale
     than that of the fit.
     """
     X = check_shape_like(estimator, X, fmt, least)
@@ -142,8 +142,8 @@ def check_values_like(X, fmt: SampleFormat) -> None:
         where = "" if fmt.is_image else f" in feature {i}"
         warn_user(
             f"X has values from {low[i]:g} to {high[i]:g}{where}, and `fit` saw values "
-            f"from {seen[0, i]:g} to {seen[1, i]:g}: the samples are at another scale "
-            "or of another kind, and predictions for them may mean nothing."
+            f"from {seen[0, i]:g} to {seen[1, i]:g}: the samples are on a different "
+            "scale or of another kind, and predictions for them may mean nothing."
         )
 
 

@@ -54,7 +54,7 @@ def test_a_warning_is_shown_once(fitted, tmp_path, capsys):
     for value in (100, 101):  # far nearer to each other than those of the fit
         Image.new("RGB", (8, 8), 3 * (value,)).save(tmp_path / f"{value}.png")
     assert run("predict", fitted, tmp_path, "-q") == 0
-    assert capsys.readouterr().err.count("the samples are at another scale") == 1
+    assert capsys.readouterr().err.count("the samples are on a different scale") == 1
 
 
 @needs_locks
