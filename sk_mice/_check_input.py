@@ -15,8 +15,8 @@ from ._engine.warn import warn_user
 # Values farther away than this many ranges of the fit overflow float32 in a network.
 FARTHEST = 1e12
 # Samples are on a different scale than those of the fit if their values span less than
-# this share of its range, as values of 8 bits do in a range of 12 bits. Of vectors, this
-# is the distance from zero, and there must be at least so many values.
+# this share of its range, as values of 8 bits do in a range of 12 bits. Of vectors,
+# this is the distance from zero, and there must be at least so many values.
 NARROW, LEAST_VALUES = 1 / 15, 100
 # They are also on a different scale if this share of the values lies outside of the
 # range by more than this share of it.
