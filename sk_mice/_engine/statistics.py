@@ -12,7 +12,7 @@ N_BINS = 10  # in the posterior's histogram
 class EpochStatistics:
     """Sums over an epoch, kept on the device and read once at the end of the epoch.
 
-    Beside the figures of the history, these are the class sums for the analytical
+    Besides the figures of the history, these are the class sums for the analytical
     update (equation 13) and the hard assignment of every sample.
     """
 
