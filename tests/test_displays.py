@@ -372,7 +372,7 @@ def test_map_of_a_transformer_without_predict_has_classes_alone(blobs):
         by_class.plot(color_by="cluster")
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e18, 1e200])
+@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1, 1e18, 1e200])
 def test_a_map_of_very_small_or_large_values_keeps_blobs_together(blobs, scale):
     X, y = blobs
     X = X / np.abs(X).max()
