@@ -323,8 +323,8 @@ def test_files_that_are_no_images_are_listed_before_the_network_runs(folder, tmp
     (tmp_path / "text.png").write_text("no image")
     bad = [str(tmp_path / "none.png"), str(tmp_path / "text.png"), str(tmp_path)]
     features = small(network=Means())
-    message = "3 of the files.*none.png': No such file.*text.png': is not.*a regular"
-    with pytest.raises(ValueError, match=f"(?s){message}"):
+    message = "(?s)3 of the files.*none.png': No such file.*text.png': .*a regular"
+    with pytest.raises(ValueError, match=message):
         features.fit(folder + bad)
     features.fit(folder)
     features._rows = None  # is not called
