@@ -783,7 +783,7 @@ def test_samples_of_a_dataset_are_shown():
     X, y, _ = load_digits()
     X, y = X[:60], y[:60]
     dataset = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
-    mice = MiCEClustering(2, max_epochs=2, random_state=0).fit(dataset)
+    mice = MiCEClustering(2, max_epochs=8, random_state=0).fit(dataset)
     gallery = ClusterGalleryDisplay.from_estimator(mice, dataset)
     expected = ClusterGalleryDisplay.from_estimator(mice, X)
     for images, others in zip(gallery.images, expected.images, strict=True):
