@@ -1,5 +1,8 @@
 """Images that are nearly the same, among those whose embeddings are nearest."""
 
+import os
+from contextlib import suppress
+
 import numpy as np
 
 from ._thumbnails import shrunk
@@ -36,3 +39,19 @@ def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
             same = np.sqrt((change**2).mean(axis=(1, 2))) <= limit
             pairs.append(np.sort(np.stack([own[same], other[same]], axis=1), axis=1))
     return rows[np.unique(np.concatenate(pairs), axis=0)]
+
+
+def largest_first(group, names, files) -> list[int]:
+    """Samples of a group, by the bytes of their files and the lengths of their names.
+
+    The first one is more likely the original than its copies.
+    """
+
+    def place(i):
+        n_bytes = 0
+        if files is not None:
+            with suppress(OSError):  # the file has gone
+                n_bytes = os.path.getsize(files[i])
+        return -n_bytes, len(names[i]) if names else 0
+
+    return sorted(group, key=place)

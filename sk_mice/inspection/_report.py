@@ -6,7 +6,6 @@ import hashlib
 import importlib
 import os
 import re
-from contextlib import suppress
 from functools import cache
 from numbers import Real
 from secrets import token_urlsafe
@@ -31,7 +30,7 @@ from ..datasets._names import NO_FOLDER
 from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._doubts import LIMITS, doubt_of_duplicates, doubts
 from ._drawing import estimator_and_samples, fair_sample, paths_or_samples
-from ._duplicates import near_duplicates
+from ._duplicates import largest_first, near_duplicates
 from ._reading import check_model, is_mixture, read
 from ._thumbnails import Thumbnails, draw_sheets, image_format
 
@@ -233,7 +232,7 @@ def draw_page(
         n_compared = len(shown) if len(shown) < len(reading.labels) else None
         copies = doubt_of_duplicates(noun, pairs, n_compared)
         groups = copies[0].groups if copies else []
-        data["copies"] = [_largest_first(group, names, files) for group in groups]
+        data["copies"] = [largest_first(group, names, files) for group in groups]
         doubted += copies
     n_samples, n_clusters = len(reading.labels), reading.n_clusters
     page = _template().render(
@@ -400,22 +399,6 @@ def _others(shares) -> dict[int, list]:
     for i, k, share in zip(*places, _rounded(shares.data[kept], 4), strict=True):
         found.setdefault(i, []).append([k, share])
     return found
-
-
-def _largest_first(group, names, files) -> list[int]:
-    """Samples of a group, by the bytes of their files and the lengths of their names.
-
-    The first one is more likely the original than its copies.
-    """
-
-    def place(i):
-        n_bytes = 0
-        if files is not None:
-            with suppress(OSError):  # the file has gone
-                n_bytes = os.path.getsize(files[i])
-        return -n_bytes, len(names[i]) if names else 0
-
-    return sorted(group, key=place)
 
 
 def _class_names(classes) -> list[str]:
