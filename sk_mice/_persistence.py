@@ -345,7 +345,7 @@ def _taken(tensors, start: str) -> dict:
 def _asks_for_backbone(document) -> bool:
     """Whether `load` needs `backbone`, as the file does not say what it was.
 
-    The document is as it was read, and nothing has been made of it yet.
+    `document` holds the values of the file, before estimators are made of them.
     """
     network = document["network"]
     if not network:

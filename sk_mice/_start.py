@@ -125,7 +125,10 @@ def _with_labels(labels, task, inference):
 
 
 def _assigned(clusterer, run, task, inference):
-    """Yield the same with labels that a clusterer predicts; sets those of the run."""
+    """Yield batches of the teacher's embeddings, and of labels by a fitted clusterer.
+
+    After the last batch, the labels of the run are those of all samples.
+    """
     n, start = len(task.samples), 0
     rows = task.group.rows(n)
     # At once: small pieces between batches would keep memory from being used again.

@@ -241,7 +241,7 @@ LinkTo = Annotated[
 ]
 
 
-# The options that decide a fit. `choose-k` has all but the last two.
+# The options that decide a fit.
 OF_A_FIT = (
     *("features", "unequal", "rotate", "image_size", "resize", "background", "white"),
     *("epochs", "seed", "device", "clusters", "minutes"),
@@ -250,7 +250,7 @@ OF_A_FIT = (
 
 def _asked(arguments: dict) -> dict:
     """Options of a fit among the arguments of a command; None if not given."""
-    return {name: arguments.get(name) for name in OF_A_FIT}
+    return {name: arguments[name] for name in OF_A_FIT}
 
 
 def _given(copy_to, link_to) -> dict:
@@ -480,7 +480,8 @@ def choose_k(
         candidates=range(least, most + 1),
         n_repeats=repeats,
         n_jobs=jobs,
-        asked=_asked(locals()),
+        # It tries several numbers of clusters, by fits of the same length.
+        asked=_asked(locals() | {"clusters": None, "minutes": None}),
         out=out,
         overwrite=overwrite,
         quiet=quiet,
