@@ -35,6 +35,15 @@ def test_the_most_doubtful_clusters_come_first():
     assert [chip.cluster for chip in doubt.clusters] == [1, 0]
 
 
+def test_a_mean_that_is_shown_as_the_limit_is_not_below_it():
+    seven_of_ten = np.full(20, 0.7, np.float32)  # a little less than 0.7 in float64
+    labels = np.repeat([0, 1], 10)
+    assert _doubts.doubts(reading(labels, seven_of_ten, 2)) == []
+    assert _doubts.doubts(reading(labels, 0.696, 2)) == []
+    (doubt,) = _doubts.doubts(reading(labels, 0.694, 2))
+    assert [chip.detail for chip in doubt.clusters] == ["69%", "69%"]
+
+
 def test_clusters_that_share_members_are_paired():
     labels, second = np.repeat(np.arange(4), 10), np.full(40, -1)
     second[0:3], second[10:15] = 1, 0  # more of 1 are near 0 than the other way round

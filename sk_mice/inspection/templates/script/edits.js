@@ -58,8 +58,8 @@ const living = () => parent.flatMap((p, k) => (p === k ? [k] : []));
 function verdict(k) {
   if (!members[k].length) return "empty";
   if (data.of_neighbors && members[k].length === 1) return "single";
-  if (mean[k] >= data.limits.steady) return "steady";
-  return mean[k] < data.limits.unsure ? "unsure" : "mixed";
+  if (asShown(mean[k]) >= data.limits.steady) return "steady";
+  return asShown(mean[k]) < data.limits.unsure ? "unsure" : "mixed";
 }
 const SIGN = { steady: "●", mixed: "◐", unsure: "○", single: "○", empty: "–" };
 const inWords = (kind) => `${SIGN[kind]} ${kind === "single" ? `one ${ONE}` : kind}`;
@@ -133,7 +133,7 @@ const DOUBTS = {
   small: (k) => (size(k) && size(k) < data.limits.small * even() ? count(size(k)) : null),
   large: (k) => (size(k) > data.limits.large * even() ? count(size(k)) : null),
   unsure: (k) => (verdict(k) === "unsure" ? percent(mean[k]) : null),
-  classes: (k) => (majority(k)?.share < data.limits.pure ? percent(majority(k).share) : null),
+  classes: (k) => (asShown(majority(k)?.share) < data.limits.pure ? percent(majority(k).share) : null),
   pairs: (a, b) => {
     const lies = (from, to) => members[from].filter((i) => second[i] === to && secondShare[i] >= data.limits.shared).length;
     const n = a === b ? 0 : lies(a, b) + lies(b, a), smaller = Math.min(size(a), size(b));
