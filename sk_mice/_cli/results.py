@@ -20,6 +20,8 @@ from .._engine.files import (
 from .._engine.maps import write_rows
 from ..datasets._names import is_hidden
 
+PLOT = "choose-k.png"  # the default name of what `sk-mice choose-k` draws
+
 
 class ResultFolder:
     """The files that ``sk-mice fit`` writes.
@@ -96,8 +98,8 @@ class ResultFolder:
     def check_free(self, resume: bool, overwrite: bool) -> None:
         """Refuse a folder with other files, and an earlier result unless it is meant.
 
-        A folder in which `sk-mice choose-k` has kept features is free. BadParameter
-        before anything is read or written.
+        A folder with the plot or the features of `sk-mice choose-k` is free.
+        BadParameter before anything is read or written.
         """
         if resume and overwrite:
             raise BadParameter("it contradicts --resume", param_hint="--overwrite")
@@ -114,11 +116,11 @@ class ResultFolder:
             )
 
     def _holds_others(self) -> bool:
-        """Whether there is more than a run leaves that is killed at its beginning."""
+        """Whether there is more than a plot, and what a run killed early leaves."""
         begun = self.checkpoint.is_dir() and all(
             name.startswith(TEMPORARY) for name in os.listdir(self.checkpoint)
         )
-        return holds_files(self.path, but=[self.checkpoint.name] if begun else [])
+        return holds_files(self.path, but=[PLOT, *[self.checkpoint.name] * begun])
 
     def _refuse(self, why: str):
         raise BadParameter(f"{str(self.path)!r} {why}", param_hint=self.option)

@@ -61,6 +61,15 @@ def test_choose_k_prints_one_object(photos, tmp_path, capsys):
     assert {"stability_mean", "silhouette_mean"} < found["table"][0].keys()
 
 
+def test_a_fit_goes_into_the_folder_of_the_plot(photos, tmp_path, monkeypatch):
+    (tmp_path / "result").mkdir()
+    monkeypatch.chdir(tmp_path / "result")
+    quick = ("--image-size", 8, "--epochs", 1)
+    numbers = ("--from", 2, "--to", 2, "--repeats", 2)
+    assert run("choose-k", photos, *numbers, *quick) == 0
+    assert run("fit", photos, "--clusters", 2, *quick, "--out", ".") == 0
+
+
 def test_options_reach_what_choose_k_compares(photos, tmp_path, monkeypatch):
     asked = []
 
