@@ -38,7 +38,8 @@ def resolve_device(device, local_rank: int | None = None) -> torch.device:
         found = torch.device(device)
     except RuntimeError as error:
         raise ValueError(
-            f"`device` must name a torch device; got {device!r}."
+            f'`device` must name a torch device; got {device!r}. Use "auto", "cpu" '
+            'or "cuda".'
         ) from error
     if found.type == "mps":
         raise ValueError(

@@ -379,7 +379,7 @@ CALLBACKS = [
 ]
 
 DEVICES = [
-    ("abacus", "must name a torch device; got 'abacus'."),
+    ("abacus", "must name a torch device; got 'abacus'. Use "),
     ("cuda:99", "must be available on this machine (cpu"),
     ("mps", 'must support float64, which Apple\'s "mps" does not; use "cpu".'),
 ]
@@ -461,6 +461,7 @@ BAD_X = [
     (np.zeros((9, 3, 8, 3)), BOTH),
     ([[1, 2], [3]], f"{ONE_SHAPE} (2,) in sample 0 and (1,) in sample 1."),
     ([np.zeros((8, 8)), np.zeros((9, 9))], f"{ONE_SHAPE} (8, 8) in sample 0"),
+    ((IMAGES, np.zeros(12)), "(12,) in sample 1. These look like samples and their"),
     ([["a", "b"]] * 9, "dtype='numeric' is not compatible"),
     (TABLE.assign(id="u1"), "must hold numbers; got 'u1' in column 'id'. Leave"),
     (TABLE.assign(kind=pd.Categorical(["a"] * 12)), "got 'a' in column 'kind'."),

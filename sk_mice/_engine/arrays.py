@@ -178,10 +178,13 @@ def _from_list(values, name):
     shapes = [getattr(item, "shape", None) for item in values]
     other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
     if other is not None:
+        if shapes[0] and shapes[other] == shapes[0][:1]:
+            what = "These look like samples and their classes: pass the samples alone."
+        else:
+            what = f"Bring images to one size first: {FOLDER}"
         raise ValueError(
             f"{name} must hold samples of one shape; got {shapes[0]} in sample 0 and "
-            f"{shapes[other]} in sample {other}. Bring images to one size first: "
-            f"{FOLDER}"
+            f"{shapes[other]} in sample {other}. {what}"
         )
     try:
         return np.asarray(values)
