@@ -85,6 +85,7 @@ class ResultFolder:
         if _loaded(self.new(self.run)) is None:
             return
         files = self.table, self.model, self.page, self.run
+        self._refuse_links(files)
         for file in files:
             check_writable(file, "it")
         for file in files:
@@ -125,6 +126,19 @@ class ResultFolder:
     def _refuse(self, why: str):
         raise BadParameter(f"{str(self.path)!r} {why}", param_hint=self.option)
 
+    def _refuse_links(self, files) -> None:
+        """Refuse links in the folder, by which a file elsewhere would be changed.
+
+        Whoever made the folder may have set them.
+        """
+        kept = self.checkpoint.iterdir() if self.checkpoint.is_dir() else ()
+        for path in (*files, self.checkpoint, *kept):
+            if path.is_symlink():
+                self._refuse(
+                    f"must not hold the link {str(path)!r}, as what it leads to would "
+                    "be changed"
+                )
+
     @contextmanager
     def held(self, *files):
         """Make the folder, and keep other runs out of it while `files` are written.
@@ -137,6 +151,7 @@ class ResultFolder:
             with locked_folder(self.path) as is_free:
                 if is_free is False:
                     self._refuse("is in use: another run is writing to it")
+                self._refuse_links(files)
                 for path in files:
                     check_writable(path, "it")
                 yield

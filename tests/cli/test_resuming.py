@@ -7,6 +7,7 @@ import signal
 from contextlib import suppress
 
 import pytest
+from systems import needs_links
 
 from sk_mice import MiCEClustering
 from sk_mice._cli import fitting, results, tables
@@ -340,6 +341,41 @@ def test_a_folder_of_another_program_is_none_of_ours(photos, result, tmp_path):
     (result / "checkpoint" / "clusters.csv").write_text("theirs")
     assert run("predict", result, photos, "-q", "--out", tmp_path / "new.csv") == 0
     assert (result / "checkpoint" / "clusters.csv").read_text() == "theirs"
+
+
+@needs_links
+def test_links_in_the_folder_of_a_result_are_not_written_through(
+    photos, result, other, tmp_path, capsys
+):
+    """Whoever made the folder may have linked its files to those of the user."""
+    mine = tmp_path / "mine" / "letter.txt"
+    mine.parent.mkdir()
+    mine.write_text("dear")
+    predict = ["predict", result, photos, "-q", "--out", tmp_path / "new.csv"]
+    report, fit = ["report", result, photos, "-q"], [*other, "--overwrite"]
+    begun = result / "checkpoint" / "features.npy"
+    waiting = result / "checkpoint" / "result.json"
+    for link, to, command in (
+        (result / "report.html", mine, report),
+        (result / "report.html", mine, predict),
+        (result / "checkpoint", mine.parent, fit),
+        (begun, mine, fit),
+    ):
+        if command is predict:  # it installs what an interrupted fit has left
+            waiting.parent.mkdir()
+            shutil.copy(result / "run.json", waiting)
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(to)
+        line = refused(capsys, 2, *command)
+        assert f"{str(result)!r} must not hold the link {str(link)!r}" in line
+        assert mine.read_text() == "dear"
+        link.unlink()
+        shutil.rmtree(result / "checkpoint", ignore_errors=True)
+    for name in FILES - {"report.html"}:  # what is only read may be a link
+        (result / name).rename(tmp_path / name)
+        (result / name).symlink_to(tmp_path / name)
+    assert run(*predict) == 0
 
 
 def test_a_run_that_is_killed_as_it_begins_blocks_nothing(photos, tmp_path):
