@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from typer import BadParameter
 
+from .._engine.files import check_regular
 from .._engine.warn import warn_user
 from .._progress_bar import tqdm
 from .._words import count, shortened
@@ -169,7 +170,8 @@ def _refuse_filled(folder, option: str, why: str = ""):
 def _is_inside(name: str) -> bool:
     """Whether a path leads to a file below a folder, and not to another drive."""
     path = PurePath(name)
-    return bool(path.name) and not path.anchor and ".." not in path.parts
+    is_below = bool(path.name) and not path.anchor and ".." not in path.parts
+    return is_below and "\0" not in name  # which no path can hold
 
 
 def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
@@ -232,7 +234,7 @@ def sort_into(folder, photos, places: dict, option: str, verbose=0) -> list[str]
         source = os.path.join(os.path.realpath(photos), name)
         target = os.path.join(folder, inner)
         try:
-            os.stat(source)
+            check_regular(source, os.stat(source).st_mode)  # a pipe or device has no end
             os.makedirs(os.path.dirname(target), exist_ok=True)
             place(source, target)
         except OSError as error:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import PureWindowsPath
 
 import pytest
-from systems import needs_links
+from systems import needs_links, needs_pipes
 
 from sk_mice import MiCEClustering
 from sk_mice._cli import results, sorting
@@ -106,11 +106,26 @@ def test_a_number_that_was_changed_without_its_name_is_named(photos, tmp_path, c
     assert (into / "dogs" / NAMES[2]).exists()
 
 
-@pytest.mark.parametrize("file", ["../a.png", "/a.png", "", "."])
+@pytest.mark.parametrize("file", ["../a.png", "/a.png", "", ".", "a\0.png"])
 def test_a_table_to_sort_has_files_below_the_folder(photos, tmp_path, capsys, file):
     clusters = write_names(tmp_path / "clusters.csv", [[file, 0, "a"]])
     line = refused(capsys, 1, "sort", clusters, photos, "--copy-to", tmp_path / "to")
     assert repr(file) in line
+
+
+@needs_pipes
+@needs_links
+def test_what_has_no_end_is_not_copied(photos, tmp_path, capsys):
+    own = tmp_path / "photos"
+    own.mkdir()
+    os.mkfifo(own / "pipe.png")
+    (own / "zeros.png").symlink_to("/dev/zero")
+    for file in ("pipe.png", "zeros.png"):
+        clusters = write_names(tmp_path / "clusters.csv", [[file, 0, "a"]])
+        into = tmp_path / "sorted"
+        line = refused(capsys, 1, "sort", clusters, own, "--copy-to", into, "-q")
+        assert line.endswith(f"{file}': Not a regular file")
+        assert not into.exists()
 
 
 def test_a_sort_says_what_it_needs(photos, fitted, tmp_path, capsys):
