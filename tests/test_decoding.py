@@ -702,6 +702,20 @@ def test_a_line_of_pixels_takes_no_memory_beyond_the_bound(tmp_path):
     assert (number, peak < 2 * MARGIN) == (1, True)
 
 
+def test_a_scan_over_and_over_takes_no_time(tmp_path):
+    """Each takes as long as the image is large, however few bytes it has."""
+    content = encoded(format="JPEG", progressive=True)
+    end = content.rindex(b"\xff\xda")
+    scan, comment = content[end:-2], b"\xff\xfe\0\x06\xff\xd9\xff\xda"
+    large = b"\xff\xfe\xff\xff" + (0x7FFF * b"\xff\xda")[:0xFFFD]
+    # Neither what is in a segment nor what follows the image counts.
+    few = content[:-2] + 200 * comment + 3 * large + content[-2:] + 600 * scan
+    assert (load_one(tmp_path, few) == load_one(tmp_path, content)).all()
+    many = content[:-2] + 500 * scan + content[-2:]
+    write(tmp_path, {"one": many})
+    assert left_out(tmp_path, "one") == ["has more than 500 scans and tables"]
+
+
 def tile_of(side):
     """A TIFF image of 16 x 16 in one large tile."""
     data = zlib.compress(bytes(side * side), 1)

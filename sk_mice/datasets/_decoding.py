@@ -22,6 +22,7 @@ from ._opening import (
     ORIENTATION,
     File,
     ImageError,
+    check_scans,
     find_formats,
     opened,
     orientation,
@@ -124,6 +125,7 @@ class Decoder:
             DECODING.take(needed)
             at_the_end.callback(DECODING.give_back, needed)
             file.in_header = False
+            check_scans(image, file)
             if 0 in _tag(image, EXTRA_SAMPLES, ()):  # 0 is a channel of any meaning
                 self.of_more.append(path)
             if image.format == "TIFF" and image.is_animated:

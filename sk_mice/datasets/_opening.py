@@ -31,6 +31,9 @@ ORIENTATION, BITS, PLANES = 0x0112, 258, 284  # tags of TIFF
 HEADER_BYTES = 2**26  # most bytes before the pixels of a file
 SMALL_HEADER = 2**22
 LARGE_HEADER = Lock()  # held by the one open file with such a header
+# After the first scan of a JPEG file. In the data of a scan, other bytes follow 255.
+MOST_SEGMENTS, SEGMENT = 500, re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+END_OF_IMAGE = b"\xff\xd9"
 
 
 class ImageError(Exception):
@@ -116,6 +119,26 @@ def opened(file):
     if prefix[4:11] in (b"ftyphei", b"ftypmif") and "HEIF" not in Image.OPEN:
         raise ImageError('is a HEIC image, which `pip install "sk-mice[heif]"` reads')
     raise UnidentifiedImageError
+
+
+def check_scans(image, file) -> None:
+    """Refuse a JPEG file of so many scans that it would take hours.
+
+    A scan of few bytes may go over all pixels.
+    """
+    if not image.info.get("progressive"):
+        return
+    for _ in range(MOST_SEGMENTS):  # tables and scans; usual files have some ten scans
+        data, found = file.read(2**16), None
+        while len(data) > 1 and not (found := SEGMENT.search(data)):
+            file.seek(-1, os.SEEK_CUR)
+            data = file.read(2**16)
+        if found is None or found[0] == END_OF_IMAGE:
+            return
+        start = file.tell() - len(data) + found.end()
+        file.seek(start)
+        file.seek(start + max(2, int.from_bytes(file.read(2), "big")))
+    raise ImageError(f"has more than {MOST_SEGMENTS} scans and tables")
 
 
 def orientation(image):
