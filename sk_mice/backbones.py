@@ -27,7 +27,7 @@ __all__ = ["MLP", "Pretrained", "ResNet", "SmallResNet"]
 
 CIFAR_STEM_UP_TO = 64  # pixels; for larger images the stem is that for ImageNet
 LARGEST_SIDE = 1024  # pixels, of the input of a pretrained network
-LARGEST_DEPTH = 1000  # layers, or blocks of a stage: more take minutes to count
+LARGEST_DEPTH = 1000  # layers, or blocks: more take minutes to count
 
 
 # ------------------------------------------------------------------------ descriptions
@@ -148,10 +148,12 @@ class SmallResNet(Backbone):
     def _build(self, shape):
         self._refuse_vectors(shape)
         valid = Count(1, LARGEST_DEPTH).is_satisfied_by
-        if not self.blocks or not all(map(valid, self.blocks)):
+        counts = all(map(valid, self.blocks)) and 0 < sum(self.blocks) <= LARGEST_DEPTH
+        if not counts:
             raise ValueError(
                 f"`blocks` of SmallResNet must be integers from 1 to {LARGEST_DEPTH}, "
-                f"one for each stage; got {self.blocks!r}."
+                f"one for each stage, whose sum is at most {LARGEST_DEPTH}; got "
+                f"{self.blocks!r}."
             )
         reduction = 1
         if self.max_pool:

@@ -665,6 +665,7 @@ def test_a_boolean_is_no_number():
         refuses(f"`{name}` must", augmentation=augmentation)
     refuses("`schedule` must be", estimator=PaperMiCE, schedule=(False, True))
     refuses("`blocks` of SmallResNet must be", backbone=SmallResNet(blocks=(True,)))
+    refuses("whose sum is at most 1000", backbone=SmallResNet(blocks=(1000, 1)))
     refuses("`image_shape` must be", X=VECTORS, image_shape=(True, 6))
 
 

@@ -176,10 +176,7 @@ def test_wrong_documents(path, valid):
 def test_claims_of_huge_images_take_no_memory(path, valid):
     # Shapes of images leave no mark in the weights of a convolutional network.
     for side in (10**5, 10**9):
-        tensors, document = valid()
-        changed(document, "format/shape", {"tuple": [1, side, side]})
-        changed(document, "format/input_shape", {"tuple": [side, side]})
-        changed(document, "attributes/n_features_in_", side**2)
+        tensors, document = of_size(valid, side)
         made(path, tensors, document)
         try:
             loaded = sk_mice.load(path)
@@ -187,6 +184,19 @@ def test_claims_of_huge_images_take_no_memory(path, valid):
             continue
         with pytest.raises(ValueError, match="must hold samples of shape"):
             loaded.predict(IMAGES)
+    tensors, document = of_size(valid, 10**6)
+    network = {"class": "Pretrained", "parameters": {"dict": {}}}
+    changed(document, "parameters/backbone", network)
+    changed(document, "attributes/_fitted_with/dict/backbone", network)
+    made(path, tensors, changed(document, "network/backbone", None))
+    assert "layers.0.weight' must be nothing" in refused(path)  # tensors are compared
+
+
+def of_size(valid, side):
+    tensors, document = valid()
+    changed(document, "format/shape", {"tuple": [1, side, side]})
+    changed(document, "format/input_shape", {"tuple": [side, side]})
+    return tensors, changed(document, "attributes/n_features_in_", side**2)
 
 
 JSON = json_values(
