@@ -234,7 +234,9 @@ def sort_into(folder, photos, places: dict, option: str, verbose=0) -> list[str]
         source = os.path.join(os.path.realpath(photos), name)
         target = os.path.join(folder, inner)
         try:
-            check_regular(source, os.stat(source).st_mode)  # a pipe or device has no end
+            check_regular(
+                source, os.stat(source).st_mode
+            )  # a pipe or device has no end
             os.makedirs(os.path.dirname(target), exist_ok=True)
             place(source, target)
         except OSError as error:
