@@ -328,6 +328,16 @@ def test_a_history_of_another_library_is_not_shown(digits, tmp_path):
     assert data["history"] == []
 
 
+def test_a_forged_history_has_no_texts_for_numbers(digits, tmp_path):
+    """A model of somebody else may have them, and Plotly makes links of some."""
+    mice, X, _, _ = digits
+    model = copy.copy(mice)
+    link = '<a href="https://example.com">epoch</a>'
+    model.history_ = [{"stage": "em", "elbo": link, "seconds": link, "changed": 0.5}]
+    data = data_of(write_report(model, X, tmp_path / "report.html"))
+    assert data["history"] == [{"stage": "em", "changed": 0.5}]
+
+
 def test_many_samples_are_sampled_evenly(monkeypatch, digits, tmp_path):
     mice, X, _, _ = digits
     monkeypatch.setattr(_report, "MOST_SHOWN", 30)

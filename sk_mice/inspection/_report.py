@@ -244,7 +244,7 @@ def draw_page(
         measure=reading.measure,
         doubts=doubted,
         scores=scores,
-        duration=duration(sum(row["seconds"] for row in data["history"])),
+        duration=duration(sum(row.get("seconds", 0) for row in data["history"])),
         n_epochs=len(data["history"]),
         n_shown=len(shown),
         steps=_parameters(model),
@@ -446,10 +446,11 @@ def _principal(rows, n):
 
 
 def _history(clusterer) -> list[dict]:
-    kept = ("stage", "elbo", "confidence", "changed", "seconds")
+    numbers = ("elbo", "confidence", "changed", "seconds")  # no texts with markup
+    kinds = {"stage": str, **dict.fromkeys(numbers, Real)}
     rows = clusterer.history_ if is_mixture(clusterer) else []
     return [
-        {k: v for k, v in row.items() if k in kept and isinstance(v, str | Real)}
+        {k: v for k, v in row.items() if k in kinds and isinstance(v, kinds[k])}
         for row in rows
     ]
 
