@@ -128,8 +128,8 @@ IMPORTS = {
     "_cli.naming": "_cli.results _cli.tables inspection._doubts inspection._reading",
     "_cli.results": "_engine.files _engine.maps datasets._names",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
-    "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.warn "
-    "_progress_bar _words datasets",
+    "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.files "
+    "_engine.warn _progress_bar _words datasets",
     "_cli.tables": "",
     "_cli.terminal": "_words",
     "_cli.together": "_engine.distributed",

@@ -277,8 +277,13 @@ def _copy(source, target) -> None:
         if there:
             _check_begun(content, target)
         if not there or os.path.getsize(target) < os.path.getsize(source):
-            with open(target, "ab" if there else "xb") as copy:
-                shutil.copyfileobj(content, copy)
+            copy = open(target, "ab" if there else "xb")  # noqa: SIM115  closed below
+            try:
+                with copy:
+                    shutil.copyfileobj(content, copy)
+            except BaseException:  # a half image would look like a whole one
+                os.unlink(target)
+                raise
     with suppress(OSError):  # drives of others, or in a network, may keep no times
         shutil.copystat(source, target)
 

@@ -468,7 +468,8 @@ def test_a_photo_that_may_not_be_read_is_not_called_gone(
 def test_a_full_disk_names_the_file(resume, tmp_path, monkeypatch, capsys):
     into = tmp_path / "sorted"
 
-    def full(*args):
+    def full(content, copy):
+        copy.write(content.read(9))
         raise OSError(errno.ENOSPC, "No space left on device")
 
     command = (*resume, "--copy-to", into)
@@ -477,6 +478,7 @@ def test_a_full_disk_names_the_file(resume, tmp_path, monkeypatch, capsys):
         line = refused(capsys, 1, *command)
     assert repr(str(into))[:-1] in line
     assert "No space left on device" in line
+    assert not [path for path in into.rglob("*") if path.is_file()]
     assert run(*command) == 0
 
 
