@@ -706,14 +706,12 @@ def test_a_scan_over_and_over_takes_no_time(tmp_path):
     """Each takes as long as the image is large, however few bytes it has."""
     content = encoded(format="JPEG", progressive=True)
     end = content.rindex(b"\xff\xda")
-    scan, comment = content[end:-2], b"\xff\xfe\0\x06\xff\xd9\xff\xda"
-    large = b"\xff\xfe\xff\xff" + (0x7FFF * b"\xff\xda")[:0xFFFD]
-    # Neither what is in a segment nor what follows the image counts.
-    few = content[:-2] + 200 * comment + 3 * large + content[-2:] + 600 * scan
-    assert (load_one(tmp_path, few) == load_one(tmp_path, content)).all()
+    scan = content[end:-2]
+    few = content[:-2] + 400 * scan + content[-2:]
+    load_one(tmp_path, few)  # is read
     many = content[:-2] + 500 * scan + content[-2:]
     write(tmp_path, {"one": many})
-    assert left_out(tmp_path, "one") == ["has more than 500 scans and tables"]
+    assert left_out(tmp_path, "one") == ["has more than 500 scans"]
 
 
 def tile_of(side):

@@ -234,9 +234,8 @@ def sort_into(folder, photos, places: dict, option: str, verbose=0) -> list[str]
         source = os.path.join(os.path.realpath(photos), name)
         target = os.path.join(folder, inner)
         try:
-            check_regular(
-                source, os.stat(source).st_mode
-            )  # a pipe or device has no end
+            # A pipe or a device has no end.
+            check_regular(source, os.stat(source).st_mode)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             place(source, target)
         except OSError as error:
