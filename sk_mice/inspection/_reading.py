@@ -14,7 +14,10 @@ from .._pipelines import last_step, last_with_input
 
 N_NEIGHBORS = 10  # replace the random views of a model that has none
 # What the confidence of a sample is.
-OF_VIEWS = "the share of its random views that stay in its cluster"
+OF_VIEWS = (
+    "the share of its random views, copies that are changed at random, that stay in "
+    "its cluster"
+)
 OF_NEIGHBORS = (
     f"the share of its {N_NEIGHBORS} nearest neighbours, those most like it, that are "
     "in its cluster, or of fewer neighbours in a smaller cluster"
