@@ -906,6 +906,17 @@ def test_the_focus_is_never_lost(open_page, between):
     find("#gallery .thumb")[0].send_keys(enter)
     find("#detail-close")[0].send_keys(right, escape)
     wait(lambda: focused() == find("#gallery .thumb")[1])
+    # If the image was moved, the one after it.
+    find("[data-filter=certain]")[0].send_keys(enter)
+    wait(lambda: find("[data-filter=certain][aria-pressed=true]"))
+    first, second, *_ = ids(browser, "#gallery")
+    find("#gallery .thumb")[0].send_keys(enter)
+    find("#detail-move option[value='0']")[0].click()
+    find("#detail-move button")[0].send_keys(enter)
+    find("#detail-close")[0].send_keys(escape)
+    wait(lambda: focused() == find(f"#gallery [data-i='{second}']")[0])
+    find("#undo")[0].click()
+    wait(lambda: ids(browser, "#gallery")[0] == first)
     find("#rename")[0].send_keys("few", enter)
     assert focused() == find("#rename")[0]
     find("#undo")[0].send_keys(enter)
@@ -917,6 +928,75 @@ def test_the_focus_is_never_lost(open_page, between):
     # Back in the list, at the card.
     find("section:not([hidden]) .back")[0].send_keys(enter)
     wait(lambda: focused() == find("[data-cluster='0'] h3 a")[0])
+
+
+def test_changes_are_told(open_page, between):
+    _, find = open_page("cluster/0", between)
+    told = find("[role=status]#told")[0]
+    assert told.is_displayed()  # before there is anything to tell
+    assert not told.get_attribute("textContent")
+    for name in ["round", "dark"]:
+        find("#rename")[0].clear()
+        find("#rename")[0].send_keys(f"{name}\ue007")
+        assert told.get_attribute("textContent") == f"Renamed: Cluster 0 to {name}"
+    find("#undo")[0].click()
+    assert told.get_attribute("textContent") == "Undone"
+
+
+def test_changes_that_the_browser_does_not_keep_are_not_lost_silently(
+    open_page, browser, page
+):
+    _, find = open_page("cluster/0")
+    browser.execute_script(
+        "Storage.prototype.setItem = () => { throw new DOMException(); }"
+    )
+
+    def may_leave():
+        return browser.execute_script(
+            "return dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+        )
+
+    find("#rename")[0].send_keys("round\ue007")
+    assert "does not keep your changes" in find("#edits-note")[0].text
+    assert not may_leave()
+    downloaded(browser, find)
+    assert may_leave()
+    find("#undo")[0].click()
+    assert may_leave()
+
+
+def test_another_theme_keeps_what_is_selected_and_typed(open_page, between):
+    browser, find = open_page("cluster/0", between)
+    find("#pick")[0].click()
+    wait(lambda: find("#gallery .thumb"))[0].click()
+    find("#rename")[0].send_keys("rou")
+    for scheme in ("dark", "light"):  # as on paper, too
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert find("#picked-note")[0].text == "1 image selected"
+    assert find("#rename")[0].get_attribute("value") == "rou"
+
+
+@pytest.mark.parametrize("width", [360, 820])
+def test_bars_cover_nothing(open_page, width):
+    browser, find = open_page("cluster/0")
+    size = {"width": width, "height": 400, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    find("#pick")[0].click()
+    find("#rename")[0].send_keys(10 * "a/long n" + "\ue007")
+    script = """
+        scrollTo(0, arguments[0] * document.body.scrollHeight);
+        return [".bar", ".picked", "#gallery", ".edits"].map((selector) => {
+          const { top, bottom } = document.querySelector(selector)
+            .getBoundingClientRect();
+          return [top, bottom];
+        });"""
+    (_, bar), (picked, _), *_ = browser.execute_script(script, 0.5)
+    *_, (_, gallery), (edits, _) = browser.execute_script(script, 1)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert bar <= picked + 3
+    assert gallery <= edits
 
 
 def test_two_tabs_keep_the_changes_of_both(open_page, between):

@@ -84,12 +84,20 @@ function changed() {
 }
 function save() {
   apply();
-  try { localStorage.setItem(KEY, JSON.stringify(edits)); } catch { /* not kept */ }
+  try {
+    localStorage.setItem(KEY, JSON.stringify(edits));
+    isKept = true;
+  } catch { // it is full, or forbidden
+    isKept = !edits.length;
+  }
   showEdits();
+  $("told").textContent = $("edits-note").textContent;
 }
 
 // Changes survive a reload, where the browser lets a file keep something.
 const KEY = `sk_mice:${data.key}`;
+let isKept = true;
+addEventListener("beforeunload", (event) => { if (!isKept) event.preventDefault(); });
 function recall() {
   try { edits.splice(0, edits.length, ...JSON.parse(localStorage.getItem(KEY) ?? "[]")); } catch { /* none */ }
 }
@@ -114,6 +122,7 @@ function showEdits() {
     : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
     : "merge" in edit ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
     : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}${refusal(edit.rename)}`;
+  if (!isKept) $("edits-note").textContent += ". This browser does not keep your changes: download the CSV before you leave";
   for (const node of document.querySelectorAll("[data-name]")) {
     node.textContent = clusterName(parent[Number(node.dataset.name)]);
   }
@@ -164,7 +173,11 @@ function showDoubts() {
   for (const doubt of doubts) doubt.hidden = !doubt.querySelector("li:not([hidden]), :scope > button:not([hidden])");
   $("no-doubts").hidden = doubts.some((doubt) => !doubt.hidden);
 }
-$("undo").onclick = () => { edits.pop(); changed(); };
+$("undo").onclick = () => {
+  edits.pop();
+  changed();
+  $("told").textContent = "Undone"; // and not the change before
+};
 
 // Of each group of copies, all but the first that is in its place.
 const pairOf = (chip) => chip.dataset.pair.split(" ").map(Number);

@@ -29,9 +29,9 @@ function route() {
 const endEntry = () => $("rename").blur();
 addEventListener("pagehide", endEntry);
 // The keyboard and a screen reader go on at the title, if what had the focus is gone.
+const isLost = (held) => !held.checkVisibility() || held.matches("body, :disabled");
 function refocus() {
-  const held = document.activeElement;
-  if (held.checkVisibility() && !held.matches("body, :disabled")) return;
+  if (!isLost(document.activeElement)) return;
   const title = document.querySelector("[data-view]:not([hidden]) h1");
   title.tabIndex = -1;
   title.focus({ preventScroll: true });
@@ -50,7 +50,8 @@ addEventListener("hashchange", () => {
   if (card?.checkVisibility()) card.focus();
   refocus();
 });
-dark.addEventListener("change", route);
+// Only plots have colours of their own; other views would lose what is selected or typed.
+dark.addEventListener("change", () => { if (["#map", "#training"].includes(location.hash)) route(); });
 
 recall();
 apply();

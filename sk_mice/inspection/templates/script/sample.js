@@ -17,7 +17,7 @@ function openDetail(i, rows = []) {
   const link = (k) => make("a", { href: `#cluster/${k}`, onclick: () => $("detail").close() }, clusterName(k));
   const sure = isMoved(i) ? "none: moved by hand" : isSingle(i) ? "none: alone in its cluster" : percent(confidence[i]);
   const facts = [["Cluster", link(clusterOf(i))], [data.measure[0].toUpperCase() + data.measure.slice(1), sure]];
-  if (second[i] >= 0) facts.push(["Second", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
+  if (second[i] >= 0) facts.push(["Second cluster", make("span", {}, link(second[i]), secondShare[i] > 0 ? ` (${percent(secondShare[i])})` : "")]);
   if (data.y?.[i] >= 0) facts.push(["Class", classOf(data.y[i])]);
   if (data.names) facts.push(["Number", String(i)]);
   offerMove($("detail-move"), [i]);
@@ -47,8 +47,10 @@ for (const [id, step] of [["detail-previous", -1], ["detail-next", 1]]) {
   };
 }
 $("detail-close").onclick = () => $("detail").close();
-$("detail").onclose = () => { // the image that was looked at last
-  const node = document.activeElement.closest(".gallery")?.querySelector(`.thumb[data-i="${opened.i}"]`);
+$("detail").onclose = () => { // the image that was looked at last, or one after it if that was moved
+  const left = new Map([...document.querySelectorAll("[data-view]:not([hidden]) .thumb")].map((node) => [Number(node.dataset.i), node]));
+  const after = isLost(document.activeElement) ? opened.rows.slice(opened.rows.indexOf(opened.i)) : [opened.i];
+  const node = left.get(after.find((i) => left.has(i)));
   if (node) focusThumb(node);
   else refocus();
 };

@@ -22,7 +22,12 @@ function download(name, rows) {
   make("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
-for (const id of ["download", "download-edited"]) $(id).onclick = () => download("clusters.csv", data.labels.keys());
+for (const id of ["download", "download-edited"]) {
+  $(id).onclick = () => {
+    download("clusters.csv", data.labels.keys());
+    isKept = true; // by the reader
+  };
+}
 
 // Opens a table that was downloaded: here, in another browser, or from a page of other images.
 $("open").onclick = () => $("table").click();
