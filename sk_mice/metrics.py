@@ -59,6 +59,8 @@ __all__ = [
 ]
 
 ROWS = 4096  # silhouettes that are computed at a time
+# Cosine distances up to this are rounding errors, for a million rows and fewer.
+ROUNDING = 1e-12
 
 
 def clustering_accuracy_score(y_true, y_pred):
@@ -447,5 +449,6 @@ def _silhouettes_of(X, codes, sums, sizes):
     totals[rows, codes] = np.inf
     other = totals.min(axis=1)
     largest = np.maximum(own, other)
-    alone = (sizes[codes] == 1) | (largest <= 0)  # 0: all rows have one direction
-    return np.where(alone, 0, (other - own) / np.where(alone, 1, largest))
+    # 0 if it is alone in its cluster, or all rows have one direction.
+    none = (sizes[codes] == 1) | (largest <= ROUNDING)
+    return np.where(none, 0, (other - own) / np.where(none, 1, largest)).clip(-1, 1)

@@ -451,6 +451,16 @@ def test_silhouette_where_it_has_no_meaning(blobs):
     assert silhouette_scorer(Embedder(halves, np.ones((len(X), 3))), X) == 0
 
 
+def test_silhouettes_of_equal_rows_are_no_rounding_errors():
+    rng = np.random.default_rng(0)
+    y = np.arange(30) % 3
+    same = rng.random((30, 1)) * rng.random(7)  # one direction
+    np.testing.assert_array_equal(cosine_silhouettes(same, y), 0)
+    pure = rng.random((3, 7))[y]  # one direction for each cluster
+    assert cosine_silhouettes(pure, y).max() <= 1
+    assert cosine_silhouettes(pure, y).min() == pytest.approx(1)
+
+
 def test_silhouette_takes_no_pairs():
     # The distances of all pairs would be 320 GB.
     rng = np.random.default_rng(0)
