@@ -7,7 +7,7 @@ callable.
 
 import math
 
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from ._constraints import Number, check_call, floats
@@ -143,14 +143,15 @@ class VectorAugmentation(BaseEstimator):
         self.replacement = replacement
 
     def _decided(self, samples):
-        """A copy, if the samples are vectors."""
+        """A copy with plain numbers, if the samples are vectors."""
         self._validate_params()
         if samples.format.is_image:
             raise ValueError(
                 "`augmentation` must be ImageAugmentation, a name, a callable or None "
                 f"for images; got {self}."
             )
-        return clone(self)
+        noise, replacement = float(self.noise), float(self.replacement)
+        return VectorAugmentation(noise=noise, replacement=replacement)
 
 
 NAMED = {

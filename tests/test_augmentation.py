@@ -1,5 +1,6 @@
 """How augmentations are meant, and what "auto" decides for a set of samples."""
 
+from fractions import Fraction
 from functools import wraps
 
 import numpy as np
@@ -9,7 +10,11 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from sk_mice import MiCEClustering, MoCo
-from sk_mice.augmentation import ImageAugmentation, resolve_augmentation
+from sk_mice.augmentation import (
+    ImageAugmentation,
+    VectorAugmentation,
+    resolve_augmentation,
+)
 
 DIGITS = load_digits().images[:100]
 VECTORS = DIGITS.reshape(100, -1)
@@ -62,6 +67,11 @@ def test_what_is_given_is_taken():
     assert resolved("simclr", VECTORS).get_params() == {
         "noise": 0.2,
         "replacement": 0.4,
+    }
+    fractions = VectorAugmentation(noise=Fraction(1, 2), replacement=Fraction(1, 4))
+    assert resolved(fractions, VECTORS).get_params() == {
+        "noise": 0.5,
+        "replacement": 0.25,
     }
     assert resolved(None, DIGITS) is None
     assert resolved(divmod, DIGITS) is divmod

@@ -171,6 +171,12 @@ def test_gallery_takes_what_a_fit_takes(shape):
     assert strips(display.ax_)[0].shape == (8, 2 * 7, 4)
 
 
+def test_gallery_refuses_a_side_as_the_shape_of_images():
+    X = np.random.default_rng(0).random((4, 9))
+    with pytest.raises(ValueError, match=r"`image_shape` must be \(H, W\).*got 3\."):
+        ClusterGalleryDisplay.from_predictions(X, [0, 0, 1, 1], image_shape=3)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int16", "uint8", "object"])
 def test_black_and_white_are_those_of_all_images(dtype):
     X = constant_images([0, 10, 20, 50, 100]).astype(dtype)

@@ -154,7 +154,7 @@ def known_layout(x_shape) -> bool:
 
 
 def _given_shape(x_shape, image_shape):
-    shape = tuple(image_shape)
+    shape = tuple(image_shape) if np.iterable(image_shape) else (image_shape,)
     whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in shape)
     valid = whole and len(shape) in (2, 3) and min(shape) >= 1
     if valid and len(shape) == 3:
@@ -162,7 +162,7 @@ def _given_shape(x_shape, image_shape):
     if not valid:
         raise ValueError(
             "`image_shape` must be (H, W), (H, W, C) or (C, H, W), where C is 1, 3 or "
-            f"4, or differs from H and W; got {shape}."
+            f"4, or differs from H and W; got {image_shape!r}."
         )
     shape = tuple(map(int, shape))  # without integers of NumPy
     if x_shape[1:] != shape and (len(x_shape) != 2 or x_shape[1] != math.prod(shape)):
