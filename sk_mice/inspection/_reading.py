@@ -15,7 +15,7 @@ from .._pipelines import last_step, last_with_input
 N_NEIGHBORS = 10  # replace the random views of a model that has none
 # What the confidence of a sample is.
 OF_VIEWS = (
-    "the share of its random views, copies that are changed at random, that stay in "
+    "the share of its random views, which are copies with random changes, that stay in "
     "its cluster"
 )
 OF_NEIGHBORS = (
