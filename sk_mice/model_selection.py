@@ -79,9 +79,9 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, ver
     values : ndarray of shape (n_repeats,)
         The stability in each split: 1 if both models find the same clusters, about 0
         if they agree only by chance. A half in which either model has only one cluster
-        counts as 0, because any two models agree on that. A half in which a model
-        leaves clusters empty counts as 0, too. After Ctrl-C, the values are those of
-        the splits before it, with a ConvergenceWarning.
+        counts as 0, because any two models agree on that. So does a half in which the
+        model that was fitted to it leaves clusters empty. After Ctrl-C, the values are
+        those of the splits before it, with a ConvergenceWarning.
 
     Raises
     ------
@@ -208,7 +208,7 @@ def choose_n_clusters(
     somewhat too small. Several numbers may be stable, since clusters that are clearly
     apart merge in the same way in each half. The largest of these numbers says the
     most. A fit that leaves clusters empty, such as one of more clusters than there are
-    different samples, has an agreement of 0.
+    different samples, counts as an agreement of 0 in its half.
 
     The silhouette is that of each model's clusters of the half that it was not fitted
     to. It does not influence the choice, because for MiCE it prefers few clusters.
