@@ -127,8 +127,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     checkpoint : str or path-like, default=None
         A folder for the progress of the fit. Its files are named after a hash of the
         parameters and the data. `fit` with the same parameters and data continues from
-        there, and returns at once if the fit was complete. The result is the same bit
-        for bit, on a CPU with the same number of threads. Files are written after
+        there; if the fit was complete, it returns at once, or after the search for
+        neighbours. The result is the same bit for bit, on a CPU with the same number of
+        threads. Files are written after
         epochs, as often as possible in less than 5% of the time.
     distributed : bool, default=True
         Whether the processes of a job of torchrun share the fit, each with a part of

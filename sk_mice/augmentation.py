@@ -26,10 +26,10 @@ class ImageAugmentation(BaseEstimator):
     ----------
     colours : {"moco", "simclr"} or None, default="moco"
         "moco" changes brightness, contrast, saturation and hue of every view and makes
-        a fifth of the views grey. "simclr" makes larger changes and blurs half of the
-        views. None does not change colours. The last of four channels keeps its values.
-        Channels that are neither grey nor red, green and blue all change alike, in
-        brightness and contrast only.
+        a fifth of the views grey. "simclr" makes larger changes, except of the hue, and
+        blurs half of the views. None does not change colours. The last of four channels
+        keeps its values. Channels that are neither grey nor red, green and blue all
+        change alike, in brightness and contrast only.
     flip : bool or "auto", default="auto"
         Whether to mirror images at random, left to right. "auto" mirrors them unless
         mirror images look unlike the images of X, as for digits and text.

@@ -177,7 +177,7 @@ def _line(text: str) -> str:
 
 def _show_warning(text: str) -> None:
     first, *rest = _with_options(text).split("\n")
-    _say("\n".join([f"warning: {first}", *shortened(rest)]))  # --json names all
+    _say("\n".join([f"warning: {first}", *shortened(rest)]))  # `fit --json` names all
 
 
 def _say(text: str) -> None:

@@ -72,7 +72,7 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, ver
         Number of processes, each with its share of the cores: -1 stands for one on
         each core, None for 1 unless in a `joblib.parallel_config`.
     verbose : int, default=0
-        1 shows a progress bar over all fits and, after the first one, the time left.
+        1 shows a progress bar over all fits and, after the first two, the time left.
 
     Returns
     -------
@@ -176,7 +176,7 @@ def choose_n_clusters(
         Number of processes, each with its share of the cores: -1 stands for one on
         each core, None for 1 unless in a `joblib.parallel_config`.
     verbose : int, default=0
-        1 shows a progress bar over all fits and, after the first one, the time left.
+        1 shows a progress bar over all fits and, after the first two, the time left.
 
     Returns
     -------

@@ -39,8 +39,9 @@ Examples:
   sk-mice fit photos/ --out result/ --resume     (after Ctrl-C or a crash)
 
 The folder of the result gets clusters.csv, model.safetensors, report.html and run.json;
-with --features also features.npy. A fit with another number of clusters (--overwrite),
-predict and report read the features from there if the images are the same.
+with --features also features.npy and features.json. A fit with another number of
+clusters (--overwrite), predict and report read the features from there if the images
+are the same.
 
 Agreement is the share of ten random views of an image that fall into its cluster. With
 --features, it is the share of its 10 nearest neighbours that are in its cluster; a

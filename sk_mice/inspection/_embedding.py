@@ -147,7 +147,8 @@ class EmbeddingDisplay:
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="viridis"
             Colours of the groups. Choose a map whose luminance rises or falls
-            throughout. The last 15% are not used, because yellow is faint on white.
+            throughout. On white, the last 15% are not used, because yellow is faint
+            there.
 
         Returns
         -------
