@@ -334,8 +334,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         X : array-like or torch.utils.data.Dataset
             Images of shape (N, H, W), (N, H, W, C) or (N, C, H, W), or vectors
             (N, features), or flattened images if `image_shape` is set; real and finite,
-            of any type. N >= 2. A memory map is not copied. Samples of a dataset are
-            arrays, tensors or images of one size, or tuples that begin with one.
+            of any type. N >= 2. A memory map is read in pieces. Samples of a dataset
+            are arrays, tensors or images of one size, or tuples that begin with one.
         y : Ignored
             Present for API consistency by convention.
 
