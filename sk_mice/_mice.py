@@ -129,8 +129,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         parameters and the data. `fit` with the same parameters and data continues from
         there; if the fit was complete, it returns at once, or after the search for
         neighbours. The result is the same bit for bit, on a CPU with the same number of
-        threads. Files are written after
-        epochs, as often as possible in less than 5% of the time.
+        threads. Files are written after epochs, as often as possible in less than 5% of
+        the time.
     distributed : bool, default=True
         Whether the processes of a job of torchrun share the fit, each with a part of
         every batch. They end with the same model. No effect in a single process, nor in
