@@ -343,7 +343,9 @@ class PretrainedFeatures(
                     output = self._output(network, load(batch).to(device)).float()
                     return (output.mean((2, 3)) if output.ndim == 4 else output).cpu()
 
-            with kept_memory(device), self._bar(n) as bar:
+            # To give memory back takes longer than it saves within one batch.
+            kept = kept_memory(device) if n > size else nullcontext()
+            with kept, self._bar(n) as bar:
                 yield n, self._rows(in_threads(features, stored, n_at_once), bar)
 
     @property

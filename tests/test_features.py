@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -208,6 +209,18 @@ def test_small_images_are_not_enlarged_to_the_size_of_the_network(side, size):
     features = PretrainedFeatures().fit(np.zeros((1, side, side + 9), np.uint8))
     assert features.image_size_ == size
     assert 1 <= features.batch_size_ <= 32
+
+
+def test_freed_memory_is_kept_from_one_batch_to_the_next_only(monkeypatch):
+    kept = []
+    monkeypatch.setattr(
+        "sk_mice.features.kept_memory", lambda device: nullcontext(kept.append(device))
+    )
+    features = small(device="cpu").fit(X)
+    features.transform(X[:5])
+    assert kept == []
+    features.transform(X[:6])
+    assert kept == [torch.device("cpu")]
 
 
 def test_large_images_come_in_small_batches():
