@@ -39,6 +39,7 @@ def as_csv(rows, header=HEADER) -> bytes:
 def _decoded(content: bytes) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return content.decode("utf-16", errors="replace")  # as > writes in PowerShell
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
         return os.fsdecode(content)
     except UnicodeDecodeError:  # on Windows, where names are not bytes
@@ -58,7 +59,7 @@ def read_columns(path, *wanted) -> tuple[dict[str, list[str]], list[str]]:
     columns, as they do where a comma is the decimal point.
     """
     with open(path, "rb") as file:
-        text = _decoded(file.read()).removeprefix("\ufeff")
+        text = _decoded(file.read())
     lines = io.StringIO(text, newline="")
     try:
         rows = list(csv.reader(lines, delimiter=_delimiter(text), strict=True))
@@ -84,7 +85,7 @@ def read_columns(path, *wanted) -> tuple[dict[str, list[str]], list[str]]:
 
 def _delimiter(text: str) -> str:
     """The delimiter with which the first line has a column `file`."""
-    first = text.partition("\n")[0].strip()
+    first = re.split("[\r\n]", text, maxsplit=1)[0]
     header = next(csv.reader([first], delimiter=";"), [])
     return ";" if "file" in header and len(header) > 1 else ","
 
@@ -126,8 +127,12 @@ def check_names(path, names) -> None:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text of a table has no bytes that are not UTF-8."""
-    return not re.search("[\udc80-\udcff]", text)
+    """Whether a text of a table was UTF-8, whatever the encoding of the system."""
+    try:
+        os.fsencode(text).decode()
+    except UnicodeError:
+        return False
+    return True
 
 
 def if_not_utf8(names) -> str:

@@ -162,7 +162,7 @@ def test_score_takes_names_as_macs_windows_or_spreadsheets_write_them(tmp_path, 
 
 
 @pytest.mark.parametrize("start", ["", "\ufeff"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
     rows = [f"{start}file;class", "a;x", '"b;c";y', ";", ""]
     path = tmp_path / "truth.csv"
@@ -227,6 +227,17 @@ def test_score_takes_what_is_not_utf_8_on_windows_too(tmp_path, monkeypatch):
     strict = functools.partial(bytes.decode, errors="surrogatepass")
     monkeypatch.setattr(os, "fsdecode", strict)
     assert tables.read_column(path, ["class"]) == {"a": "K\udce4fer"}
+
+
+def test_tables_are_utf_8_whatever_the_encoding_of_the_system(tmp_path, monkeypatch):
+    path = tmp_path / "truth.csv"
+    path.write_text("file,name\né,Käfer\n", encoding="utf-8-sig")
+    for name, change in (("fsdecode", bytes.decode), ("fsencode", str.encode)):
+        of_c = functools.partial(change, encoding="ascii", errors="surrogateescape")
+        monkeypatch.setattr(os, name, of_c)
+    found = tables.read_column(path, ["name"])
+    assert [os.fsencode(name) for name in found] == ["é".encode()]
+    tables.check_names(path, found.values())
 
 
 def test_score_shows_what_is_not_printed_as_escapes(tmp_path, capsys):

@@ -54,16 +54,17 @@ const bytesAsCharacters = (text) => bytesOf(text).map(asCharacters).join("");
 const asText = (cell) => new TextDecoder().decode(asBytes(cell));
 function cellsOf(bytes) {
   const text = asCharacters(bytes).replace(/^\xef\xbb\xbf/, "");
-  const [first] = text.split(/\r?\n/, 1);
+  const newline = text.includes("\n") ? "\\r?\\n" : "\\r"; // the latter in tables for old Macs
+  const [first] = text.split(RegExp(newline), 1);
   const between = first.split(";").some((name) => /^"?(file|sample)"?$/.test(name)) ? ";" : ","; // as some spreadsheets write
-  const cell = new RegExp(`("(?:[^"]|"")*"|[^${between}\\r\\n]*)(${between}|\\r?\\n|$)`, "gy");
+  const cell = new RegExp(`("(?:[^"]|"")*"|[^${between}\\r\\n]*)(${between}|${newline}|$)`, "gy");
   const rows = [[]];
   let done = 0;
   for (const [all, value, end] of text.matchAll(cell)) {
     if (!all) break;
     done += all.length;
     rows.at(-1).push(value.startsWith('"') ? value.slice(1, -1).replaceAll('""', '"') : value);
-    if (end.includes("\n")) rows.push([]);
+    if (/[\r\n]/.test(end)) rows.push([]);
   }
   if (done < text.length) throw new Error(`cannot be read as CSV after its line ${rows.length}`);
   return rows.filter((row) => row.some(Boolean));
