@@ -59,8 +59,10 @@ def choose_k(
         )
         picture = io.BytesIO()
         choice.plot().figure.savefig(picture, format="png", dpi=150)
-        write_atomically(out, [picture.getvalue()])
-    _show(choice, out, as_json)
+        try:
+            write_atomically(out, [picture.getvalue()])
+        finally:  # the table of so many fits is not lost if the disk is full
+            _show(choice, out, as_json)
     if choice.n_repeats < n_repeats:
         end_after_ctrl_c(f"Stopped after {choice.n_repeats} of {n_repeats} splits.")
 

@@ -1,6 +1,8 @@
 """`sk-mice choose-k`."""
 
+import errno
 import json
+import os
 import signal
 from types import SimpleNamespace
 
@@ -59,6 +61,22 @@ def test_choose_k_prints_one_object(photos, tmp_path, capsys):
     assert found["plot"] == str(plot)
     assert [row["n_clusters"] for row in found["table"]] == [2, 3]
     assert {"stability_mean", "silhouette_mean"} < found["table"][0].keys()
+
+
+def test_a_plot_that_cannot_be_written_leaves_the_table(
+    photos, tmp_path, monkeypatch, capsys
+):
+    plot = tmp_path / "plot.png"
+
+    def write(path, parts):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(choosing, "write_atomically", write)
+    numbers = ("--to", 2, "--repeats", 2)
+    assert run("choose-k", photos, *numbers, *NETWORK, "--out", plot, "--json") == 1
+    stdout, stderr = capsys.readouterr()
+    assert json.loads(stdout)["clusters"] == 2
+    assert stderr.endswith(f"{str(plot)!r}: No space left on device\n")
 
 
 def test_a_fit_goes_into_the_folder_of_the_plot(photos, tmp_path, monkeypatch):
