@@ -1,5 +1,6 @@
 """The command ``sk-mice``: clusters a folder of images without Python."""
 
+import errno
 import os
 import re
 import sys
@@ -137,6 +138,8 @@ def _message(error: Exception) -> str:
     """The message of an error in one line, with its file or option."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno == errno.ENOENT:  # of `os.getcwd`
+        return "The current folder is no longer there: change to another one."
     words = _line(_with_options(str(error)))
     if _is_out_of_memory(error):
         return f"Not enough memory. {words}".rstrip()

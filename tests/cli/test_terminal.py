@@ -156,6 +156,17 @@ def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys)
     assert not capsys.readouterr().out
 
 
+def test_a_current_folder_that_is_gone_is_said(tmp_path, monkeypatch, capsys):
+    path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
+
+    def getcwd():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(os, "getcwd", getcwd)
+    line = refused(capsys, 1, "sort", path, tmp_path, "--copy-to", "sorted")
+    assert "The current folder is no longer there" in line
+
+
 @needs_full_device
 @pytest.mark.parametrize("target", ["/dev/full", "&-", " >(true)"])
 def test_messages_that_cannot_be_written_end_no_work(target, tmp_path):
