@@ -11,6 +11,10 @@
 3
 """
 
+import errno
+import os
+import pickle
+import warnings
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -388,7 +392,7 @@ def _measured(estimators, X, splits, scores, n_jobs, verbose, *, least):
     # Splits outside: the mean time of a fit is soon that over all estimators. Processes
     # get X, of which joblib keeps one copy, and not halves: it would keep all of them.
     tasks = (
-        delayed(_measure)(estimator, X, split, scores)
+        delayed(_measure_anywhere)(os.getpid(), estimator, X, split, scores)
         for split in splits
         for estimator in estimators
     )
@@ -402,9 +406,18 @@ def _measured(estimators, X, splits, scores, n_jobs, verbose, *, least):
     )
     try:
         with bar:
-            for values in Parallel(n_jobs, return_as="generator")(tasks):
+            for values, warned in Parallel(n_jobs, return_as="generator")(tasks):
                 found.append(values)
                 bar.update(2)
+                for text, category in warned:
+                    warn_user(text, category)
+    except pickle.PicklingError as error:
+        if os.strerror(errno.ENOSPC) not in str(error.__cause__):
+            raise
+        raise OSError(
+            "The folder for temporary files has no room for X, which processes share. "
+            "JOBLIB_TEMP_FOLDER names another one; with `n_jobs` 1, none is needed."
+        ) from error
     except KeyboardInterrupt:
         n_whole = len(found) // len(estimators)
         if n_whole < least:
@@ -416,6 +429,18 @@ def _measured(estimators, X, splits, scores, n_jobs, verbose, *, least):
         )
     whole = found[: n_whole * len(estimators)]
     return np.reshape(whole, (n_whole, len(estimators), len(scores)))
+
+
+def _measure_anywhere(pid, *task):
+    """What `_measure` returns, and the warnings of a process other than `pid`.
+
+    There, Python prints them, with lines of libraries, and no caller can catch them.
+    """
+    if os.getpid() == pid:
+        return _measure(*task), []
+    with warnings.catch_warnings(record=True) as caught:
+        values = _measure(*task)
+    return values, [(str(warning.message), warning.category) for warning in caught]
 
 
 def _measure(estimator, X, split, scores):

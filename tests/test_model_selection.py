@@ -1,6 +1,10 @@
 """Stability, and the choice of the number of clusters."""
 
+import errno
+import os
+import pickle
 import signal
+import warnings
 from contextlib import suppress
 
 import numpy as np
@@ -184,6 +188,30 @@ def test_several_processes_find_the_same(blobs, backend, capsys):
         found = choose_n_clusters(kmeans, blobs, n_jobs=2, verbose=1, **options)
     assert found == choose_n_clusters(kmeans, blobs, **options)
     assert "| 12/12 fits" in capsys.readouterr().err
+
+
+class Warns(KMeans):
+    def fit(self, X, y=None):
+        warnings.warn("few samples", ConvergenceWarning, stacklevel=2)
+        return super().fit(X)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_warnings_of_processes_are_warnings_here(blobs, n_jobs, capfd):
+    with pytest.warns(ConvergenceWarning, match="few samples") as caught:
+        choose_n_clusters(Warns(), blobs, [2, 4], n_repeats=2, n_jobs=n_jobs)
+    assert len(caught) == 8
+    assert n_jobs == 1 or {warning.filename for warning in caught} == {__file__}
+    assert not capfd.readouterr().err
+
+
+def test_a_full_folder_for_temporary_files_is_named(blobs, monkeypatch):
+    def full(*args, **kwargs):
+        raise pickle.PicklingError("no task") from OSError(os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sk_mice.model_selection, "Parallel", lambda *a, **k: full)
+    with pytest.raises(OSError, match="JOBLIB_TEMP_FOLDER"):
+        choose_n_clusters(KMeans(), blobs, [2], n_jobs=2)
 
 
 def test_processes_share_one_copy_of_the_samples(tmp_path, monkeypatch):
