@@ -54,7 +54,7 @@ const bytesAsCharacters = (text) => bytesOf(text).map(asCharacters).join("");
 const asText = (cell) => new TextDecoder().decode(asBytes(cell));
 function cellsOf(bytes) {
   const text = asCharacters(bytes).replace(/^\xef\xbb\xbf/, "");
-  const newline = text.includes("\n") ? "\\r?\\n" : "\\r"; // the latter in tables for old Macs
+  const newline = /^[^\r\n]*\r(?!\n)/.test(text) ? "\\r" : "\\r?\\n"; // the former as on an old Mac
   const [first] = text.split(RegExp(newline), 1);
   const between = first.split(";").some((name) => /^"?(file|sample)"?$/.test(name)) ? ";" : ","; // as some spreadsheets write
   const cell = new RegExp(`("(?:[^"]|"")*"|[^${between}\\r\\n]*)(${between}|${newline}|$)`, "gy");
