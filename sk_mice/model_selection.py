@@ -91,6 +91,9 @@ def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, ver
     ------
     KeyboardInterrupt
         If Ctrl-C comes in the first split.
+    OSError
+        If there is no room for X in the folder for temporary files, from which the
+        processes of `n_jobs` read it.
     ValueError
         If X has too few samples or a parameter is out of its range.
 
@@ -194,6 +197,9 @@ def choose_n_clusters(
     ------
     KeyboardInterrupt
         If Ctrl-C comes in the first two splits.
+    OSError
+        If there is no room for X in the folder for temporary files, from which the
+        processes of `n_jobs` read it.
     ValueError
         Before the first fit: if `estimator` has no parameter `n_clusters`, a candidate
         is not an integer or out of range, X has too few samples, or another parameter
