@@ -709,8 +709,14 @@ def test_a_scan_over_and_over_takes_no_time(tmp_path):
     scan = content[end:-2]
     few = content[:-2] + 400 * scan + content[-2:]
     load_one(tmp_path, few)  # is read
+    load_one(tmp_path, content + 501 * b"\xff\xda")  # and so is one before a film
     many = content[:-2] + 500 * scan + content[-2:]
     write(tmp_path, {"one": many})
+    assert left_out(tmp_path, "one") == ["has more than 500 scans"]
+    # Files that are not progressive may have one for each colour.
+    content = encoded(format="JPEG")
+    scan = content[content.rindex(b"\xff\xda") : -2]
+    write(tmp_path, {"one": content[:-2] + 501 * scan + content[-2:]})
     assert left_out(tmp_path, "one") == ["has more than 500 scans"]
 
 

@@ -31,7 +31,8 @@ ORIENTATION, BITS, PLANES = 0x0112, 258, 284  # tags of TIFF
 HEADER_BYTES = 2**26  # most bytes before the pixels of a file
 SMALL_HEADER = 2**22
 LARGE_HEADER = Lock()  # held by the one open file with such a header
-MOST_SCANS, SCAN = 500, b"\xff\xda"  # of a JPEG file: usual files have some ten
+MOST_SCANS = 500  # of a JPEG file: usual files have some ten
+SCAN = re.compile(rb"\xff\xda\0[\x08\x0a\x0c\x0e]")  # mark and length of its header
 
 
 class ImageError(Exception):
@@ -122,15 +123,15 @@ def opened(file):
 def check_scans(image, file) -> None:
     """Refuse a JPEG file of so many scans that it would take hours.
 
-    A scan of a few bytes may go over all pixels. The mark at which it begins is not in
-    its own data.
+    A scan of a few bytes may go over all pixels. The bytes that begin it are not in
+    the data of another scan, and hardly ever in a film that a phone puts at the end.
     """
-    if not image.info.get("progressive"):
+    if image.format != "JPEG":
         return
     n_scans, last = 0, b""
     while data := file.read(2**16):
-        n_scans += (last + data).count(SCAN)
-        last = data[-1:]
+        n_scans += len(SCAN.findall(last + data))
+        last = (last + data)[-3:]
     if n_scans > MOST_SCANS:
         raise ImageError(f"has more than {MOST_SCANS} scans")
 
