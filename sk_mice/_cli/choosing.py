@@ -44,7 +44,8 @@ def choose_k(
     progress = Progress(quiet)
     result = results.ResultFolder(out.parent, "--out")
     keeps = not out.parent.exists() or result.has_begun_features
-    with result.held(*result.files) if keeps else nullcontext():
+    features = result.features, result.of_features
+    with result.held(*features) if keeps else nullcontext():
         samples = _samples(photos, candidates, asked, result, keeps, progress)
         n_fits = 2 * n_repeats * len(candidates)
         progress.say(f"{count(n_fits, 'fit')}, each to half of the images")

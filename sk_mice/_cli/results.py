@@ -121,18 +121,20 @@ class ResultFolder:
         begun = self.checkpoint.is_dir() and all(
             name.startswith(TEMPORARY) for name in os.listdir(self.checkpoint)
         )
-        return holds_files(self.path, but=[PLOT, *[self.checkpoint.name] * begun])
+        return holds_files(self.path, [PLOT, self.checkpoint.name] if begun else [PLOT])
 
     def _refuse(self, why: str):
         raise BadParameter(f"{str(self.path)!r} {why}", param_hint=self.option)
 
     def _refuse_links(self, files) -> None:
-        """Refuse links in the folder, by which a file elsewhere would be changed.
+        """Refuse links in place of files to write: files elsewhere would be changed.
 
         Whoever made the folder may have set them.
         """
-        kept = self.checkpoint.iterdir() if self.checkpoint.is_dir() else ()
-        for path in (*files, self.checkpoint, *kept):
+        if self.run in files:  # a fit also writes into its checkpoint
+            kept = self.checkpoint.iterdir() if self.checkpoint.is_dir() else ()
+            files = *files, self.checkpoint, *kept
+        for path in files:
             if path.is_symlink():
                 self._refuse(
                     f"must not hold the link {str(path)!r}, as what it leads to would "

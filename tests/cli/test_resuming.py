@@ -375,7 +375,9 @@ def test_links_in_the_folder_of_a_result_are_not_written_through(
     for name in FILES - {"report.html"}:  # what is only read may be a link
         (result / name).rename(tmp_path / name)
         (result / name).symlink_to(tmp_path / name)
+    (result / "checkpoint").symlink_to(mine.parent)
     assert run(*predict) == 0
+    assert run(*report) == 0
 
 
 def test_a_run_that_is_killed_as_it_begins_blocks_nothing(photos, tmp_path):
