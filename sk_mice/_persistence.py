@@ -478,7 +478,7 @@ def _source(description, backbone, shape) -> tuple:
         _, n_features = backbones.weight_count(description, shape)
         return description, n_features, None
     if isinstance(backbone, backbones.Pretrained):
-        # It scales images, and a forged file may have sides that take all memory.
+        # The network scales images. Sides in a forged file could take all memory.
         shape = shape[0], *(min(side, backbones.LARGEST_SIDE) for side in shape[1:])
         network = backbone.build_empty(shape)  # the file has the weights
     else:

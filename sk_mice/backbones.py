@@ -148,8 +148,7 @@ class SmallResNet(Backbone):
     def _build(self, shape):
         self._refuse_vectors(shape)
         valid = Count(1, LARGEST_DEPTH).is_satisfied_by
-        counts = all(map(valid, self.blocks)) and 0 < sum(self.blocks) <= LARGEST_DEPTH
-        if not counts:
+        if not (all(map(valid, self.blocks)) and 0 < sum(self.blocks) <= LARGEST_DEPTH):
             raise ValueError(
                 f"`blocks` of SmallResNet must be integers from 1 to {LARGEST_DEPTH}, "
                 f"one for each stage, whose sum is at most {LARGEST_DEPTH}; got "

@@ -3,12 +3,12 @@
 The scorers ``acc_scorer``, ``nmi_scorer`` and ``ari_scorer`` are called as
 ``scorer(estimator, X, y)`` and compare ``estimator.predict(X)`` with the classes ``y``.
 `SCORERS` holds them by name. The NMI is the mutual information divided by the mean of
-the two entropies (of scikit-learn's averages, "arithmetic"). Samples whose class is
-missing (None, NaN or NaT) do not count. `silhouette_scorer` is called in the same way
-and needs no classes. Shuffle the folds of a search, because many data sets are sorted
-by class, and scikit-learn's default for clusterers does not. All scorers warn if the
-samples to score fall into other clusters than those of the fit, which shows such folds
-without classes:
+the two entropies (``average_method="arithmetic"`` in scikit-learn). Samples whose
+class is missing (None, NaN or NaT) do not count. `silhouette_scorer` is called in the
+same way and needs no classes. Shuffle the folds of a search, because many data sets are
+sorted by class, and scikit-learn's default for clusterers does not. All scorers warn if
+the samples to score fall into other clusters than those of the fit, which shows such
+folds without classes:
 
 >>> from sklearn.datasets import load_iris
 >>> from sklearn.model_selection import GridSearchCV, KFold

@@ -234,7 +234,7 @@ def sort_into(folder, photos, places: dict, option: str, verbose=0) -> list[str]
         source = os.path.join(os.path.realpath(photos), name)
         target = os.path.join(folder, inner)
         try:
-            # A pipe or a device has no end.
+            # Copying a pipe or a device may never end.
             check_regular(source, os.stat(source).st_mode)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             place(source, target)
