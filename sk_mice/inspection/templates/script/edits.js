@@ -97,7 +97,10 @@ function save() {
 // Changes survive a reload, where the browser lets a file keep something.
 const KEY = `sk_mice:${data.key}`;
 let isKept = true;
-addEventListener("beforeunload", (event) => { if (!isKept) event.preventDefault(); });
+addEventListener("beforeunload", (event) => {
+  endEntry();
+  if (!isKept) event.preventDefault();
+});
 function recall() {
   try { edits.splice(0, edits.length, ...JSON.parse(localStorage.getItem(KEY) ?? "[]")); } catch { /* none */ }
 }

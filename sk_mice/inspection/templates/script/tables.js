@@ -26,6 +26,7 @@ for (const id of ["download", "download-edited"]) {
   $(id).onclick = () => {
     download("clusters.csv", data.labels.keys());
     isKept = true; // by the reader
+    showEdits();
   };
 }
 
