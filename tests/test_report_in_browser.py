@@ -976,9 +976,14 @@ def test_another_theme_keeps_what_is_selected_and_typed(open_page, between):
     find("#pick")[0].click()
     wait(lambda: find("#gallery .thumb"))[0].click()
     find("#rename")[0].send_keys("rou")
+    browser.execute_script("""
+        matchMedia("(prefers-color-scheme: dark)").onchange = (event) => {
+          window.scheme = event.matches ? "dark" : "light";
+        };""")
     for scheme in ("dark", "light"):  # as on paper, too
         feature = {"name": "prefers-color-scheme", "value": scheme}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        wait(lambda s=scheme: browser.execute_script("return window.scheme") == s)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert find("#picked-note")[0].text == "1 image selected"
     assert find("#rename")[0].get_attribute("value") == "rou"
