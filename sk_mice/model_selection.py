@@ -15,6 +15,7 @@ import errno
 import os
 import pickle
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -411,19 +412,12 @@ def _measured(estimators, X, splits, scores, n_jobs, verbose, *, least):
         "[{elapsed}, {remaining} left]",
     )
     try:
-        with bar:
+        with bar, _room_for_samples():
             for values, warned in Parallel(n_jobs, return_as="generator")(tasks):
                 found.append(values)
                 bar.update(2)
                 for text, category in warned:
                     warn_user(text, category)
-    except pickle.PicklingError as error:
-        if os.strerror(errno.ENOSPC) not in str(error.__cause__):
-            raise
-        raise OSError(
-            "The folder for temporary files has no room for X, which processes share. "
-            "JOBLIB_TEMP_FOLDER names another one; with `n_jobs` 1, none is needed."
-        ) from error
     except KeyboardInterrupt:
         n_whole = len(found) // len(estimators)
         if n_whole < least:
@@ -435,6 +429,20 @@ def _measured(estimators, X, splits, scores, n_jobs, verbose, *, least):
         )
     whole = found[: n_whole * len(estimators)]
     return np.reshape(whole, (n_whole, len(estimators), len(scores)))
+
+
+@contextmanager
+def _room_for_samples():
+    """Say it if the samples that processes share fill the disk: joblib does not."""
+    try:
+        yield
+    except pickle.PicklingError as error:
+        if os.strerror(errno.ENOSPC) not in str(error.__cause__):
+            raise
+        raise OSError(
+            "The folder for temporary files has no room for X, which processes share. "
+            "JOBLIB_TEMP_FOLDER names another one; with `n_jobs` 1, none is needed."
+        ) from error
 
 
 def _measure_anywhere(pid, *task):
