@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 from contextlib import suppress
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from typer import BadParameter
 
@@ -272,13 +272,13 @@ def _link(source, target) -> None:
 def _copy(source, target) -> None:
     """Copy a file, or what is missing of a copy."""
     with open(source, "rb") as content:
-        there = os.path.lexists(target)
-        if there:
+        if os.path.lexists(target):
             _check_begun(content, target)
-        if not there or os.path.getsize(target) < os.path.getsize(source):
-            copy = open(target, "ab" if there else "xb")  # noqa: SIM115  closed below
+        else:
+            Path(target).touch(exist_ok=False)
+        if os.path.getsize(target) < os.path.getsize(source):
             try:
-                with copy:
+                with open(target, "ab") as copy:
                     shutil.copyfileobj(content, copy)
             except BaseException:  # a half image would look like a whole one
                 os.unlink(target)
