@@ -392,6 +392,16 @@ def test_a_cluster_that_was_emptied_shares_no_members(open_page, between):
     assert [chip for chip in told(find) if "and Cluster 1" in chip] == []
 
 
+@pytest.mark.parametrize("kept", ["[", "5", "[null]", '[{"merge": 1, "into": 99}]'])
+def test_changes_that_cannot_be_read_count_as_none(open_page, between, kept):
+    browser, find = open_page("clusters", between)
+    key = f"sk_mice:{data_of(between)['key']}"
+    browser.execute_script("localStorage.setItem(...arguments)", key, kept)
+    browser.refresh()
+    assert len(find("#cards li")) == 4
+    assert not find("#edits")[0].is_displayed()
+
+
 def test_many_clusters_fit_into_the_width(open_page, tmp_path):
     rows = np.eye(1500)
     write_report(SphericalKMeans(1500).fit(rows), rows, tmp_path / "report.html")

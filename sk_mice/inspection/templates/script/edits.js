@@ -102,7 +102,13 @@ addEventListener("beforeunload", (event) => {
   if (!isKept) event.preventDefault();
 });
 function recall() {
-  try { edits.splice(0, edits.length, ...JSON.parse(localStorage.getItem(KEY) ?? "[]")); } catch { /* none */ }
+  try {
+    edits.splice(0, edits.length, ...JSON.parse(localStorage.getItem(KEY) ?? "[]"));
+    apply();
+  } catch { // forbidden, or not written by a page like this
+    edits.length = 0;
+    apply();
+  }
 }
 addEventListener("storage", (event) => { // another tab with these clusters has changed them
   if (event.key !== KEY) return;

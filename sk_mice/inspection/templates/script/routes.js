@@ -54,7 +54,6 @@ addEventListener("hashchange", () => {
 dark.addEventListener("change", () => { if (["#map", "#training"].includes(location.hash)) route(); });
 
 recall();
-apply();
 showEdits();
 if (!data.history.length) $("to-training").hidden = true;
 document.documentElement.style.setProperty("--thumb", thumbs && Math.max(thumbs.width, thumbs.height) > 64 ? "84px" : "60px");
