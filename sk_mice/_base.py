@@ -413,7 +413,8 @@ class ContrastiveEstimator(
 
     def _build(self, task: Task, seed: int, *, n_experts, **options):
         """A model with fresh weights, a function of the seed; in evaluation mode."""
-        is_ours = backbones.is_ours(task.backbone)
+        # Subclasses of the user's may build any other network.
+        is_ours = type(task.backbone) in backbones.OURS
         shape = task.views.out_shape
         with OwnDraws(seed):
             network = backbones.build_backbone(task.backbone, shape)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from sklearn.utils._param_validation import validate_parameter_constraints
 
-from . import augmentation, backbones
+from . import backbones
 from ._classification_em import ClassificationEM
 from ._engine.format import LARGEST, SampleFormat
 from ._mice import MiCEClustering
@@ -16,10 +16,10 @@ from ._moco import MoCo
 from ._neighbor_mixture import NeighborMixture
 from ._spherical_kmeans import SphericalKMeans
 from .ablations import PaperMiCE, PaperMoCo
+from .augmentation import AUGMENTATIONS
 from .datasets._decoding import LONGEST_SIDE
 from .features import PretrainedFeatures
 
-AUGMENTATIONS = (augmentation.ImageAugmentation, augmentation.VectorAugmentation)
 _LARGEST_PROBE = 64  # pixels a side
 # By how much the norm of a unit vector may differ from 1, as in bfloat16.
 _ROUNDING = 0.01

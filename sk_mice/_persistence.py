@@ -22,7 +22,6 @@ from ._engine.storage import NotDataError, pack, read, refusing, unpack, write
 from ._engine.warn import warn_user
 from ._fitted_state import (
     ATTRIBUTES,
-    AUGMENTATIONS,
     check_attributes,
     check_trained,
     expect,
@@ -36,11 +35,10 @@ from .features import PretrainedFeatures
 
 _KIND = {"kind": "model", "version": 4}  # `read` refuses all others
 # Classes whose objects may be parameters: a file has their names and parameters.
-_BACKBONES = (backbones.MLP, backbones.ResNet, backbones.SmallResNet)
 PARAMETER_CLASSES = {
     cls.__name__: cls
     for cls in (
-        *(*_BACKBONES, backbones.Pretrained, *AUGMENTATIONS),
+        *(*backbones.OURS, backbones.Pretrained, *augmentation.AUGMENTATIONS),
         *(ClassificationEM, NeighborMixture, SphericalKMeans),
     )
 }
@@ -422,7 +420,7 @@ def _check_parts(network, parameters) -> None:
         given = parameters.get(name)
         known = not isinstance(given, str) or given in names
         expect(known, f"`{name}`", f"be one of {names}; it is {given!r}")
-    known = isinstance(network.get("backbone"), (*_BACKBONES, type(None)))
+    known = isinstance(network.get("backbone"), (*backbones.OURS, type(None)))
     expect(known, "network", "have a backbone that is known")
 
 

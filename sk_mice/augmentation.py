@@ -154,6 +154,7 @@ class VectorAugmentation(BaseEstimator):
         return VectorAugmentation(noise=noise, replacement=replacement)
 
 
+AUGMENTATIONS = ImageAugmentation, VectorAugmentation  # all that a file may hold
 NAMED = {
     "moco": (ImageAugmentation(), VectorAugmentation()),
     "simclr": (
@@ -176,7 +177,7 @@ def resolve_augmentation(augmentation, samples):
         rule = "`augmentation` must be called as augmentation(images, generator)"
         check_call(augmentation, rule, 2)
         return augmentation
-    if isinstance(augmentation, ImageAugmentation | VectorAugmentation):
+    if isinstance(augmentation, AUGMENTATIONS):
         return augmentation._decided(samples)
     error = ValueError if isinstance(augmentation, str) else TypeError
     raise error(

@@ -49,6 +49,8 @@ from sk_mice import (
     MoCo,
     SphericalKMeans,
     _persistence,
+    augmentation,
+    backbones,
 )
 from sk_mice._engine import storage
 from sk_mice.backbones import MLP, Pretrained, SmallResNet
@@ -324,6 +326,12 @@ class Darker(BaseEstimator):
 
     def __call__(self, stack, generator):
         return self.factor * stack
+
+
+@pytest.mark.parametrize("module", [augmentation, backbones])
+def test_a_file_may_hold_objects_of_every_class(module):
+    for name in module.__all__:
+        assert _persistence.PARAMETER_CLASSES[name] is getattr(module, name)
 
 
 def test_objects_of_known_classes_are_parameters(path, monkeypatch):
