@@ -10,8 +10,6 @@ from ..inspection._reading import Reading, merged
 from . import tables
 from .results import ResultFolder
 
-HEADER = [*tables.HEADER[:2], "name", *tables.HEADER[2:]]
-
 
 class Naming(NamedTuple):
     """The clusters of a result as they were merged and named by hand."""
@@ -63,13 +61,14 @@ def _check_same(was: dict, table, result: ResultFolder) -> None:
         )
 
 
-def rows_of(files, reading: Reading, naming: Naming) -> list[list]:
+def rows_of(files, reading: Reading, naming: Naming) -> list[dict]:
     """A row for each file, with the name of its cluster."""
     numbers, into = np.unique(naming.into, return_inverse=True)
-    numbers, rows = numbers.tolist(), []
-    found = tables.rows_of(files, merged(reading, into))
-    for file, k, agreement, second, margin in found:
-        name = naming.names.get(numbers[k]) or f"Cluster {numbers[k]}"
-        second = None if second is None else numbers[second]
-        rows.append([file, numbers[k], name, agreement, second, margin])
+    number = {None: None, **dict(enumerate(numbers.tolist()))}
+    rows = []
+    for row in tables.rows_of(files, merged(reading, into)):
+        k, second = number[row["cluster"]], number[row["second_cluster"]]
+        name = naming.names.get(k) or f"Cluster {k}"
+        first = {"file": row["file"], "cluster": k, "name": name}
+        rows.append(first | row | {"cluster": k, "second_cluster": second})
     return rows

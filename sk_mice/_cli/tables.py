@@ -11,27 +11,31 @@ import re
 from collections.abc import Iterator
 from unicodedata import normalize
 
-HEADER = ["file", "cluster", "agreement", "second_cluster", "margin"]
 
-
-def rows_of(files, reading) -> list[list]:
+def rows_of(files, reading) -> list[dict]:
     """A row for each file: its cluster, how sure that is, and the next cluster."""
-    labels = reading.labels.tolist()
-    if reading.is_alone:
-        return [[*files, *labels, None, None, None]]
     agreement = reading.confidence.astype(float).round(3)
     second_share = reading.second_share.astype(float).round(3)
-    margin = (agreement - second_share).round(3)
-    second = [None if k < 0 else k for k in reading.second.tolist()]
-    columns = labels, agreement.tolist(), second, margin.tolist()
-    return [list(row) for row in zip(files, *columns, strict=True)]
+    columns = {
+        "file": files,
+        "cluster": reading.labels.tolist(),
+        "agreement": agreement.tolist(),
+        "second_cluster": [None if k < 0 else k for k in reading.second.tolist()],
+        "margin": (agreement - second_share).round(3).tolist(),
+    }
+    if len(files) == 1 and reading.is_of_neighbors:  # it has no neighbours to count
+        columns |= {key: [None] for key in ("agreement", "second_cluster", "margin")}
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def as_csv(rows, header=HEADER) -> bytes:
+def as_csv(rows: list[dict]) -> bytes:
     """A table with a header. Strings are quoted, so any character may be in a name."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(header)
+    writer = csv.DictWriter(
+        text, [*rows[0]], quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n"
+    )
+    writer.writeheader()
     writer.writerows(rows)
     return os.fsencode(text.getvalue())
 

@@ -21,15 +21,14 @@ def predict(folder, photos, names, out, overwrite, quiet, as_json) -> None:
     progress = Progress(quiet)
     _, reading, images = _ask(result, run, photos, progress)
     if names is None:
-        header, rows = tables.HEADER, tables.rows_of(images.files, reading)
+        rows = tables.rows_of(images.files, reading)
     else:
-        header, rows = naming.HEADER, naming.rows_of(images.files, reading, named)
-    table = tables.as_csv(rows, header)
+        rows = naming.rows_of(images.files, reading, named)
+    table = tables.as_csv(rows)
     if out is not None:
         write_atomically(out, [table])
     if as_json:
-        found = [dict(zip(header, row, strict=True)) for row in rows]
-        put_json({"images": found, "left_out": images.left_out})
+        put_json({"images": rows, "left_out": images.left_out})
     elif out is None:
         put_bytes(table)
     else:

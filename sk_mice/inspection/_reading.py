@@ -46,11 +46,6 @@ class Reading:
         return np.bincount(self.labels, minlength=self.n_clusters)
 
     @property
-    def is_alone(self) -> bool:
-        """Whether X is a single sample, which has no neighbours to count."""
-        return len(self.labels) == 1 and self.is_of_neighbors
-
-    @property
     def is_of_neighbors(self) -> bool:
         """Whether samples that are alone in their cluster have no confidence."""
         return self.meaning == OF_NEIGHBORS

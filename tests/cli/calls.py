@@ -71,7 +71,8 @@ def assert_same_files(one, two):
 
 
 def write_table(path, header, rows):
-    path.write_bytes(tables.as_csv(rows, header))
+    rows = [dict(zip(header, row, strict=True)) for row in rows]
+    path.write_bytes(tables.as_csv(rows))
     return path
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 from systems import needs_locks
 
 from sk_mice import MiCEClustering, load
-from sk_mice._cli import fitting, images, tables
+from sk_mice._cli import fitting, images
 from sk_mice._engine.distributed import Group
 from sk_mice.datasets import _decoding
 
@@ -36,7 +36,8 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     assert run("fit", photos, *FIT, "--out", out, *options) == 0
     assert {path.name for path in out.iterdir()} == FILES
     rows = table(out / "clusters.csv")
-    assert [*rows[0]] == tables.HEADER
+    columns = ["file", "cluster", "agreement", "second_cluster", "margin"]
+    assert [*rows[0]] == columns
     files = [row["file"] for row in rows]
     assert set(files) == {*NAMES[1:], *HARD, "below/deep.png"}
     ((reading, X, names),) = pages

@@ -16,14 +16,14 @@ from .calls import HARD, last_line, run, write_table
 
 def test_rows_of_the_table():
     two = reading([0, 1], [0.6, 1.0], 3, [2, -1], [0.2, 0.0])
-    rows = tables.rows_of(["a", "b"], two)
+    rows = [[*row.values()] for row in tables.rows_of(["a", "b"], two)]
     assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
 
 
 def test_numbers_of_the_table_are_written_without_digits_of_rounding():
     share = np.array([0.4, 0.1], dtype=np.float32)
     rows = tables.rows_of(["a", "b"], reading([0, 1], share, 3, [2, -1], share))
-    assert [[str(row[k]) for k in (2, 4)] for row in rows] == [
+    assert [[str(row[k]) for k in ("agreement", "margin")] for row in rows] == [
         ["0.4", "0.0"],
         ["0.1", "0.0"],
     ]
@@ -32,7 +32,8 @@ def test_numbers_of_the_table_are_written_without_digits_of_rounding():
 @pytest.mark.parametrize(("meaning", "sure"), [(OF_NEIGHBORS, None), (OF_VIEWS, 1.0)])
 def test_a_single_image_has_no_neighbours(meaning, sure):
     alone = reading([2], 1.0, 3, meaning=meaning)
-    assert tables.rows_of(["a"], alone) == [["a", 2, sure, None, sure]]
+    (row,) = tables.rows_of(["a"], alone)
+    assert [*row.values()] == ["a", 2, sure, None, sure]
 
 
 # -------------------------------------------------------------------------------- score
@@ -49,7 +50,8 @@ def test_score_joins_by_file_and_names_what_is_missing(tmp_path, capsys):
     rows += [[HARD[0], 0, 1.0, 1, 1.0]]
     pairs = [[HARD[0], "cat"], ["f", "dog"], ["e", "dog"], ["d", "cat"], ["c", "cat"]]
     pairs += [["b", "cat"], [HARD[2], "cat"]]
-    both = clusters_and_truth(tmp_path, rows, pairs, tables.HEADER)
+    header = ["file", "cluster", "agreement", "second_cluster", "margin"]
+    both = clusters_and_truth(tmp_path, rows, pairs, header)
     assert run("score", *both, "--json") == 0
     stdout, stderr = capsys.readouterr()
     facts = json.loads(stdout)

@@ -138,8 +138,8 @@ def test_a_sort_says_what_it_needs(photos, fitted, tmp_path, capsys):
     line = refused(capsys, 1, *sort)
     assert "has none of the files" in line
     assert f", such as {table(of_fit)[0]['file']!r}." in line
-    write_names(of_none := tmp_path / "none.csv", [])
-    sort[1] = of_none
+    sort[1] = tmp_path / "none.csv"
+    sort[1].write_text("file,cluster,name\n")
     assert "must have a row for each image to sort" in refused(capsys, 1, *sort)
 
 
