@@ -31,7 +31,7 @@ from ._output import filled
 from ._pretrained import Network, at_a_size, check_channels, checksum, find_network
 from ._progress_bar import seconds_between_lines, tqdm
 from .datasets._decoding import LONGEST_SIDE, WHITE, Decoder, colour
-from .datasets._paths import as_paths, named, refuse, sizes
+from .datasets._paths import as_paths, refuse, sizes, unreadable
 
 __all__ = ["PretrainedFeatures"]
 
@@ -447,7 +447,7 @@ class PretrainedFeatures(
 
             tasks = map(begin, range(0, len(paths), size))
             for images, files, reasons in begun_ahead(tasks, max(3, AHEAD // size)):
-                problems += named(files, reasons)
+                problems += unreadable(files, reasons)
                 if not problems:  # otherwise the rest is read to name all bad files
                     yield torch.from_numpy(images)
         refuse(problems)

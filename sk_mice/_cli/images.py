@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .._engine.files import naming
+from .._engine.files import errors_name
 from .._engine.maps import header
 from .._words import count
 from ..datasets import find_files, load_image_folder
@@ -162,7 +162,7 @@ def _transform_into(into, network, paths, progress: Progress):
     n = len(paths)
     start = header((n, network.n_features_out_), np.float32)
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of one image
-    with naming(into), open(into, "a+b") as file:
+    with errors_name(into), open(into, "a+b") as file:
         n_done, rest = divmod(file.tell() - len(start), n_bytes)
         if n_done == n and not rest:
             return np.load(into)

@@ -67,7 +67,7 @@ def write_atomically(path, parts) -> None:
 
     See :func:`replacement`.
     """
-    with replacement(path) as file, naming(path):
+    with replacement(path) as file, errors_name(path):
         for part in parts:
             file.write(part)
 
@@ -83,7 +83,7 @@ def replacement(path):
     left behind are removed.
     """
     path = as_path(path)
-    with naming(path):
+    with errors_name(path):
         target, earlier = _target(path)
         folder, name = os.path.split(target)
         # A hash, as the name itself may already have the greatest length.
@@ -94,7 +94,7 @@ def replacement(path):
         if earlier is not None:
             _keep_mode(file, earlier)
         yield file
-        with naming(path):
+        with errors_name(path):
             file.flush()
             os.fsync(file.fileno())
             if fcntl is None:  # no open file can be renamed there
@@ -125,7 +125,7 @@ def replace(source, target) -> None:
 
 def move(source, target) -> None:
     """Move a complete file to the place of another, as :func:`replacement` does."""
-    with naming(target):
+    with errors_name(target):
         place, earlier = _target(os.fspath(target))
         if earlier is not None:
             with open(source, "rb") as file:
@@ -142,7 +142,7 @@ def move(source, target) -> None:
 
 
 @contextmanager
-def naming(path):
+def errors_name(path):
     """Have an OSError name the path that the user gave."""
     try:
         yield

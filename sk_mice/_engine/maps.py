@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.format import dtype_to_descr, open_memmap, write_array_header_1_0
 
-from .files import check_writable, naming, replacement
+from .files import check_writable, errors_name, replacement
 
 
 def mapped_file(X) -> mmap.mmap | None:
@@ -46,7 +46,7 @@ def create(path, shape, dtype) -> np.memmap:
 
     Its space is reserved, as writing to a map of a full disk would end the process.
     """
-    with naming(path):
+    with errors_name(path):
         open(path, "wb").close()
         try:
             with open(path, "wb") as file:
@@ -93,9 +93,9 @@ def write_rows(path, shape, dtype, parts) -> None:
     It is not mapped, as Windows neither renames nor removes mapped files.
     """
     with replacement(path) as file:
-        with naming(path):
+        with errors_name(path):
             _begin(file, shape, dtype)
         for part in parts:
             rows = np.ascontiguousarray(part, dtype)
-            with naming(path):
+            with errors_name(path):
                 file.write(rows.data)

@@ -24,7 +24,7 @@ from .._words import shortened
 from ._decoding import LONGEST_SIDE, WHITE, Decoder
 from ._file import decode_to_file, files_of
 from ._names import is_hidden
-from ._paths import named
+from ._paths import unreadable
 
 __all__ = ["load_digits", "load_fashion_mnist", "load_image_folder"]
 
@@ -208,7 +208,7 @@ def load_image_folder(
         )
 
     good = [row for row, reason in enumerate(reasons) if reason is None]
-    problems += named(found, reasons)
+    problems += unreadable(found, reasons)
     raise_or_warn(problems, root, on_error)
     if not good:
         raise ValueError(f"`path` must hold images; there are none in {root!r}.")

@@ -79,7 +79,7 @@ def sizes(paths, n_jobs):
     """Width and height of each file; ValueError that lists those that are no images."""
     with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
         found = list(pool.map(size_of, paths))
-    refuse(named(paths, (reason for _, reason in found)))
+    refuse(unreadable(paths, (reason for _, reason in found)))
     return [size for size, _ in found]
 
 
@@ -106,11 +106,11 @@ def _decoded(paths, side, **options):
     decoder = Decoder(side, **options)
     X = decoder.empty(len(paths))
     with ThreadPoolExecutor(effective_n_jobs(-1)) as pool:
-        problems = named(paths, pool.map(decoder.into, X, paths))
+        problems = unreadable(paths, pool.map(decoder.into, X, paths))
     return X, problems, decoder
 
 
-def named(paths, reasons):
+def unreadable(paths, reasons):
     """Pairs of a path and why it cannot be read, of the paths with such a reason."""
     pairs = zip(paths, reasons, strict=True)
     return [(path, reason) for path, reason in pairs if reason is not None]

@@ -1,5 +1,6 @@
 """`sk-mice fit`: what it writes, what it refuses, and how long it trains."""
 
+import inspect
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from PIL import Image
 from systems import needs_locks
 
 from sk_mice import MiCEClustering, load
-from sk_mice._cli import fitting, images
+from sk_mice._cli import commands, fitting, images
 from sk_mice._engine.distributed import Group
 from sk_mice.datasets import _decoding
 
@@ -69,6 +70,13 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     assert "'notes.txt'" in stderr
     assert "elbo" not in stderr.lower()
     assert "%|" not in stderr  # a log has a line a minute
+
+
+def test_every_option_decides_a_fit_or_says_how_it_goes():
+    how = {"photos", "out", "copy_to", "link_to", "resume", "overwrite"}
+    how |= {"quiet", "as_json"}
+    options = inspect.signature(commands.fit).parameters.keys()
+    assert options == {*how, *commands.OF_A_FIT}
 
 
 @pytest.mark.parametrize(("options", "size"), [((), 160), (("--image-size", 32), 32)])
