@@ -2,8 +2,7 @@
 
 `MLP`, `SmallResNet`, `ResNet` and `Pretrained` describe networks by parameters, which a
 search can set as in ``backbone__width``. `build` makes the module. The `backbone` of an
-estimator can also be a short name ("mlp", "resnet-small", "resnet18", "resnet34",
-"resnet50"), a module, or a factory of modules.
+estimator can also be a short name, a module, or a factory of modules.
 """
 
 import copy

@@ -337,6 +337,16 @@ def test_the_plan_shows_every_file():
     assert shown == there
 
 
+def test_where_a_change_goes_is_there():
+    rows = list(table_rows("architecture.md", "Where a change goes"))
+    assert len(rows) > 5
+    for change, places in rows:
+        files = re.findall(r"`(sk_mice/[\w/.]+)`", places)
+        code = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+        names = re.findall(r"`(\w+)`", places)
+        assert [name for name in names if name not in code] == [], change
+
+
 def test_every_public_name_is_in_the_api():
     listed = set(text_of("api.rst").split())
     listed |= set(re.findall(r"``(\w+)``", " ".join(listed)))

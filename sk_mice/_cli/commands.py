@@ -13,7 +13,6 @@ import typer
 
 from .. import __version__
 
-LARGEST_SIDE = 4096
 # "\b" keeps the lines of an example.
 EXAMPLES = """\b
 Examples:
@@ -169,7 +168,7 @@ Size = Annotated[
     int | None,
     typer.Option(
         min=8,
-        max=LARGEST_SIDE,
+        max=4096,  # LONGEST_SIDE of `datasets`, which takes long to import
         metavar="PIXELS",
         help="Side of the images, which become squares. [default: 32; with --features, "
         "that of the network, such as 224 for ordinary photographs and 160 for small "
