@@ -15,34 +15,33 @@ def with_objects(estimator, params: dict, named: dict) -> dict:
     an object with parameters nor a short name.
     """
     params = dict(params)
-    own = estimator.get_params(deep=False)
-    for name in own:
+    for name, value in estimator.get_params(deep=False).items():
         parts = {key.split("__")[1] for key in params if key.startswith(f"{name}__")}
-        short = params.get(name, own[name])
+        value = params.get(name, value)
         if not parts:
             continue
-        if hasattr(short, "get_params"):
+        if hasattr(value, "get_params"):
             if name in named:
-                params[name] = copy.copy(short)
+                params[name] = copy.copy(value)
             continue
         objects = named.get(name, {})
-        found = objects.get(short, ()) if isinstance(short, str) else ()
+        found = objects.get(value, ()) if isinstance(value, str) else ()
         for known in found:
             if parts <= known.get_params().keys():
                 params[name] = clone(known)
                 break
         else:
-            raise ValueError(_no_such_part(name, parts, short, objects, found))
+            raise ValueError(_no_such_part(name, parts, value, objects, found))
     return params
 
 
-def _no_such_part(name, parts, short, objects, found) -> str:
+def _no_such_part(name, parts, value, objects, found) -> str:
     wanted = ", ".join(f"`{name}__{part}`" for part in sorted(parts))
     if not found:
         known = f", or one of {', '.join(map(repr, objects))}" if objects else ""
         return (
             f"{wanted}: `{name}` must be an object with `get_params` and "
-            f"`set_params`, as BaseEstimator has them{known}; got {short!r:.100}."
+            f"`set_params`, as BaseEstimator has them{known}; got {value!r:.100}."
         )
     valid = [
         ", ".join(f"{name}__{part}" for part in sorted(known.get_params()))
@@ -50,6 +49,6 @@ def _no_such_part(name, parts, short, objects, found) -> str:
     ]
     together = " together" if len(parts) > 1 < len(found) else ""
     return (
-        f"`{name}`={short!r} has no parameters {wanted}{together}; it has "
+        f"`{name}`={value!r} has no parameters {wanted}{together}; it has "
         f"{'; or '.join(valid)}."
     )
