@@ -523,7 +523,7 @@ def _show(request: Request, run: dict) -> None:
         f"({took})\n\ncluster   images   agreement"
     )
     for row in facts["clusters"]:
-        mean = row.get("agreement", row.get("confidence"))  # of earlier results
+        mean = row["agreement"]
         agreement = "" if mean is None else f"{mean:.2f}"
         put(f"{row['cluster']:7}{row['images']:9,}{agreement:>12}")
     put(
