@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from report_page import data_of
 from sklearn.cluster import AgglomerativeClustering, Birch, KMeans
 
 from sk_mice import ClassificationEM, NeighborMixture, SphericalKMeans
-from sk_mice.inspection import _reading
+from sk_mice._engine.nearest import nearest_neighbors
+from sk_mice.inspection import _reading, _report, write_report
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e200])
@@ -18,6 +20,27 @@ def test_values_beyond_float32_have_neighbours(scale):
     reading = _reading.read(kmeans, scale * X)
     assert np.allclose(reading.embeddings, usual.embeddings)
     assert np.array_equal(reading.confidence, usual.confidence)
+
+
+def test_neighbours_are_searched_once_for_a_page(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).random((70, 5))
+    kmeans = SphericalKMeans(3, random_state=0).fit(X)
+    searched, pages = [], [tmp_path / "all.html", tmp_path / "some.html"]
+
+    def counted(rows, n_neighbors):
+        searched.append(len(rows))
+        return nearest_neighbors(rows, n_neighbors)
+
+    for module in (_reading, _report):
+        monkeypatch.setattr(module, "nearest_neighbors", counted)
+    write_report(kmeans, X, pages[0])
+    assert searched == [70]
+    directions = X / np.linalg.norm(X, axis=1, keepdims=True)
+    expected, _ = nearest_neighbors(directions.astype(np.float32), 12)
+    assert data_of(pages[0])["nearest"] == expected.tolist()
+    monkeypatch.setattr(_report, "MOST_SHOWN", 30)
+    write_report(kmeans, X, pages[1])
+    assert searched == [70, 70, 30]  # those on the page
 
 
 @pytest.mark.parametrize("kind", [bool, np.int8, np.int64, np.float16, object])

@@ -13,6 +13,7 @@ from .._engine.nearest import nearest_neighbors, shares_of_neighbors
 from .._pipelines import last_step, last_with_input
 
 N_NEIGHBORS = 10  # replace the random views of a model that has none
+N_NEAREST = 12  # of each sample, in a page
 # What the confidence of a sample is.
 OF_VIEWS = (
     "the share of its random views, which are copies with random changes, that stay in "
@@ -39,6 +40,7 @@ class Reading:
     n_clusters: int
     meaning: str  # what the confidence is, in words
     others: coo_array  # (N, K) shares of clusters that are not its own
+    nearest: np.ndarray | None = None  # (N, M) nearest others, if they were searched
 
     @property
     def sizes(self) -> np.ndarray:
@@ -102,10 +104,10 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
         embeddings = features.toarray() if issparse(features) else np.asarray(features)
     embeddings = _unit_rows(embeddings.reshape(len(labels), -1))
 
-    meaning = _meaning(last, confidence)
+    meaning, nearest = _meaning(last, confidence), None
     if shares is None:
-        nearest, _ = nearest_neighbors(embeddings, N_NEIGHBORS)
-        shares = shares_of_neighbors(labels, nearest, n_clusters)
+        nearest, _ = nearest_neighbors(embeddings, N_NEAREST)
+        shares = shares_of_neighbors(labels, nearest[:, :N_NEIGHBORS], n_clusters)
     if shares.shape[1] != n_clusters:
         raise ValueError(
             f"`confidence` must have one column for each of {n_clusters} clusters; got "
@@ -115,10 +117,12 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
         has_posterior = hasattr(last, "predict_proba")
         posterior = last.predict_proba(features) if has_posterior else shares
     own = confidence if meaning == GIVEN else None
-    return from_shares(labels, shares, posterior, embeddings, meaning, own)
+    return from_shares(labels, shares, posterior, embeddings, meaning, own, nearest)
 
 
-def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None):
+def from_shares(
+    labels, shares, posterior, embeddings, meaning, confidence=None, nearest=None
+):
     """The `Reading` of shares (N, K) in each cluster, or of a given confidence."""
     rows = np.arange(len(labels))
     own = shares[rows, labels] if confidence is None else confidence
@@ -136,6 +140,7 @@ def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None)
         n_clusters=shares.shape[1],
         meaning=meaning,
         others=coo_array(others),
+        nearest=nearest,
     )
 
 

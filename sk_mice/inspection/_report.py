@@ -31,13 +31,12 @@ from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._doubts import LIMITS, doubt_of_duplicates, doubts
 from ._drawing import estimator_and_samples, fair_sample, paths_or_samples
 from ._duplicates import largest_first, near_duplicates
-from ._reading import check_model, is_mixture, read
+from ._reading import N_NEAREST, check_model, is_mixture, read
 from ._thumbnails import Thumbnails, draw_sheets, image_format
 
 MOST_SHOWN = 10_000  # samples with a thumbnail
 MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
 FEWEST_FOR_TSNE = 50
-N_NEAREST = 12  # shown of each sample
 OF_IMAGES = ("torchvision", "pillow")  # libraries on which pictures depend
 LEAST_SHARE = 0.03  # smaller shares of other clusters are not in the page
 
@@ -373,7 +372,9 @@ def _check_confidence(confidence, n_samples):
 
 def _samples(reading, names, shown) -> dict:
     """Everything about samples, as JSON."""
-    nearest, _ = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
+    nearest = reading.nearest
+    if nearest is None or len(shown) < len(nearest):
+        nearest, _ = nearest_neighbors(reading.embeddings[shown], N_NEAREST)
     labels = reading.labels.tolist()
     identity = repr((names, reading.n_clusters, labels))
     return {
