@@ -3,6 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from itertools import repeat
 from numbers import Integral
 
 import numpy as np
@@ -308,8 +309,11 @@ class PretrainedFeatures(
         return features if self.out is None else np.load(self.out, mmap_mode="r")
 
     @contextmanager
-    def _computing(self, X):
-        """Yield the number of images, and what computes their features in batches."""
+    def _computing(self, X, pictures=None):
+        """Yield the number of images, and what computes their features in batches.
+
+        `pictures` (N, H, W, 3) get the images of files, at a size of their own.
+        """
         check_is_fitted(self)
         paths = as_paths(X)
         if (paths is not None) != self._from_files:
@@ -326,7 +330,8 @@ class PretrainedFeatures(
                 network, device = self._ready()
             n, size = len(X), self.batch_size_
             if paths is not None:
-                stored, load = self._decoded(paths, network), self._format.as_batch
+                stored = self._decoded(paths, network, pictures)
+                load = self._format.as_batch
             else:
                 samples = Samples(X, self._format, device)
                 # Read by this thread alone, unless X is an array.
@@ -419,7 +424,7 @@ class PretrainedFeatures(
 
     # ------------------------------------------------------------------ the features
 
-    def _decoded(self, paths, network):
+    def _decoded(self, paths, network, pictures):
         """Batches of files as RGB images of 8 bits, decoded while the network runs."""
         side, size = network.decoded_size, self.batch_size_
         seen = side
@@ -443,7 +448,8 @@ class PretrainedFeatures(
                 files = paths[start : start + size]
                 images = np.zeros((len(files), side, side, 3), np.uint8)
                 rows = images[:, centre, centre]
-                return images, files, pool.map(decoder.into, rows, files)
+                smaller = repeat(None) if pictures is None else pictures[start:]
+                return images, files, pool.map(decoder.into, rows, files, smaller)
 
             tasks = map(begin, range(0, len(paths), size))
             for images, files, reasons in begun_ahead(tasks, max(3, AHEAD // size)):

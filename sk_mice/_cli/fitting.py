@@ -109,9 +109,15 @@ def _fit_and_write(request: Request, run: dict | None, group) -> None:
         samples, features = images.X, None
         if network is not None:
             facts = facts_of_features(network, images, run)
-            into = result.started_features
             samples = features_of(
-                network, images, result, facts, progress, into, IF_CHANGED
+                network,
+                images,
+                result,
+                facts,
+                progress,
+                result.started_features,
+                IF_CHANGED,
+                for_page=True,
             )
             features = samples, facts
         clusterer = _train(request, run, samples, group)

@@ -14,7 +14,7 @@ from .._engine.files import errors_name
 from .._engine.maps import header
 from .._words import count
 from ..datasets import find_files, load_image_folder
-from ..datasets._decoding import WHITE
+from ..datasets._decoding import WHITE, Decoder
 from ..datasets._paths import NotImagesError, pictures
 from ..features import PretrainedFeatures
 from ..inspection._thumbnails import side_of_files
@@ -28,7 +28,7 @@ THUMBNAIL = 64  # pixels a side, of the images where features are clustered
 FEW = 2500  # the largest number of images that are read again, larger, for the page
 
 
-@dataclass(frozen=True)
+@dataclass
 class Images:
     """The images of a folder."""
 
@@ -37,6 +37,7 @@ class Images:
     files: np.ndarray  # (N,), their names
     left_out: list[str]  # names of what could not be read
     pixels: dict  # how they were read
+    larger: np.ndarray | None = None  # for the page, if features were computed of them
 
     @cached_property
     def digests(self) -> list[str]:
@@ -58,13 +59,24 @@ class Images:
 
     def pictures(self) -> np.ndarray:
         """The images for the page: larger than X if they are few, and the files are."""
-        paths = self.paths()
-        if len(paths) <= FEW:
+        if self.larger is None:
             with suppress(ValueError):  # files have gone, or memory has become short
-                side = side_of_files(paths)
-                if side > self.X.shape[1]:
-                    return pictures(paths, side, **self.pixels)
-        return self.X
+                if side := self._larger_side():
+                    return pictures(self.paths(), side, **self.pixels)
+        return self.X if self.larger is None else self.larger
+
+    def room(self, most: int) -> np.ndarray | None:
+        """An array for larger images of at most so many pixels a side, or None."""
+        with suppress(ValueError):
+            side = self._larger_side()
+            if 0 < side <= most:
+                return Decoder(side).empty(len(self.files))
+        return None
+
+    def _larger_side(self) -> int:
+        """Pixels of a side of the images for the page; 0 if X is large enough."""
+        side = side_of_files(self.paths()) if len(self.files) <= FEW else 0
+        return side if side > self.X.shape[1] else 0
 
 
 def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> Images:
@@ -127,13 +139,20 @@ def facts_of_features(network, images: Images, run: dict) -> dict:
 
 
 def features_of(
-    network, images: Images, result, facts, progress, into=None, if_changed=AGAIN
+    network,
+    images: Images,
+    result,
+    facts,
+    progress,
+    into=None,
+    if_changed=AGAIN,
+    for_page=False,
 ):
     """Features (N, F) of the files, those of a result or computed by a fitted network.
 
     `facts` are what the features depend on. New ones are written to `into`, a .npy file
     that grows batch by batch. `if_changed` tells the user what to do if images have
-    changed.
+    changed. `for_page` keeps larger images as well, if all files are decoded.
     """
     kept, row_of = result.read_features(facts)
     is_new = np.array([digest not in row_of for digest in images.digests])
@@ -145,11 +164,15 @@ def features_of(
         return kept[rows]
     paths = [path for path, new in zip(images.paths(), is_new, strict=True) if new]
     progress.say(f"Computing the features of {network.network}")
+    larger = None
+    if for_page and not rows and not os.path.exists(into):
+        larger = images.room(network.image_size_)
     with _network_reads(images, if_changed):
         if into is None:
             computed = network.transform(paths)
         else:
-            computed = _transform_into(into, network, paths, progress)
+            computed = _transform_into(into, network, paths, progress, larger)
+    images.larger = larger
     if not rows:
         return computed
     features = np.empty((len(is_new), computed.shape[1]), computed.dtype)
@@ -157,8 +180,11 @@ def features_of(
     return features
 
 
-def _transform_into(into, network, paths, progress: Progress):
-    """Features, written to a .npy file batch by batch; it may have the first rows."""
+def _transform_into(into, network, paths, progress: Progress, pictures=None):
+    """Features, written to a .npy file batch by batch; it may have the first rows.
+
+    If it has none, `pictures` get the images.
+    """
     n = len(paths)
     start = header((n, network.n_features_out_), np.float32)
     n_bytes = np.dtype(np.float32).itemsize * network.n_features_out_  # of one image
@@ -174,7 +200,7 @@ def _transform_into(into, network, paths, progress: Progress):
         if n_done:
             there = count(n_done, "image")
             progress.say(f"The features of {there} are already there")
-        with network._computing(paths[n_done:]) as (_, batches):
+        with network._computing(paths[n_done:], pictures) as (_, batches):
             before = b"" if n_done else start
             for features in batches:
                 file.write(before + features.tobytes())

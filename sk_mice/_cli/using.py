@@ -59,4 +59,5 @@ def _ask(result, run, photos, progress: Progress):
         network.set_params(verbose=progress.verbose)
         facts = facts_of_features(network, images, run)
         samples = features_of(network, images, result, facts, progress)
+        network.set_params(verbose=0)  # the page shows all parameters
     return model, judged(clusterer, samples, progress), images

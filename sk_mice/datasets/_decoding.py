@@ -99,14 +99,17 @@ class Decoder:
             "white": int(self.white),
         }
 
-    def into(self, row, path):
-        """Decode a file into a row; returns why that is impossible, or None."""
+    def into(self, row, path, smaller=None):
+        """Decode a file into a row; returns why that is impossible, or None.
+
+        `smaller` (H, W, 3) gets the same image, at a size up to that of the row.
+        """
         # The bytes are given back when the image and the error's traceback are freed.
         with ExitStack() as at_the_end:
-            _, reason = _tried(self._fill, row, path, at_the_end)
+            _, reason = _tried(self._fill, row, path, smaller, at_the_end)
             return reason
 
-    def _fill(self, row, path, at_the_end):
+    def _fill(self, row, path, smaller, at_the_end):
         _check_file(path)
         with File(path) as file, opened(file) as image:
             _check_pixels(image.size)
@@ -130,7 +133,7 @@ class Decoder:
                 self.of_more.append(path)
             if image.format == "TIFF" and image.is_animated:
                 self.stacks.append(path)
-            row[:] = self._decode(image, path)
+            self._decode(image, path, row, smaller)
             if has_deep_colours:
                 self.colour_tops.append(int(row.max()))
 
@@ -163,13 +166,19 @@ class Decoder:
         ratio = max(self.size) / min(self.size)
         return tuple(min(side, math.ceil(ratio * min(size)) + 2) for side in size)
 
-    def _decode(self, image, path):
+    def _decode(self, image, path, row, smaller):
         image.load()
         turn = orientation(image)
         image = self._converted(image, path)
-        size = self.size[::-1] if 5 <= turn <= 8 else self.size  # on its side
+        row[:] = self._resized(image, turn, self.size, self.smooth)
+        if smaller is not None:
+            smaller[:] = self._resized(image, turn, smaller.shape[1::-1])
+
+    def _resized(self, image, turn, size, smooth=False):
+        """An image upright, with this width and height."""
+        size = size[::-1] if 5 <= turn <= 8 else size  # on its side
         is_small = any(a < b for a, b in zip(image.size, size, strict=True))
-        smoothly = self.smooth and is_small
+        smoothly = smooth and is_small
         method = Image.Resampling.BILINEAR if smoothly else Image.Resampling.BICUBIC
         if self.crop:
             image = ImageOps.fit(image, size, method)

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sk_mice import load
 from sk_mice._cli import choosing, fitting, images
+from sk_mice.datasets._decoding import Decoder
+from sk_mice.datasets._opening import ORIENTATION
 
 from .calls import (
     CHOOSE,
@@ -39,9 +42,9 @@ def test_features_are_computed_once_and_kept_in_the_model(
     monkeypatch.setattr(fitting, "draw_page", draw_page)
     calls, computing = [], PretrainedFeatures._computing
 
-    def counted(network, X):
+    def counted(network, X, *args):
         calls.append(X)
-        return computing(network, X)
+        return computing(network, X, *args)
 
     monkeypatch.setattr(PretrainedFeatures, "_computing", counted)
     short = ("--clusters", 2, "--out", out, "-q")
@@ -59,8 +62,8 @@ def test_features_are_computed_once_and_kept_in_the_model(
     page = (out / "report.html").read_bytes()
     assert b"the share of its 10 nearest neighbours, those most like it, that" in page
     (out / "report.html").unlink()
-    assert run("report", out, photos, "-q") == 0
-    assert (out / "report.html").exists()
+    assert run("report", out, photos) == 0
+    assert b"verbose=1" not in (out / "report.html").read_bytes()
     assert len(calls) == 1
     model = load(out / "model.safetensors")
     assert model[0].image_size_ == 32
@@ -77,6 +80,32 @@ def test_features_are_computed_once_and_kept_in_the_model(
         n_others = np.sum(labels == label) - 1
         share = np.mean(others[: max(n_others, 1)] == label)
         assert float(row["agreement"]) == pytest.approx(share, abs=1e-3)
+
+
+def test_files_are_decoded_once_for_features_and_page(
+    tmp_path, monkeypatch, pages, out
+):
+    folder, rng = tmp_path / "large", np.random.default_rng(0)
+    folder.mkdir()
+    turned = Image.Exif()
+    turned[ORIENTATION] = 6
+    for i in range(12):  # those of 50 pixels are smaller than on the page
+        image = Image.fromarray(rng.integers(0, 256, (50 + 40 * i, 700, 3), np.uint8))
+        image.save(folder / f"{i:02}.jpg", exif=turned if i % 3 else Image.Exif())
+    decode, decoded = Decoder._decode, []
+
+    def counted(self, image, path, *args):
+        decoded.append(path)
+        return decode(self, image, path, *args)
+
+    monkeypatch.setattr(Decoder, "_decode", counted)
+    fit = ("fit", folder, "--clusters", 2, "--features", "efficientnet-lite0")
+    assert run(*fit, "--out", out, "-q") == 0
+    assert len(decoded) == 2 * 12  # at first for X
+    assert run("report", out, folder, "-q") == 0
+    (_, X, _), (_, again, _) = pages
+    assert X.shape[1:] == (192, 192, 3)
+    np.testing.assert_array_equal(X, again)
 
 
 @pytest.fixture

@@ -47,9 +47,9 @@ def computed(monkeypatch):
 
     computing, numbers = PretrainedFeatures._computing, []
 
-    def counted(network, X):
+    def counted(network, X, *args):
         numbers.append(len(X))
-        return computing(network, X)
+        return computing(network, X, *args)
 
     monkeypatch.setattr(PretrainedFeatures, "_computing", counted)
     return numbers
@@ -359,7 +359,7 @@ def test_a_part_of_the_features_of_another_number_of_images_is_dropped(tmp_path)
     asked = []
 
     @contextmanager
-    def computing(paths):
+    def computing(paths, pictures):
         asked.append(len(paths))
         yield len(paths), (np.full((1, 3), i, np.float32) for i in range(len(paths)))
 
