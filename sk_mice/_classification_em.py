@@ -14,7 +14,7 @@ from ._blas import one_blas_thread
 from ._check_rows import check_rows
 from ._constraints import RANDOM_STATE, Count
 from ._cosine_kmeans import class_sums, first_centers, lloyd, unit_rows
-from ._directions import Centered, by_blocks, directions, principal
+from ._directions import Centered, by_blocks, directions, mean_variance, principal
 from ._engine.warn import warn_user
 from ._fitting import fitting
 
@@ -309,7 +309,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         self.mean_ = rows.mean(axis=0, dtype=np.float64).astype(X.dtype)
         rows -= self.mean_
         eps = np.finfo(X.dtype).eps
-        if rows.var(axis=0).mean() <= eps**2:  # all rows have the same direction
+        if mean_variance(rows) <= eps**2:  # all rows have the same direction
             self.components_ = np.zeros((1, X.shape[1]), dtype=X.dtype)
             return np.zeros(1)
         pca = principal(rows, self._most_components(), random_state)

@@ -8,7 +8,7 @@ from ._blas import one_blas_thread
 
 AXES = 64  # enough axes for what distinguishes the features of a network
 EXACT_FEATURES = 2048  # up to which the components are exact
-BLOCK = 4096  # rows that are computed at a time
+BLOCK, COLUMNS = 4096, 64  # that are computed at a time
 
 
 @np.errstate(under="ignore")
@@ -28,6 +28,12 @@ def by_blocks(function, rows, dtype):
             found = np.empty((len(rows), *part.shape[1:]), dtype)
         found[block] = part
     return found
+
+
+def mean_variance(rows):
+    """Mean of the variances of the columns, in little more memory than the rows."""
+    columns = gen_batches(rows.shape[1], COLUMNS)
+    return np.concatenate([rows[:, some].var(axis=0) for some in columns]).mean()
 
 
 def principal(rows, most, random_state):
@@ -62,7 +68,7 @@ class Centered:
         rows -= origin
         eps = np.finfo(X.dtype).eps
         axes = np.zeros((1, X.shape[1]), dtype=X.dtype)
-        if rows.var(axis=0).mean() > eps**2:  # otherwise all rows are alike
+        if mean_variance(rows) > eps**2:  # otherwise all rows are alike
             pca = principal(rows, max(AXES, most), random_state)
             shares = pca.explained_variance_ratio_
             axes = pca.components_[shares > 10 * eps * shares[0]]

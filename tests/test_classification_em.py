@@ -1,5 +1,6 @@
 """Classification EM: the components, the partition it begins at, and its steps."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -397,6 +398,18 @@ def test_an_empty_cluster_gets_no_row():
     parameters = _fitted(rows, np.arange(20) % 2 * 2, 4)
     assert list(parameters[2]) == [0.5, 0, 0.5, 0]
     assert set(_assign(rows, *parameters)) <= {0, 2}
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_a_fit_takes_one_copy_of_the_rows(center):
+    X = np.random.default_rng(0).random((20_000, 256), np.float32)
+    tracemalloc.start()
+    try:
+        ClassificationEM(2, n_components=2, n_init=1, center=center).fit(X)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.8 * X.nbytes
 
 
 def test_bad_input_is_refused_in_a_sentence():
