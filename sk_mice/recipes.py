@@ -73,7 +73,6 @@ Pre-training, then MiCE from its networks with stronger views:
 
 from collections.abc import Mapping
 from math import ceil
-from types import MappingProxyType
 
 from sklearn.utils._param_validation import validate_params
 
@@ -102,18 +101,39 @@ __all__ = [
 _OF_THE_MIXTURE = {"n_clusters", "kappa", "gating_prototypes", "init"}
 
 
-def _recipe(common=(), **values):
-    return MappingProxyType(dict(common, **values))
+class _Recipe(Mapping):
+    """Parameters that cannot be changed, but copied and pickled; ``|`` gives a dict."""
+
+    def __init__(self, *args, **values):
+        self._values = dict(*args, **values)
+
+    def __getitem__(self, name):
+        return self._values[name]
+
+    def __iter__(self):
+        return iter(self._values)
+
+    def __len__(self):
+        return len(self._values)
+
+    def __or__(self, other):
+        return self._values | dict(other)
+
+    def __ror__(self, other):
+        return dict(other) | self._values
+
+    def __repr__(self):
+        return repr(self._values)
 
 
 def _for_moco(recipe):
-    return _recipe({k: v for k, v in recipe.items() if k not in _OF_THE_MIXTURE})
+    return _Recipe({k: v for k, v in recipe.items() if k not in _OF_THE_MIXTURE})
 
 
 # ------------------------------------------------------------------------- the paper's
 
 # "Appendix" is "Experiment settings" there.
-_PAPER = _recipe(
+_PAPER = _Recipe(
     # Experiments and appendix. For images up to 64 pixels, the stem is the appendix's
     # for CIFAR, 3 x 3 without max-pooling; for larger images it is the usual one.
     backbone="resnet34",
@@ -145,14 +165,14 @@ def _schedule(n_epochs, *milestones):
 
 # Clusters: Table 2. Epochs and milestones: appendix.
 _CIFAR = _schedule(1000, 480, 640, 800)
-CIFAR10 = _recipe(_PAPER | _CIFAR, n_clusters=10)
-CIFAR100_20 = _recipe(_PAPER | _CIFAR, n_clusters=20)
-STL10 = _recipe(
+CIFAR10 = _Recipe(_PAPER | _CIFAR, n_clusters=10)
+CIFAR100_20 = _Recipe(_PAPER | _CIFAR, n_clusters=20)
+STL10 = _Recipe(
     _PAPER | _schedule(6000, 3000, 4000, 5000),
     n_clusters=10,
     queue_size=12800,  # appendix, "because of the smaller data size"
 )
-IMAGENET_DOG = _recipe(_PAPER | _schedule(3000, 1500, 2000, 2500), n_clusters=15)
+IMAGENET_DOG = _Recipe(_PAPER | _schedule(3000, 1500, 2000, 2500), n_clusters=15)
 
 CIFAR10_MOCO = _for_moco(CIFAR10)
 CIFAR100_20_MOCO = _for_moco(CIFAR100_20)
@@ -161,21 +181,21 @@ IMAGENET_DOG_MOCO = _for_moco(IMAGENET_DOG)
 
 # "Comparing MiCE to SCAN": the network parameters are those of the fit before, and "all
 # the other settings remain the same". Queue and prototypes go along here.
-FINETUNE = _recipe(lr=0.1, warm_start=True)
+FINETUNE = _Recipe(lr=0.1, warm_start=True)
 
 # ---------------------------------------------------------------------------- our own
 
 # The defaults. The network is named because "auto" depends on the device.
 # Measured on one thread, see benchmarks/results: a minute and a half with bfloat16.
-DIGITS_CPU = _recipe(n_clusters=10, backbone="resnet-small", max_epochs=200)
+DIGITS_CPU = _Recipe(n_clusters=10, backbone="resnet-small", max_epochs=200)
 # Extrapolated from 24 epochs of 10,000 images, 161 s: about six minutes.
-FASHION_MNIST_CPU = _recipe(n_clusters=10, backbone="resnet-small", max_epochs=50)
+FASHION_MNIST_CPU = _Recipe(n_clusters=10, backbone="resnet-small", max_epochs=50)
 
 # Measured on 1,503 photographs of three classes (480 steps), see the guide's page on
 # training.
-PHOTOS_QUICK = _recipe(n_neighbors=10, augmentation=None, batch_size=64, max_epochs=20)
+PHOTOS_QUICK = _Recipe(n_neighbors=10, augmentation=None, batch_size=64, max_epochs=20)
 # 1,500 images make 24 steps an epoch, 2,880 in all.
-SMALL_SET_CPU = _recipe(backbone="resnet-small", batch_size=64, max_epochs=120)
+SMALL_SET_CPU = _Recipe(backbone="resnet-small", batch_size=64, max_epochs=120)
 
 DIGITS_CPU_MOCO = _for_moco(DIGITS_CPU)
 FASHION_MNIST_CPU_MOCO = _for_moco(FASHION_MNIST_CPU)
@@ -219,4 +239,4 @@ def in_steps(recipe, n_samples, n_steps=3000):
     >>> mice = MiCEClustering(3, **recipe)
     """
     steps_of_an_epoch = ceil(n_samples / recipe.get("batch_size", 256))
-    return _recipe(recipe, max_epochs=ceil(n_steps / steps_of_an_epoch))
+    return _Recipe(recipe, max_epochs=ceil(n_steps / steps_of_an_epoch))

@@ -1,5 +1,7 @@
 """Every recipe makes an estimator, and the paper's are the paper's."""
 
+import copy
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -36,6 +38,15 @@ def test_recipes_make_estimators_and_cannot_be_changed():
         with pytest.raises(TypeError):
             recipe["lr"] = 2.0
         assert (recipe | {"lr": 2.0})["lr"] == 2.0
+        assert {"lr": 2.0} | dict(recipe) == {"lr": 2.0} | recipe
+        assert repr(recipe) == repr(dict(recipe))
+
+
+def test_recipes_can_be_copied_and_pickled():
+    recipe = recipes.DIGITS_CPU
+    for same in (copy.deepcopy(recipe), pickle.loads(pickle.dumps(recipe))):
+        assert same == recipe
+    assert copy.deepcopy(recipes.CIFAR10).keys() == recipes.CIFAR10.keys()
 
 
 def test_parameters_of_an_estimator_do_not_change_a_recipe():
