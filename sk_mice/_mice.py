@@ -163,7 +163,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         How far the restarts agree, if `n_init` > 1: the mean adjusted Rand index
         between their partitions.
     init_labels_ : ndarray of shape (N,) or None
-        The partition from which EM started first. Pickles and copies leave it out.
+        The partition from which EM started first; None if it started from random
+        weights or, with `warm_start`, from the fitted model.
     history_ : list of dict
         For every epoch of the best restart: "stage", "epoch" (within the stage),
         "elbo", "confidence" (mean of the largest posterior value), "posterior_counts"
@@ -538,15 +539,9 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
                 ConvergenceWarning,
             )
 
-    def __getstate__(self):
-        """Leave out what grows with N and is not needed for predictions."""
-        state = super().__getstate__()
-        state.pop("init_labels_", None)
-        return state
-
     # ------------------------------------------------------------------- prediction
 
-    def predict(self, X, out=None):
+    def predict(self, X, *, out=None):
         """Most probable expert of each sample.
 
         Parameters
@@ -579,7 +574,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """
         return self._infer_into(out, X, "label")
 
-    def predict_proba(self, X, out=None):
+    def predict_proba(self, X, *, out=None):
         """Posterior q(z | x, y) over the experts (equation 10).
 
         Parameters
@@ -696,7 +691,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             counts[np.arange(len(labels)), labels] += 1
         return counts / np.float32(n_views)
 
-    def transform(self, X, out=None):
+    def transform(self, X, *, out=None):
         """Gating embeddings g (equation 4).
 
         Parameters

@@ -183,7 +183,7 @@ class MoCo(ContrastiveEstimator):
     def _judge(self, run, task) -> None:
         task.restarts.done(run, 0.0, None)  # there is one run only
 
-    def transform(self, X, out=None):
+    def transform(self, X, *, out=None):
         """Embed samples with the teacher.
 
         Parameters

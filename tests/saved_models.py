@@ -84,7 +84,7 @@ def fitted_once(name):
 
 
 def fitted(name):
-    """A copy to change, which has no `init_labels_`."""
+    """A copy to change."""
     return copy.deepcopy(fitted_once(name))
 
 

@@ -224,8 +224,8 @@ def subclass(lr=0.1, share=0.5):
                 random_state=0,
             )
 
-        def transform(self, X, out=None):
-            return super().transform(X, out)
+        def transform(self, X, *, out=None):
+            return super().transform(X, out=out)
 
     return Own
 

@@ -42,6 +42,12 @@ def test_array_is_filled_and_returned(mice, X, name, small_batches):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_classes_that_are_passed_by_mistake_are_not_written_over(mice, X, name):
+    with pytest.raises(TypeError, match="positional argument"):
+        getattr(mice, name)(X, np.zeros_like(getattr(mice, name)(X)))
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_path_becomes_a_file(mice, X, name, tmp_path, small_batches):
     path = tmp_path / "out.npy"
     found = getattr(mice, name)(X, out=path)

@@ -134,9 +134,8 @@ def test_a_loaded_model_is_as_good_as_the_first(mice, path):
     again = path.with_name("again")
     sk_mice.save(loaded, again)
     assert again.read_bytes() == path.read_bytes()
-    pickled = pickle.loads(pickle.dumps(loaded))
-    sk_mice.save(pickled, again)  # without `init_labels_`, which pickles leave out
-    np.testing.assert_array_equal(sk_mice.load(again).labels_, pickled.labels_)
+    sk_mice.save(pickle.loads(pickle.dumps(loaded)), again)
+    assert again.read_bytes() == path.read_bytes()
     trained = [
         copy.deepcopy(model).set_params(warm_start=True).fit(IMAGES)
         for model in (mice, loaded)

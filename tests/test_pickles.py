@@ -110,6 +110,7 @@ def test_what_is_read_is_a_fitted_estimator_like_any(fitted, again):
     np.testing.assert_array_equal(read.predict(ROWS), fitted.labels_)
     assert read.score(ROWS) == fitted.score(ROWS) == pytest.approx(fitted.elbo_)
     assert read.history_ == fitted.history_
+    assert vars(read).keys() == vars(fitted).keys()
     assert repr(read) == repr(fitted)
     for name, value in fitted._model.state_dict().items():
         other = read._model.state_dict()[name]
