@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_array
 from shared import Averages, red_and_blue_files
 from sklearn import config_context
-from sklearn.cluster import KMeans
+from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.mixture import GaussianMixture
@@ -695,6 +695,22 @@ def test_a_gallery_refuses(blobs):
     bare = SimpleNamespace()
     words = "`estimator` must have `predict`"
     refuses(words, from_estimator, bare, images, error=TypeError)
+
+
+def test_clusters_of_the_fit_are_shown_if_nothing_predicts_them(blobs):
+    X, y = blobs
+    found = AgglomerativeClustering(3).fit(X)
+    on_map = EmbeddingDisplay.from_estimator(found, X)
+    assert np.array_equal(on_map.y_pred, found.labels_)
+    gallery = ClusterGalleryDisplay.from_estimator(found, X, image_shape=(1, 5))
+    assert np.array_equal(gallery.sizes, np.bincount(found.labels_))
+    confusion = MatchedConfusionDisplay.from_estimator(make_pipeline(found), X, y)
+    assert confusion.confusion_matrix.sum() == 96
+    assert EmbeddingDisplay.from_estimator(found, X[:9], y[:9]).y_pred is None
+    plt.close("all")
+    few = X[:5], y[:5]
+    show = MatchedConfusionDisplay.from_estimator
+    refuses("`labels_` of the samples in X", show, found, *few, error=TypeError)
 
 
 def test_a_gallery_refuses_nan_in_an_image_that_is_shown(blobs):

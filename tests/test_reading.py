@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from report_page import data_of
-from sklearn.cluster import AgglomerativeClustering, Birch, KMeans
+from sklearn.cluster import DBSCAN, AgglomerativeClustering, Birch, KMeans
 
 from sk_mice import ClassificationEM, NeighborMixture, SphericalKMeans
 from sk_mice._engine.nearest import nearest_neighbors
@@ -76,6 +76,19 @@ def test_a_clusterer_without_a_number_of_clusters_has_a_report(n_clusters):
     X = np.repeat(np.eye(3, 5), 10, axis=0)
     birch = Birch(n_clusters=n_clusters).fit(X)
     assert _reading.read(birch, X).n_clusters == 3
+
+
+@pytest.mark.parametrize("eps", [0.1, 1e-9])
+def test_what_a_clusterer_leaves_out_is_the_last_cluster(eps):
+    X = np.repeat(np.eye(3, 5), 10, axis=0)
+    X[-1], X[:2] = -1, [[-2, 1, 0, 0, 0], [0, 3, -1, 0, 0]]
+    X += 1e-6 * np.arange(30)[:, None]
+    dbscan = DBSCAN(eps=eps).fit(X)
+    reading, left_out = _reading.read(dbscan, X), dbscan.labels_ == -1
+    assert reading.noise == dbscan.labels_.max() + 1 == reading.n_clusters - 1
+    assert (reading.labels[left_out] == reading.noise).all()
+    assert np.array_equal(reading.labels[~left_out], dbscan.labels_[~left_out])
+    assert reading.sizes.sum() == 30
 
 
 def test_the_posterior_tells_second_clusters_with_equal_shares_apart():

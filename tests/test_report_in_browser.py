@@ -18,6 +18,7 @@ import pytest
 import report_page
 from report_page import NAMES, data_of, flat
 from shared import red_and_blue_files
+from sklearn.cluster import DBSCAN
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -296,6 +297,21 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
         find("#undo")[0].click()
     assert find("#cluster-title")[0].text == "Cluster 0"
     assert not find("#edits")[0].is_displayed()
+
+
+def test_noise_is_a_cluster_with_a_name(open_page, browser, tmp_path):
+    X = np.repeat(np.eye(3), [10, 10, 3], axis=0)
+    dbscan = DBSCAN(min_samples=5).fit(X)
+    assert sorted(dbscan.labels_)[:4] == [-1, -1, -1, 0]
+    write_report(dbscan, X, tmp_path / "report.html")
+    _, find = open_page("cluster/2", tmp_path / "report.html")
+    assert find("#cluster-title")[0].text == "Noise"
+    rows = downloaded(browser, find)
+    names = ["Cluster 0"] * 10 + ["Cluster 1"] * 10 + ["Noise"] * 3
+    assert [row["name"] for row in rows] == names
+    assert opened(browser, find, browser.downloads / "clusters.csv") is None
+    assert find("#cluster-title")[0].text == "Noise"
+    assert find("#rename")[0].get_attribute("value") == ""
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ class MatchedConfusionDisplay:
         Parameters
         ----------
         estimator : object
-            Fitted, with `predict`.
+            Fitted, with `predict`, or with `labels_` if X holds the samples of its fit.
         X : array-like of N samples, or list of N paths
             As the estimator takes them.
         y : array-like of shape (N,)

@@ -1,6 +1,7 @@
 """What displays share: panels, colours, room, names, checks, a choice of samples."""
 
 import numpy as np
+from sklearn.utils.validation import _num_samples
 
 from .._engine.dataset import samples_of
 from .._pipelines import chosen, first_step, last_step
@@ -132,11 +133,22 @@ def _of_others(X):
         return _as_array(X) if isinstance(X, list | tuple) else X
 
 
-def clusters_of(estimator, X):
-    """Clusters that an estimator predicts, or a TypeError if it cannot."""
-    if not hasattr(estimator, "predict"):
-        raise TypeError(f"`estimator` must have `predict`; got {estimator!r}.")
-    return estimator.predict(X)
+def clusters_of(estimator, X, *, needed=True):
+    """Clusters that an estimator predicts, or has found if X is that of its fit.
+
+    Without either, it is a TypeError, or None if they are not needed.
+    """
+    if hasattr(estimator, "predict"):
+        return estimator.predict(X)
+    labels = getattr(last_step(estimator)[0], "labels_", None)
+    if labels is not None and len(labels) == _num_samples(X):
+        return labels
+    if needed:
+        raise TypeError(
+            "`estimator` must have `predict`, or `labels_` of the samples in X; got "
+            f"{estimator!r}."
+        )
+    return None
 
 
 def history_of(estimator):

@@ -15,6 +15,7 @@ from ..metrics import _encode, _encode_classes, _space_of
 from ._drawing import (
     AS_IT_IS,
     background,
+    clusters_of,
     estimator_and_samples,
     fair_sample,
     in_short,
@@ -126,11 +127,11 @@ class EmbeddingDisplay:
         estimator : object
             Fitted. `transform` gives the embeddings; without it, or if it gives
             distances to `cluster_centers_`, the input of the estimator is mapped.
-            `predict` gives the clusters.
+            `predict` gives the clusters, or `labels_` if X holds the samples of its fit.
         X : array-like of N samples, or list of N paths
             As the estimator takes them.
         y : array-like of shape (N,), default=None
-            Classes; needed if the estimator has no `predict`.
+            Classes; needed if the estimator has no clusters.
         n_points : int, default=2000
             Largest number of samples on the map. They are chosen at random from each
             cluster (from each class if there are no clusters) in proportion to its
@@ -164,7 +165,7 @@ class EmbeddingDisplay:
         estimator, X = estimator_and_samples(estimator, X)
         y = one_each(y, _num_samples(X), "y")
         estimator, X = last_with_input(estimator, X)
-        clusters = estimator.predict(X) if hasattr(estimator, "predict") else None
+        clusters = clusters_of(estimator, X, needed=False)
         _check_groups(color_by, clusters, y)
         return cls.from_predictions(
             _space_of(estimator, X),

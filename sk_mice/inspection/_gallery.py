@@ -129,7 +129,7 @@ class ClusterGalleryDisplay:
         Parameters
         ----------
         estimator : object
-            Fitted, with `predict`.
+            Fitted, with `predict`, or with `labels_` if X holds the samples of its fit.
         X : array-like of N samples, or list of N paths
             Images in a layout that `MiCEClustering` takes, or flattened ones; also
             image files, for a pipeline that begins with

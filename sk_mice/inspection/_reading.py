@@ -1,6 +1,6 @@
 """What a fitted clusterer says of samples."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
@@ -41,6 +41,7 @@ class Reading:
     meaning: str  # what the confidence is, in words
     others: coo_array  # (N, K) shares of clusters that are not its own
     nearest: np.ndarray | None = None  # (N, M) nearest others, if they were searched
+    noise: int | None = None  # the cluster of samples that the model leaves out
 
     @property
     def sizes(self) -> np.ndarray:
@@ -97,9 +98,9 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
         if confidence is None:  # before the rest, as it may refuse the model
             shares = last.agreement(features, random_state=random_state)
         labels, posterior, embeddings = last._predict_all(features)
-        n_clusters = posterior.shape[1]
+        n_clusters, noise = posterior.shape[1], None
     else:
-        labels, n_clusters = _labels(last, features)
+        labels, n_clusters, noise = _labels(last, features)
         posterior = None
         embeddings = features.toarray() if issparse(features) else np.asarray(features)
     embeddings = _unit_rows(embeddings.reshape(len(labels), -1))
@@ -114,15 +115,14 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
             f"shape {shares.shape}."
         )
     if posterior is None:
-        has_posterior = hasattr(last, "predict_proba")
+        has_posterior = noise is None and hasattr(last, "predict_proba")
         posterior = last.predict_proba(features) if has_posterior else shares
     own = confidence if meaning == GIVEN else None
-    return from_shares(labels, shares, posterior, embeddings, meaning, own, nearest)
+    reading = from_shares(labels, shares, posterior, embeddings, meaning, own)
+    return replace(reading, nearest=nearest, noise=noise)
 
 
-def from_shares(
-    labels, shares, posterior, embeddings, meaning, confidence=None, nearest=None
-):
+def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None):
     """The `Reading` of shares (N, K) in each cluster, or of a given confidence."""
     rows = np.arange(len(labels))
     own = shares[rows, labels] if confidence is None else confidence
@@ -140,7 +140,6 @@ def from_shares(
         n_clusters=shares.shape[1],
         meaning=meaning,
         others=coo_array(others),
-        nearest=nearest,
     )
 
 
@@ -177,6 +176,7 @@ def _meaning(clusterer, confidence) -> str:
 
 
 def _labels(clusterer, features):
+    """Labels, the number of clusters, and which of them is noise: the last, if any."""
     if hasattr(clusterer, "predict"):
         labels = np.asarray(clusterer.predict(features))
     else:
@@ -186,10 +186,11 @@ def _labels(clusterer, features):
                 f"X must be the {len(labels)} samples of `fit`, as `model` has no "
                 f"`predict`; got {len(features)}."
             )
-    if labels.min() < 0:
-        raise ValueError("`model` must give every sample a cluster; it has label -1.")
     labels = labels.astype(np.int64)
-    return labels, max(_n_fitted(clusterer), int(labels.max()) + 1)
+    n_clusters = max(_n_fitted(clusterer), int(labels.max()) + 1)
+    if labels.min() >= 0:
+        return labels, n_clusters, None
+    return np.where(labels < 0, n_clusters, labels), n_clusters + 1, n_clusters
 
 
 def _n_fitted(clusterer) -> int:

@@ -65,8 +65,9 @@ def write_report(
     Parameters
     ----------
     model : clusterer or Pipeline
-        A fitted `MiCEClustering`, another fitted clusterer of this package, or a
-        pipeline whose last step is one.
+        A fitted clusterer of this package or of scikit-learn, or a pipeline whose last
+        step is one. Samples that it labels -1, as HDBSCAN does, are in the last
+        cluster, which is named Noise.
     X : array-like, or list of paths
         Samples as `model` takes them, usually those of its fit. They may be paths of
         image files, for a pipeline that begins with
@@ -380,6 +381,7 @@ def _samples(reading, names, shown) -> dict:
     return {
         "key": hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:16],
         "n_clusters": reading.n_clusters,
+        "noise": reading.noise,
         "names": names,
         "labels": labels,
         "confidence": _rounded(reading.confidence, 3),

@@ -110,7 +110,7 @@ function showCluster(k, filter, pairedWith) {
     $(id).href = `#cluster/${other}${filter === "certain" ? "" : `/${filter}`}`;
   }
   $("rename").value = customName.get(k) ?? "";
-  $("rename").placeholder = `Cluster ${k}`;
+  $("rename").placeholder = ownName(k);
   // The page is not drawn anew, as a click on another of its parts may have ended the entry.
   $("rename").onchange = () => {
     $("rename").value = $("rename").value.trim();

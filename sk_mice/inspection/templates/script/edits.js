@@ -53,7 +53,8 @@ const rounded = (share) => Math.round(1000 * share) / 1000;
 const clusterOf = (i) => parent[labels[i]];
 const isMoved = (i) => clusterOf(i) !== parent[data.labels[i]];
 const marginOf = (i) => confidence[i] - secondShare[i];
-const clusterName = (k) => customName.get(k) ?? `Cluster ${k}`;
+const ownName = (k) => (k === data.noise ? "Noise" : `Cluster ${k}`);
+const clusterName = (k) => customName.get(k) ?? ownName(k);
 const living = () => parent.flatMap((p, k) => (p === k ? [k] : []));
 function verdict(k) {
   if (!members[k].length) return "empty";
@@ -129,8 +130,8 @@ function showEdits() {
   $("edits").hidden = !edit;
   $("edits-note").textContent = !edit ? "" : "open" in edit ? `Opened: ${edit.file}, with ${count(edit.n)} of this page${edit.others ? ` and ${count(edit.others, "other")}` : ""}${edit.odd ? NOT_UTF8 : ""}`
     : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
-    : "merge" in edit ? `Merged: Cluster ${edit.merge} into ${clusterName(edit.into)}`
-    : `Renamed: Cluster ${edit.rename} to ${clusterName(edit.rename)}${refusal(edit.rename)}`;
+    : "merge" in edit ? `Merged: ${ownName(edit.merge)} into ${clusterName(edit.into)}`
+    : `Renamed: ${ownName(edit.rename)} to ${clusterName(edit.rename)}${refusal(edit.rename)}`;
   if (!isKept) $("edits-note").textContent += ". This browser does not keep your changes: download the CSV before you leave";
   for (const node of document.querySelectorAll("[data-name]")) {
     node.textContent = clusterName(parent[Number(node.dataset.name)]);

@@ -124,6 +124,6 @@ function editsOf(clusters, names) {
   }
   const merges = into.flatMap((m, k) => (m === k ? [] : [{ merge: k, into: m }]));
   const steps = [...moves].sort((a, b) => a[0] - b[0]).map(([m, rows]) => ({ move: rows, into: m })).concat(merges);
-  for (const [k, name] of names) if (name && name !== `Cluster ${k}`) steps.push({ rename: numberOf(k), name });
+  for (const [k, name] of names) if (name && name !== ownName(numberOf(k))) steps.push({ rename: numberOf(k), name });
   return steps;
 }
