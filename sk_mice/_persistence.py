@@ -33,7 +33,7 @@ from ._show_versions import LIBRARIES, versions
 from ._spherical_kmeans import SphericalKMeans
 from .features import PretrainedFeatures
 
-_KIND = {"kind": "model", "version": 4}  # `read` refuses all others
+_KIND = {"kind": "model", "version": 5}  # `read` refuses all others
 # Classes whose objects may be parameters: a file has their names and parameters.
 PARAMETER_CLASSES = {
     cls.__name__: cls
@@ -478,7 +478,8 @@ def _source(description, backbone, shape) -> tuple:
     if isinstance(backbone, backbones.Pretrained):
         # The network scales images. Sides in a forged file could take all memory.
         shape = shape[0], *(min(side, backbones.LARGEST_SIDE) for side in shape[1:])
-        network = backbone.build_empty(shape)  # the file has the weights
+        backbone._validate_params()
+        network = backbone._build(shape, filled=False)  # the file has the weights
     else:
         resolved = backbones.resolve_backbone(backbone, shape, torch.device("cpu"))
         network = backbones.build_backbone(resolved, shape)

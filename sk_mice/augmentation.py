@@ -24,7 +24,7 @@ class ImageAugmentation(BaseEstimator):
 
     Parameters
     ----------
-    colours : {"moco", "simclr"} or None, default="moco"
+    colors : {"moco", "simclr"} or None, default="moco"
         "moco" changes brightness, contrast, saturation and hue of every view and makes
         a fifth of the views grey. "simclr" makes larger changes, except of the hue, and
         blurs half of the views. None does not change colours. The last of four channels
@@ -57,16 +57,14 @@ class ImageAugmentation(BaseEstimator):
     """
 
     _parameter_constraints: dict = {
-        "colours": [StrOptions({"moco", "simclr"}), None],
+        "colors": [StrOptions({"moco", "simclr"}), None],
         "flip": ["boolean", StrOptions({"auto"})],
         "crop_scale": "no_validation",  # checked in `_decided`
         "affine": "no_validation",
     }
 
-    def __init__(
-        self, *, colours="moco", flip="auto", crop_scale="auto", affine="auto"
-    ):
-        self.colours = colours
+    def __init__(self, *, colors="moco", flip="auto", crop_scale="auto", affine="auto"):
+        self.colors = colors
         self.flip = flip
         self.crop_scale = crop_scale
         self.affine = affine
@@ -103,7 +101,7 @@ class ImageAugmentation(BaseEstimator):
         if _is_auto(flip):
             flip = mirror_images_look_alike(samples)
         return ImageAugmentation(
-            colours=self.colours,
+            colors=self.colors,
             flip=bool(flip),
             crop_scale=(low, high),
             affine=(rotation, shear),
@@ -158,7 +156,7 @@ AUGMENTATIONS = ImageAugmentation, VectorAugmentation  # all that a file may hol
 NAMED = {
     "moco": (ImageAugmentation(), VectorAugmentation()),
     "simclr": (
-        ImageAugmentation(colours="simclr"),
+        ImageAugmentation(colors="simclr"),
         VectorAugmentation(noise=0.2, replacement=0.4),
     ),
 }

@@ -233,7 +233,7 @@ OF_PAPER = {
 }
 PARTS = {
     ImageAugmentation: {
-        "colours": (["moco", "simclr", None], []),
+        "colors": (["moco", "simclr", None], []),
         "flip": (["auto", True, False, np.bool_(True)], []),
         "crop_scale": (
             ["auto", (0.2, 1), (1e-9, 1e-9), [1, 1]],

@@ -30,7 +30,7 @@ def resolved(augmentation, X):
 def test_auto_decides_by_the_images():
     handwriting = resolved("moco", DIGITS)
     assert handwriting.get_params() == {
-        "colours": "moco",
+        "colors": "moco",
         "flip": False,
         "crop_scale": (0.5, 1.0),
         "affine": (10.0, 10.0),
@@ -54,11 +54,11 @@ def test_automatic_crop_scale():
 
 def test_what_is_given_is_taken():
     given = ImageAugmentation(
-        colours=None, flip=np.bool_(True), crop_scale=[0.3, 1], affine=[5, 0]
+        colors=None, flip=np.bool_(True), crop_scale=[0.3, 1], affine=[5, 0]
     )
     found = resolved(given, DIGITS)
     assert found.get_params() == {
-        "colours": None,
+        "colors": None,
         "flip": True,
         "crop_scale": (0.3, 1.0),
         "affine": (5.0, 0.0),

@@ -135,7 +135,7 @@ EXCLUDED = [
     (ResNet, "max_pool", [1], BOOL),
     (MLP, "width", [0], INT32),
     (MLP, "n_layers", [0, 10**6], "an int in the range [1, 1000]"),
-    (ImageAugmentation, "colours", ["rgb"], "a str among"),
+    (ImageAugmentation, "colors", ["rgb"], "a str among"),
     (ImageAugmentation, "flip", ["yes"], BOOL),
     (VectorAugmentation, "noise", [-1, math.nan], "a float in the range [0.0"),
     (VectorAugmentation, "replacement", [1.5], "a float in the range [0.0"),

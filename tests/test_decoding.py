@@ -145,7 +145,7 @@ def test_palettes_alpha_and_cmyk_become_rgb(tmp_path):
         (encoded(cmyk, "JPEG"), red, red, {}),
         (encoded(cmyk, "TIFF"), red, red, {}),
         (encoded(halves(BLACK, WHITE, "LAB"), "TIFF"), 3 * [0], 3 * [255], {}),
-        (encoded(halves(BLACK, WHITE, "LAB"), "TIFF"), 0, 255, {"grey": True}),
+        (encoded(halves(BLACK, WHITE, "LAB"), "TIFF"), 0, 255, {"gray": True}),
         (encoded(indexed), (0, 255, 0), red, {}),
         (encoded(indexed, transparency=0), white, red, {}),
         (encoded(indexed, transparency=0), blue, red, on_blue),
@@ -153,7 +153,7 @@ def test_palettes_alpha_and_cmyk_become_rgb(tmp_path):
         # Colours hide under full transparency.
         (encoded(halves((*red, 0), (*red, 255), "RGBA")), white, red, {}),
         (encoded(halves((*red, 0), (*red, 128), "RGBA")), blue, (136, 16, 24), on_blue),
-        (encoded(halves((50, 0), (50, 255), "LA")), 255, 50, {"grey": True}),
+        (encoded(halves((50, 0), (50, 255), "LA")), 255, 50, {"gray": True}),
         (encoded(halves(blue, red), transparency=blue), white, red, {}),
         (of_16_bits, blue, white, on_blue),
     ]:
@@ -175,7 +175,7 @@ def test_grey_values_are_scaled_to_8_bits(tmp_path):
         (encoded(np.float32(ramp), "TIFF"), np.float32(ramp) * 255, {}),
         (encoded(ramp > 0.5), 255 * (ramp > 0.5), {}),
     ]:
-        loaded = load_one(tmp_path, content, grey=True, **options)
+        loaded = load_one(tmp_path, content, gray=True, **options)
         np.testing.assert_array_equal(loaded, np.rint(expected))
     with pytest.raises(ValueError, match=r"from 0 to 4095, where white is 4094"):
         load_one(tmp_path, encoded(twelve, "TIFF"), white=4094)
@@ -187,8 +187,8 @@ def test_images_of_few_of_16_bits_are_said_to_be_dark(tmp_path):
     with pytest.warns(
         UserWarning, match=r"1 of 1 image .* above 4000.*`white`.*4095\.$"
     ):
-        assert load_one(tmp_path, content, grey=True).max() == 16
-    assert load_one(tmp_path, content, grey=True, white=4095).max() == 249
+        assert load_one(tmp_path, content, gray=True).max() == 16
+    assert load_one(tmp_path, content, gray=True, white=4095).max() == 249
     features, files = PretrainedFeatures(image_size=32), [tmp_path / "one"]
     with pytest.warns(UserWarning, match=r"with 16 bits have no value above"):
         dark = features.fit_transform(files)
@@ -205,9 +205,9 @@ def test_one_bright_image_does_not_hide_that_the_others_are_dark(tmp_path):
         write(tmp_path, {name: encoded(values, "TIFF")})
     said = r"2 of 3 images .* above 4000.*to 4095\. Images with larger values are then"
     with pytest.warns(UserWarning, match=said):
-        load_image_folder(tmp_path, SIZE, grey=True)
+        load_image_folder(tmp_path, SIZE, gray=True)
     (tmp_path / "b.tif").unlink()
-    load_image_folder(tmp_path, SIZE, grey=True)  # half of them are as they should be
+    load_image_folder(tmp_path, SIZE, gray=True)  # half of them are as they should be
 
 
 def drawing(colour, mode="RGBA"):
@@ -222,7 +222,7 @@ def assert_said_once(words, folder):
     files = sorted(folder.iterdir())
     for read in (
         lambda: load_image_folder(folder, SIZE),
-        lambda: load_image_folder(folder, SIZE, grey=True),
+        lambda: load_image_folder(folder, SIZE, gray=True),
         lambda: PretrainedFeatures(image_size=32).fit_transform(files),
     ):
         with pytest.warns(UserWarning, match=words) as caught:
@@ -313,7 +313,7 @@ def test_packed_values_of_12_bits_have_their_own_white(tmp_path):
     content = tiff([*entries, (277, 1), (278, 12), (279, len(stored))], stored)
     expected = np.rint(values / 4095 * 255)
     for options in {}, {"white": 4095}:
-        loaded = load_one(tmp_path, content, grey=True, **options)
+        loaded = load_one(tmp_path, content, gray=True, **options)
         np.testing.assert_array_equal(loaded, expected)
 
 
@@ -343,7 +343,7 @@ def test_zeros_of_tiff_files_may_be_white(tmp_path):
         entries = [(256, 16), (257, 12), (258, 8 * stored.itemsize), (259, 1)]
         entries += [(262, 0), (273, 4096), (277, 1), (278, 12), (279, stored.nbytes)]
         content = tiff([*entries, (339, sample)], stored.tobytes())
-        loaded = load_one(tmp_path, content, grey=True)
+        loaded = load_one(tmp_path, content, gray=True)
         expected = 255 - np.rint(stored / white * 255)
         np.testing.assert_array_equal(loaded, expected)
 
@@ -387,7 +387,7 @@ def test_planes_of_16_bits(tmp_path, order, packed):
     np.testing.assert_array_equal(loaded, values >> 8)
     with pytest.raises(ValueError, match=r"has 16-bit colours, and `white` is for"):
         load_one(tmp_path, coloured, white=4095)
-    loaded = load_one(tmp_path, grey, grey=True)
+    loaded = load_one(tmp_path, grey, gray=True)
     np.testing.assert_array_equal(loaded, np.rint(values[..., 0] / 65535 * 255))
 
 
@@ -398,7 +398,7 @@ def test_images_converted_piece_by_piece_are_as_if_converted_at_once(tmp_path):
     loaded = load_one(tmp_path, encoded(image, compress_level=1), size)
     np.testing.assert_array_equal(loaded, np.asarray(opaque)[..., :3])
     values = RNG.integers(0, 65536, size).astype(np.uint16)
-    loaded = load_one(tmp_path, encoded(values, compress_level=1), size, grey=True)
+    loaded = load_one(tmp_path, encoded(values, compress_level=1), size, gray=True)
     np.testing.assert_array_equal(loaded, np.rint(values / 65535 * 255))
 
 

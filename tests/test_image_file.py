@@ -118,7 +118,7 @@ def test_changes_are_noticed(folder, decoded, change, n):
     "options",
     [
         {"size": 8},
-        {"grey": True},
+        {"gray": True},
         {"resize": "stretch"},
         {"background": "black"},
         {"white": 4095},
@@ -208,8 +208,8 @@ def test_dark_images_are_warned_of(folder):
     for path in folder.glob("*/*.png"):
         Image.fromarray(np.full((9, 9), 1000, np.uint16)).save(path)
     with pytest.warns(UserWarning, match="nearly black"):
-        load(folder, grey=True)
-    load(folder, grey=True)
+        load(folder, gray=True)
+    load(folder, gray=True)
 
 
 def test_mended_file_is_the_only_one_decoded_again(folder, decoded):

@@ -49,7 +49,7 @@ def test_image_size_is_height_and_width(tmp_path):
     for size in (8, np.int64(8), (8, 8), [8, 8]):
         assert load_one(tmp_path, encoded(), size).shape == (8, 8, 3)
     assert load_one(tmp_path, encoded(), (10, 20)).shape == (10, 20, 3)
-    assert load_one(tmp_path, encoded(), (10, 20), grey=True).shape == (10, 20)
+    assert load_one(tmp_path, encoded(), (10, 20), gray=True).shape == (10, 20)
 
 
 def test_crop_keeps_proportions_and_stretch_keeps_all(tmp_path):
@@ -82,7 +82,7 @@ def test_a_photograph_is_decoded_at_a_fraction_of_its_size(
     ramp = np.linspace(0, 255, 1600).astype(np.uint8)
     photo = Image.fromarray(np.broadcast_to(ramp, (1600, 1600)).copy())
     monkeypatch.setattr(Image.Image, "resize", spy)
-    loaded = load_one(tmp_path, encoded(photo, "JPEG"), size, grey=True)
+    loaded = load_one(tmp_path, encoded(photo, "JPEG"), size, gray=True)
     assert sizes == [(decoded, decoded)]  # twice the size or more, where there is more
     expected = np.asarray(photo.resize((size, size)))
     np.testing.assert_allclose(loaded.astype(int), expected, atol=3)
@@ -289,7 +289,7 @@ def test_parameters_are_checked(tmp_path):
         ({"image_size": (4, 4, 3)}, r"`image_size` must be .* got \(4, 4, 3\)"),
         ({"image_size": 10**9}, r"'image_size' parameter .* \[1, 4096\]"),
         ({"image_size": (4, 4097)}, r"`image_size` must be .*4096.* got \(4, 4097\)"),
-        ({"grey": "yes"}, "'grey' parameter"),
+        ({"gray": "yes"}, "'gray' parameter"),
         ({"resize": "pad"}, "'resize' parameter"),
         ({"background": "ultraviolet"}, "`background` must be .* 'ultraviolet'"),
         ({"white": 0}, "'white' parameter"),

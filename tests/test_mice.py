@@ -266,7 +266,7 @@ def test_warm_start_goes_on_with_everything(fitted):
             torch.testing.assert_close(value, after[name], atol=1e-6, rtol=0)
     assert not torch.equal(before["queue"], after["queue"])
     estimator.set_params(tau=0.5, augmentation="simclr").fit(IMAGES)
-    assert estimator.augmentation_.colours == "simclr"
+    assert estimator.augmentation_.colors == "simclr"
     assert estimator._model.tau == 0.5
     with pytest.raises(ValueError, match=r"samples of shape \(8, 8\).*got \(9, 8\)"):
         estimator.fit(np.zeros((20, 9, 8)))
@@ -297,21 +297,21 @@ def test_parts_of_short_names_can_be_set():
     estimator = MiCEClustering(augmentation="simclr", backbone="resnet-small")
     estimator.set_params(augmentation__flip=False, backbone__width=4)
     augmentation = estimator.augmentation
-    assert (augmentation.colours, augmentation.flip) == ("simclr", False)
+    assert (augmentation.colors, augmentation.flip) == ("simclr", False)
     assert estimator.backbone.width == 4
     vectors = MiCEClustering(augmentation="moco").set_params(augmentation__noise=0.5)
     assert vectors.augmentation.noise == 0.5
     again = MiCEClustering().set_params(augmentation="simclr", augmentation__flip=True)
-    assert (again.augmentation.colours, again.augmentation.flip) == ("simclr", True)
+    assert (again.augmentation.colors, again.augmentation.flip) == ("simclr", True)
 
 
 def test_setting_parts_of_a_short_name_leaves_the_name_as_it_is():
-    MiCEClustering().set_params(augmentation__colours=None)
-    assert tiny(max_epochs=1).fit(IMAGES).augmentation_.colours == "moco"
+    MiCEClustering().set_params(augmentation__colors=None)
+    assert tiny(max_epochs=1).fit(IMAGES).augmentation_.colors == "moco"
 
 
 def test_parts_that_no_short_name_or_no_one_of_them_has_are_refused():
-    with pytest.raises(ValueError, match=r"='moco' has no .*__width`; .*__colours"):
+    with pytest.raises(ValueError, match=r"='moco' has no .*__width`; .*__colors"):
         MiCEClustering().set_params(augmentation__width=3)
     with pytest.raises(ValueError, match=r"together; it has .*__flip.*; or .*__noise"):
         MiCEClustering().set_params(augmentation__flip=True, augmentation__noise=0.3)

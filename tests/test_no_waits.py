@@ -147,7 +147,7 @@ def make_trainer(
         augmentation = VectorAugmentation()
         if fmt.is_image:
             augmentation = ImageAugmentation(
-                colours="simclr", flip=True, crop_scale=(0.2, 1.0), affine=(10.0, 10.0)
+                colors="simclr", flip=True, crop_scale=(0.2, 1.0), affine=(10.0, 10.0)
             )
     with mode:
         views = VectorViews(fmt.shape, augmentation)

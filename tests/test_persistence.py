@@ -251,7 +251,7 @@ def test_the_file_is_a_safetensors_file_with_json_in_it(mice, path):
         document = json.loads(bytes(file.get_tensor("document").tolist()))
         queue = file.get_tensor("model.queue")
     assert torch.equal(queue, mice._model.queue)
-    assert (head["kind"], head["version"]) == ("model", 4)
+    assert (head["kind"], head["version"]) == ("model", 5)
     assert document["class"] == "MiCEClustering"
     assert torch.__version__.startswith(document["versions"]["torch"])
     assert document["parameters"]["tau"] == 1.0
@@ -703,12 +703,12 @@ def test_files_that_were_written_before_are_read(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [("kmeans", 1), ("mice", 2), ("kmeans", 3)]
+    ("name", "version"), [("kmeans", 1), ("mice", 2), ("kmeans", 3), ("kmeans", 4)]
 )
 def test_files_of_earlier_formats_are_refused_in_words(name, version):
     reason = refused(DATA / f"{name}-{version}.safetensors")
     assert "was written by an earlier version of sk_mice" in reason
-    assert f"format version {version}, and this one reads 4; fit anew" in reason
+    assert f"format version {version}, and this one reads 5; fit anew" in reason
 
 
 if __name__ == "__main__":

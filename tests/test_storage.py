@@ -33,7 +33,7 @@ from sk_mice import SphericalKMeans
 from sk_mice._engine import storage
 from sk_mice._engine.storage import NotDataError, pack, read, unpack, write
 
-KIND = {"kind": "model", "version": 4}
+KIND = {"kind": "model", "version": 5}
 KMEANS = SphericalKMeans(3, random_state=0).fit(np.random.default_rng(0).random((9, 5)))
 
 
@@ -306,10 +306,10 @@ def test_other_versions_and_other_kinds_of_ours(path):
         write(path, {"x": torch.zeros(1)}, {}, **KIND | changes)
         return refused(path, path.read_bytes())
 
-    for version in (1, 2, 3):
+    for version in (1, 2, 3, 4):
         earlier = f"earlier version of sk_mice, in format version {version}, and this"
         assert earlier in reason(version=version)
-    for version in (5, 0, -1, True, "1", None, 4.0, [4]):
+    for version in (6, 0, -1, True, "1", None, 5.0, [5]):
         assert f"has format version {version!r}, and this" in reason(version=version)
     assert "holds a 'checkpoint', where a 'model'" in reason(kind="checkpoint")
 

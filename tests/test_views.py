@@ -42,7 +42,7 @@ def image_views(shape, augmentation="moco", **parameters):
     if isinstance(augmentation, str):
         crop_scale = (0.5, 1.0) if shape[0] == 1 else (0.2, 1.0)
         usual = {"flip": True, "crop_scale": crop_scale, "affine": (0, 0)}
-        augmentation = ImageAugmentation(colours=augmentation, **(usual | parameters))
+        augmentation = ImageAugmentation(colors=augmentation, **(usual | parameters))
     mean, std = [0.0] * shape[0], [1.0] * shape[0]
     return ImageViews(shape, augmentation, mean=mean, std=std)
 
@@ -258,7 +258,7 @@ def test_flip_decides_whether_images_are_mirrored(augmentation):
 def test_crop_scale_of_one_without_flip_only_recolours(colours, side):
     batch = pictures(6, 4, side, side)
     augmentation = ImageAugmentation(
-        colours=colours, flip=False, crop_scale=(1, 1), affine=(0, 0)
+        colors=colours, flip=False, crop_scale=(1, 1), affine=(0, 0)
     )
     views = image_views((4, side, side), augmentation)
     off = (views(batch, 3, seeded()) - views.plain(batch)).abs().amax((0, 1, 3, 4))

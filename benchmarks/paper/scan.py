@@ -48,7 +48,7 @@ VIEWS = {
     "MiCE pre-training + MiCE": lambda first: {},
     "MiCE pre-training + MiCE (RA)": with_randaugment,
     "MiCE pre-training + MiCE (SimCLR)": lambda first: {
-        "augmentation__colours": "simclr"
+        "augmentation__colors": "simclr"
     },
 }
 

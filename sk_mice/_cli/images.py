@@ -93,7 +93,7 @@ def read_images(folder, parameters: dict, progress: Progress, *, grey=None) -> I
     X, _, _, files = load_image_folder(
         str(folder),
         size or THUMBNAIL,
-        grey=bool(grey),
+        gray=bool(grey),
         **_of_pixels(parameters),
         on_error="warn",
         verbose=progress.verbose,

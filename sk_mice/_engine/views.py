@@ -130,7 +130,7 @@ def corrupt(batch, n_views, probability, generator):
 
 @dataclass(frozen=True)
 class _Colours:
-    """How far, and how often, a value of `colours` changes views of images."""
+    """How far, and how often, a value of `colors` changes views of images."""
 
     brightness: float = 0.0
     contrast: float = 0.0
@@ -229,7 +229,7 @@ class ImageViews(_Views):
 
     def _augmented(self, batch, n_views, generator, part):
         """(B, C, H, W) -> (B * V, C, H', W') in [0, 1], views of a sample together."""
-        colours = COLOURS[self.augmentation.colours]
+        colours = COLOURS[self.augmentation.colors]
         *_, basis, luma = self._on(batch.device)
 
         def draw(n_rows):

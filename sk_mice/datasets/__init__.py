@@ -45,7 +45,7 @@ FASHION_MNIST_CLASSES = (
     {
         "path": [str, os.PathLike],
         "image_size": [Count(1, LONGEST_SIDE), tuple, list],
-        "grey": ["boolean"],
+        "gray": ["boolean"],
         "resize": [StrOptions({"crop", "stretch"})],
         "background": [str],
         "white": [Count(1)],
@@ -60,7 +60,7 @@ def load_image_folder(
     path,
     image_size,
     *,
-    grey=False,
+    gray=False,
     resize="crop",
     background="white",
     white=WHITE,
@@ -93,7 +93,7 @@ def load_image_folder(
         Hard links count as separate files.
     image_size : int or tuple (H, W)
         Height and width in X, each at most 4,096; an int is both.
-    grey : bool, default=False
+    gray : bool, default=False
         Whether to convert the images to grey. X then has shape (N, H, W).
     resize : {"crop", "stretch"}, default="crop"
         "crop" keeps the proportions and crops the centre of the image to those of
@@ -122,7 +122,7 @@ def load_image_folder(
 
     Returns
     -------
-    X : ndarray of shape (N, H, W, 3), or (N, H, W) if `grey`, uint8
+    X : ndarray of shape (N, H, W, 3), or (N, H, W) if `gray`, uint8
         In the order of `files`. With `out`, a read-only memory map.
     y : ndarray of shape (N,), int64
         The class of each image: the index in `names` of the subfolder of `path` that
@@ -175,7 +175,7 @@ def load_image_folder(
     ('memmap', True)
     """
     decoder = Decoder(
-        image_size, grey=grey, resize=resize, background=background, white=white
+        image_size, gray=gray, resize=resize, background=background, white=white
     )
     root = os.fspath(path)
     found, problems = find_files(root)

@@ -52,7 +52,7 @@ class Decoder:
         self,
         image_size,
         *,
-        grey=False,
+        gray=False,
         resize="crop",
         background="white",
         white=WHITE,
@@ -61,7 +61,7 @@ class Decoder:
         find_formats()  # here, and not in several threads at once
         height, width = _height_and_width(image_size)
         self.size = width, height
-        self.mode = "L" if grey else "RGB"
+        self.mode = "L" if gray else "RGB"
         self.crop = resize == "crop"
         self.background = colour(background)
         self.white = white

@@ -127,7 +127,7 @@ class EmbeddingDisplay:
         estimator : object
             Fitted. `transform` gives the embeddings; without it, or if it gives
             distances to `cluster_centers_`, the input of the estimator is mapped.
-            `predict` gives the clusters, or `labels_` if X holds the samples of its fit.
+            `predict` gives the clusters, or `labels_` if X is that of its fit.
         X : array-like of N samples, or list of N paths
             As the estimator takes them.
         y : array-like of shape (N,), default=None
