@@ -255,22 +255,8 @@ class Pretrained(Backbone):
         self.weights = weights
         self.image_size = image_size
 
-    def build_empty(self, shape) -> nn.Module:
-        """Make the network for weights that will be loaded; reads no others.
-
-        Parameters
-        ----------
-        shape : tuple (C, H, W)
-            Of the images.
-
-        Returns
-        -------
-        nn.Module
-        """
-        self._validate_params()
-        return self._build(shape, filled=False)
-
     def _build(self, shape, filled=True):
+        """The network, or with `filled` False one without weights, for a file's."""
         self._refuse_vectors(shape)
         check_channels(shape[0])
         source = find_network(self.network, self.weights if filled else None)
