@@ -80,6 +80,8 @@ def result(estimator):
     if hasattr(estimator, "labels_"):
         found["labels"] = estimator.labels_
         found["sizes"] = [row["cluster_sizes"] for row in estimator.history_]
+        # Not the counts themselves, as rounding may move a value to another bin.
+        found["counted"] = [sum(row["posterior_counts"]) for row in estimator.history_]
     return found
 
 

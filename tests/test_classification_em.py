@@ -186,9 +186,17 @@ def test_a_large_set_with_clusters_of_unlike_size(monkeypatch):
     assert adjusted_rand_score(y, fit_predict(x, 5, n_init=50)) > 0.95
 
 
-@pytest.mark.parametrize("n_init", [1, 7])
-def test_a_large_set_has_as_many_runs_as_asked_for(n_init, monkeypatch):
+@pytest.mark.parametrize(
+    ("n_init", "expected"),
+    [
+        (1, [1, 1]),
+        (7, [2, 2, 1, 1, 1, 5, 2]),
+        ("auto", [1, 1, 1, 1, 1, 5, 2]),  # as many for each draw
+    ],
+)
+def test_a_large_set_has_as_many_runs_as_asked_for(n_init, expected, monkeypatch):
     monkeypatch.setattr(_classification_em, "ROWS_OF_RUN", 150)
+    monkeypatch.setattr(_classification_em, "MOST_RUNS", 7)  # of "auto"
     n_runs, kmeans = [], _classification_em._kmeans
 
     def counted(rows, n_clusters, n, random_state):
@@ -198,8 +206,7 @@ def test_a_large_set_has_as_many_runs_as_asked_for(n_init, monkeypatch):
     monkeypatch.setattr(_classification_em, "_kmeans", counted)
     x, _ = clusters([100] * 3, noise=0.1)
     fit_predict(x, 3, n_init=n_init)
-    white, plain = ([1], [1]) if n_init == 1 else ([2, 2, 1, 1, 1], [5, 2])
-    assert n_runs == white + plain
+    assert n_runs == expected
 
 
 # ------------------------------------------------------------------------ odd sets

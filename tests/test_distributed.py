@@ -81,6 +81,7 @@ def assert_alike(found, expected, atol=1e-5):
     if "labels" in expected:
         np.testing.assert_array_equal(found["labels"], expected["labels"])
         assert found["sizes"] == expected["sizes"]
+        assert found["counted"] == expected["counted"]
 
 
 @pytest.mark.parametrize("case", job.ALIKE, ids=lambda case: case.__name__)

@@ -461,6 +461,12 @@ def test_silhouettes_of_equal_rows_are_no_rounding_errors():
     assert cosine_silhouettes(pure, y).min() == pytest.approx(1)
 
 
+def test_silhouettes_of_nearly_parallel_rows():
+    y = np.arange(30) % 3
+    rows = np.c_[np.ones(30), 1e-3 * y + 1e-5 * np.random.default_rng(0).random(30)]
+    assert cosine_silhouettes(rows, y).min() > 0.99
+
+
 def test_silhouette_takes_no_pairs():
     # The distances of all pairs would be 320 GB.
     rng = np.random.default_rng(0)

@@ -149,7 +149,7 @@ def test_experts_that_share_a_head_have_the_same_partition(
     torch.testing.assert_close(fused, plain, **tolerance)
 
 
-@pytest.mark.parametrize("tau", [0.02, 0.026, 1 / 30])
+@pytest.mark.parametrize("tau", [0.02, 0.0255, 1 / 30])
 def test_experts_that_share_a_head_stay_finite_where_all_embeddings_are_equal(tau):
     one, n = unit(1, 2).float(), 2**17
     queue = one.expand(n, 1, 2)
@@ -309,7 +309,7 @@ def test_bounds_of_the_partition_are_close_where_logits_are_small():
     assert (upper - lower).max() < 1e-7
 
 
-@pytest.mark.parametrize("n_queue", [1, 7, 8, 12, 61, 64])
+@pytest.mark.parametrize("n_queue", [1, 7, 8, 9, 61, 64])
 def test_attention_over_parts_of_the_queue_is_put_together(n_queue):
     query, keys = 3 * unit(K, B, D, seed=1), unit(K, n_queue, D, seed=2)
     actual = split_attention(_cpu_kernel, query, keys)
