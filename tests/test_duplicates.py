@@ -27,7 +27,8 @@ def pairs_of(images, image_shape=None):
 
 def test_pairs_of_nearly_the_same_pixels(images):
     images[7] = images[3]
-    images[20] = np.clip(images[5].astype(int) + 2, 0, 255)  # a little brighter
+    images[20] = np.clip(images[5].astype(int) + 4, 0, 255)  # a little brighter
+    images[21] = np.clip(images[6].astype(int) + 7, 0, 255)  # too much
     images[9] = 255 - images[8]
     assert pairs_of(images) == [[3, 7], [5, 20]]
 

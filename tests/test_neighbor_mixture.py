@@ -114,6 +114,22 @@ def test_epochs_take_steps_on_the_evidence_of_pairs_with_the_teacher(monkeypatch
     torch.testing.assert_close(found(rows), mean(rows), rtol=1e-5, atol=1e-5)
 
 
+def test_each_neighbour_of_a_row_is_drawn(monkeypatch):
+    monkeypatch.setattr(neighbor_gate, "LABEL_EPOCHS", 0)
+    pairs = set()
+
+    class Seen(NeighborGate):
+        def forward(self, rows):
+            pairs.update(map(tuple, rows.int().view(2, -1).T.tolist()))
+            return super().forward(rows)
+
+    own = torch.arange(20)
+    nearest = torch.stack([own.roll(k) for k in (1, 2, 3)], dim=1)
+    rows, gate = own[:, None].float(), Seen(1, 2, kappa=1.0)
+    train(gate, rows, own % 2, nearest, 30, torch.Generator(), int)
+    assert pairs == {(i, j) for i in range(20) for j in nearest[i].tolist()}
+
+
 # ---------------------------------------------------------------------- the estimator
 
 
@@ -208,10 +224,13 @@ def test_rows_that_are_alike_whatever_their_mean_rounds_to():
         assert len(set(mixture.labels_)) == 1
 
 
-def test_repeated_rows_have_fewer_clusters():
+@pytest.mark.parametrize("kappa", [0.1, 1e-3])  # with which empty clusters get 0
+def test_repeated_rows_have_fewer_clusters(kappa):
     x = np.repeat(DIGITS[:2], 20, axis=0)
     with pytest.warns(ConvergenceWarning, match="Empty clusters.*repeated"):
-        labels = mixture(4).fit_predict(x)
+        fitted = mixture(4, kappa=kappa).fit(x)
+    labels = fitted.labels_
+    assert np.isfinite(fitted.elbo_)
     assert (labels[:20] == labels[0]).all()
     assert (labels[20:] == labels[20]).all()
 

@@ -2,6 +2,7 @@
 
 import math
 import types
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -136,6 +137,22 @@ def test_learning_rate_follows_progress(samples):
     options = {"lr": 1e-3, "schedule": rising, "callbacks": [Watch()]}
     make_trainer(samples, **options).begin(samples).train()
     np.testing.assert_allclose(rates, [1e-3 * (1 + step / 6) for step in range(6)])
+
+
+def test_steps_are_those_of_sgd_with_momentum_and_weight_decay(samples):
+    steps = []
+
+    class Watch(Callback):
+        def on_grad_computed(self, net, **kwargs):
+            weight = net.module_.student.gate.weight
+            steps.append((weight.detach().clone(), weight.grad.clone()))
+
+    options = {"lr": 0.2, "weight_decay": 0.1, "callbacks": [Watch()]}
+    make_trainer(samples, **options).begin(samples).train()
+    velocity = 0.0
+    for (weight, gradient), (after, _) in pairwise(steps):
+        velocity = 0.9 * velocity + gradient + 0.1 * weight
+        torch.testing.assert_close(after, weight - 0.2 * velocity)
 
 
 @pytest.mark.parametrize("sick", ["rate", "weight"])

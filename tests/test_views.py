@@ -570,6 +570,8 @@ def test_replaced_values_keep_their_feature_and_never_come_from_the_sample_itsel
     assert torch.equal(made % 4, torch.arange(4.0).expand(50, 10, 4))
     assert not (made == batch).any()
     assert len(made[:, 0, 0].unique()) == 9
+    swapped = batch[:2].flip(0).expand(3, 2, 4)
+    assert torch.equal(corrupt(batch[:2], 3, 1.0, seeded()), swapped)
     assert torch.equal(corrupt(batch[:1], 3, 1.0, seeded()), batch[:1].expand(3, 1, 4))
 
 

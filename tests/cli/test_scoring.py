@@ -15,9 +15,9 @@ from .calls import HARD, last_line, run, write_table
 
 
 def test_rows_of_the_table():
-    two = reading([0, 1], [0.6, 1.0], 3, [2, -1], [0.2, 0.0])
+    two = reading([0, 1], [0.6124, 1.0], 3, [2, -1], [0.2, 0.0])
     rows = [[*row.values()] for row in tables.rows_of(["a", "b"], two)]
-    assert rows == [["a", 0, 0.6, 2, 0.4], ["b", 1, 1.0, None, 1.0]]
+    assert rows == [["a", 0, 0.612, 2, 0.412], ["b", 1, 1.0, None, 1.0]]
 
 
 def test_numbers_of_the_table_are_written_without_digits_of_rounding():

@@ -71,7 +71,7 @@ def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path, capsys)
     "name",
     [
         *("", "a/b", "..", ".a", "a.", "a ", "a:b", "tab\t"),
-        *("Aux", "com1.a", "#Recycle", 86 * "鳥"),
+        *("Aux", "com1.a", "#Recycle", 85 * "鳥" + "a"),
     ],
 )
 def test_a_cluster_needs_the_name_of_a_folder(photos, tmp_path, capsys, name):
