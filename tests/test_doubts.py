@@ -73,6 +73,11 @@ def test_a_cluster_of_one_image_has_no_agreement():
     assert (found.second[-1], found.second_share[-1]) == (1, 1)
 
 
+def test_a_cluster_of_one_image_is_not_large():
+    (doubt,) = _doubts.doubts(reading([0], 1.0, 4))
+    assert doubt.kind == "empty"
+
+
 def test_clusters_of_several_classes_are_doubted():
     labels = np.repeat([0, 1], 10)
     codes = np.array([0] * 7 + [-1] * 3 + [0] * 3 + [1] * 7)

@@ -43,6 +43,12 @@ def test_dim_images_are_not_the_same_because_they_are_dim():
     assert pairs_of(images) == [[5, 20], [7, 8]]
 
 
+def test_images_of_little_contrast_differ_by_little():
+    images = np.uint8(100 + 40 * np.random.default_rng(0).random((30, 16, 16)))
+    images[20], images[21] = images[5] + 2, images[6] + 4  # a quarter of 11.5 is 2.9
+    assert pairs_of(images) == [[5, 20]]
+
+
 def test_all_channels_are_compared():
     rng = np.random.default_rng(0)
     images = rng.random((30, 5, 16, 16))

@@ -336,11 +336,13 @@ def test_folds_that_hold_classes_out_are_told_without_labels(scoring):
 
 
 def test_the_warning_of_a_fold_says_how_much_it_differs():
-    X = np.repeat(np.eye(2), 50, axis=0)
+    X = np.repeat(np.eye(2), 500, axis=0)
     model = SphericalKMeans(2, random_state=0).fit(X)
     for score in (acc_scorer, silhouette_scorer):
-        with pytest.warns(UserWarning, match="50% of the samples"):
-            score(model, X[:50], np.zeros(50))
+        for n, share in ((500, "50%"), (658, "26%")):
+            with pytest.warns(UserWarning, match=f"{share} of the samples"):
+                score(model, X[:n], np.zeros(n))
+        score(model, X[:676], np.zeros(676))  # 24%, too little for a warning
 
 
 def test_scores_are_not_compared_with_the_last_batch_of_partial_fit():

@@ -576,7 +576,7 @@ def test_best_of_several_starts_is_kept():
 
 
 def test_the_first_of_starts_that_find_the_same_clusters_is_kept():
-    X, _ = directions(200, 5, 4, noise=0.1)
+    X, _ = directions(200, 3, 4, noise=0.2)  # inertias differ in the last digits
     first = SphericalKMeans(4, n_init=1, random_state=0).fit(X)
     several = SphericalKMeans(4, n_init=20, random_state=0).fit(X)
     assert several.inertia_ == pytest.approx(first.inertia_)

@@ -560,6 +560,7 @@ def test_vectors_get_noise_and_values_of_other_samples(name):
     source = (made / 10).round() * 10
     assert abs((source != batch).float().mean() - replaced) < 0.01
     assert abs((made - source).std() - noise) < 0.005
+    assert abs((made - source).mean()) < 0.01
     assert set(source.unique().tolist()) <= set(batch[:, 0].tolist())
     assert not torch.equal(made[0], made[1])
 

@@ -54,6 +54,9 @@ def test_a_table_of_the_report_gives_folders_their_names(photos, tmp_path, capsy
     capsys.readouterr()
     write_names(clusters, [[NAMES[1], 1, "Cluster 1"]])
     assert "must be new or empty" in refused(capsys, 2, *sort)
+    write_names(clusters, named[:2])  # only numbers, which are names all the same
+    assert run("sort", clusters, photos, "--copy-to", tmp_path / "again") == 0
+    assert sorted(os.listdir(tmp_path / "again")) == ["10", "7"]
 
 
 def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path, capsys):
