@@ -331,8 +331,8 @@ def test_words_of_a_choice_that_is_in_doubt(blobs):
     assert repr(none).endswith(
         "No candidate gives clusters that are found again reliably."
     )
-    for stability, end in ((0.49, "found again reliably."), (0.51, "try larger ones.")):
-        values = np.full((2, 2), stability)
+    for value, end in ((0.49, "found again reliably."), (0.51, "try larger ones.")):
+        values = np.full((2, 2), value)
         found = sk_mice.model_selection._choose([2, 3], values, values)
         assert repr(found).endswith(end)
 

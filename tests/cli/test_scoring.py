@@ -258,6 +258,7 @@ def test_score_shows_what_is_not_printed_as_escapes(tmp_path, capsys):
         (b"name,class\na,b\n", "`file`"),
         (b"", "`file`"),
         (b"file,size,kind\na,1,b\n", "`file` and `class`"),
+        (b'file\n"a",b\n', "`file` and `class`"),
         (b"file,class\na,b,c\n", "row 2 has 3"),
         (b"file,class\na,b\na,c\n", "'a' twice"),
         (b"file,class\nz,b\n", "no file in common"),
