@@ -71,7 +71,7 @@ def _doubts_of_sizes(reading, noun):
     one, sizes = noun.removesuffix("s"), reading.sizes
     even = len(reading.labels) / reading.n_clusters
     small = (sizes > 0) & (sizes < LIMITS["small"] * even)
-    large = (sizes > LIMITS["large"] * even) & (reading.n_clusters > 1) & (sizes > 1)
+    large = (sizes > LIMITS["large"] * even) & (sizes > 1)
     yield Doubt(
         "empty",
         f"Empty: no {noun} were assigned.",
