@@ -163,6 +163,13 @@ def test_score_takes_names_as_macs_windows_or_spreadsheets_write_them(tmp_path, 
     assert [row["cluster"] for row in facts["matching"]] == ["9", "10"]  # as numbers
 
 
+def test_two_spellings_in_a_table_or_a_folder_are_two_files():
+    both = {"\u00e9.png": "0", "e\u0301.png": "1"}
+    assert tables.as_named(both, ["\u00e9.png"]) == both
+    one = {"\u00e9.png": "0"}
+    assert tables.as_named(one, [*both]) == one
+
+
 @pytest.mark.parametrize("start", ["", "\ufeff"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_score_takes_what_spreadsheets_write(tmp_path, start, end):
