@@ -84,6 +84,8 @@ def test_clusters_of_several_classes_are_doubted():
     (doubt,) = _doubts.doubts(reading(labels, 1.0, 2), codes=codes)
     assert doubt.sentence.startswith("Several classes: fewer than 80%")
     assert doubt.clusters == [(1, "70%", "other", None)]
+    shown_as_80 = np.repeat([0, 1], [74, 19])
+    assert _doubts.doubts(reading(0 * shown_as_80, 1.0, 1), codes=shown_as_80) == []
 
 
 def test_pairs_that_are_left_out_are_counted():

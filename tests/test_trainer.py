@@ -72,6 +72,15 @@ def test_history_says_what_an_epoch_did(samples):
     assert rows[0]["changed"] == 1  # from no label at all
 
 
+def test_the_best_loss_is_the_least_of_all_epochs(samples):
+    trainer = make_trainer(samples).begin(samples)
+    for elbo in (-3.0, -1.0, -2.0, -1.5, -1.0, -0.5):
+        trainer.history.new_epoch()
+        trainer._record({"elbo": elbo})
+    is_best = [True, True, False, False, False, True]
+    assert trainer.history[:, "valid_loss_best"] == is_best
+
+
 def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset(
     samples,
 ):
