@@ -51,6 +51,7 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
+highlight_language = "none"  # a block without a language is what a terminal shows
 nitpicky = True  # names of ours that a text refers to exist
 nitpick_ignore_regex = [
     ("py:.*", r"(os|sklearn|torch)\..*"),  # of others, as plain text: no downloads
