@@ -12,6 +12,16 @@ import pytest
 from sk_mice._engine import files
 
 
+def _words_of_a_missing_file():
+    try:
+        os.stat("no such file")
+    except OSError as error:
+        return error.strerror
+
+
+NOT_THERE = _words_of_a_missing_file()  # Windows has others
+
+
 def needs(there, what):
     """Mark a test that needs something of the system."""
     return pytest.mark.skipif(not there, reason=f"needs {what}")

@@ -17,6 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
+from systems import NOT_THERE
 
 from sk_mice import ClassificationEM, MiCEClustering, SphericalKMeans, inspection
 from sk_mice.datasets import load_digits
@@ -837,5 +838,5 @@ def test_a_gallery_of_image_files(tmp_path):
         for k, images in enumerate(gallery.images):
             assert images.shape == (3, 96, 96, 3)
             assert (images.argmax(axis=3) == 2 * k).all()
-    with pytest.raises(ValueError, match=r"1 of the files cannot.*\n.*No such file"):
+    with pytest.raises(ValueError, match=rf"1 of the files cannot.*\n.*{NOT_THERE}"):
         ClusterGalleryDisplay.from_predictions(["none.png"], [0])

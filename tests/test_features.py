@@ -21,7 +21,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from systems import needs_links, needs_modes, needs_open_files_replaced
+from systems import NOT_THERE, needs_links, needs_modes, needs_open_files_replaced
 from torch import nn
 from torchvision import models
 from torchvision.transforms import InterpolationMode, v2
@@ -336,7 +336,7 @@ def test_files_that_are_no_images_are_listed_before_the_network_runs(folder, tmp
     (tmp_path / "text.png").write_text("no image")
     bad = [str(tmp_path / "none.png"), str(tmp_path / "text.png"), str(tmp_path)]
     features = small(network=Means())
-    message = "(?s)3 of the files.*none.png': No such file.*text.png': .*a regular"
+    message = f"(?s)3 of the files.*none.png': {NOT_THERE}.*text.png': .*a regular"
     with pytest.raises(ValueError, match=message):
         features.fit(folder + bad)
     features.fit(folder)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from image_files import NO_IMAGE, PIXELS, SIZE, encoded, left_out, load_one, write
 from PIL import Image, ImageFile
-from systems import needs_links, needs_pipes, needs_proc
+from systems import NOT_THERE, needs_links, needs_pipes, needs_proc
 
 from sk_mice import datasets
 from sk_mice.datasets import _decoding, load_image_folder
@@ -148,17 +148,18 @@ def test_dangling_and_circular_links(tmp_path):
 
 @needs_links
 def test_two_folders_of_links_each_count_an_image_once(tmp_path):
-    chain = [tmp_path / "chain" / f"{k:02}" for k in range(37)]
-    write(tmp_path, {"chain/36/x.png": encoded()})
+    # A path may lead through 40 links on Linux, and through 32 on a Mac.
+    chain = [tmp_path / "chain" / f"{k:02}" for k in range(31)]
+    write(tmp_path, {"chain/30/x.png": encoded()})
     for folder, following in pairwise(chain):
         folder.mkdir()
         (folder / "a").symlink_to(following)
         (folder / "b").symlink_to(following)
-    assert load_image_folder(tmp_path / "chain", 4)[3].tolist() == ["36/x.png"]
+    assert load_image_folder(tmp_path / "chain", 4)[3].tolist() == ["30/x.png"]
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "class").symlink_to(chain[0])
     _, y, names, files = load_image_folder(tmp_path / "root", 4)
-    assert files.tolist() == ["class/" + "a/" * 36 + "x.png"]
+    assert files.tolist() == ["class/" + "a/" * 30 + "x.png"]
     assert (y.tolist(), names) == ([0], ["class"])
 
 
@@ -258,7 +259,7 @@ def test_a_file_that_vanishes_is_listed(tmp_path, monkeypatch):
         return sorted([*files, ("gone.png",)]), problems
 
     monkeypatch.setattr(datasets, "find_files", more)
-    assert left_out(tmp_path, "gone.png") == ["No such file or directory"]
+    assert left_out(tmp_path, "gone.png") == [NOT_THERE]
 
 
 @pytest.mark.filterwarnings("ignore:Files or folders in:UserWarning")

@@ -239,7 +239,8 @@ def test_generators_are_left_alone(mice, path):
 
 
 def test_a_path_may_be_a_string_and_have_any_name(mice, tmp_path):
-    name = str(tmp_path / "Ünï \n code")
+    line_break = "" if os.name == "nt" else "\n"  # which Windows refuses
+    name = str(tmp_path / f"Ünï {line_break} code")
     sk_mice.save(mice, name)
     sk_mice.load(name)
 

@@ -21,6 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from systems import NOT_THERE
 
 from sk_mice import MiCEClustering, MoCo, SphericalKMeans, load, save
 from sk_mice.datasets import _paths, load_digits
@@ -213,7 +214,7 @@ def test_a_search_over_files_shows_what_it_has_chosen(tmp_path, monkeypatch):
     for display in (EmbeddingDisplay, MatchedConfusionDisplay):
         display.from_estimator(search, files, np.arange(24) % 2)
     gone = np.append(files, str(tmp_path / "gone.png"))
-    with pytest.raises(ValueError, match=r"\n  '[^']*gone.png': No such file"):
+    with pytest.raises(ValueError, match=rf"\n  '[^']*gone.png': {NOT_THERE}"):
         write_report(search, gone, tmp_path / "report.html")
     with pytest.raises(TypeError, match=r"got bytes, b'a.png'. os.fsdecode"):
         write_report(search, [b"a.png"], tmp_path / "report.html")

@@ -5,6 +5,7 @@ import json
 import ntpath
 import os
 import shutil
+from contextlib import suppress
 from pathlib import PureWindowsPath
 
 import pytest
@@ -385,9 +386,11 @@ def test_folders_of_windows_are_told_apart(monkeypatch):
         assert results.lies_in(r"C:\photos", r"C:\photos")
 
 
+@needs_links
 def test_a_folder_with_two_names_is_one(tmp_path, monkeypatch):
     (tmp_path / "photos").mkdir()
-    (tmp_path / "Photos").symlink_to(tmp_path / "photos")  # a Mac makes it without
+    with suppress(FileExistsError):  # on a Mac, and on Windows, it has both names
+        (tmp_path / "Photos").symlink_to(tmp_path / "photos")
     monkeypatch.setattr(os.path, "realpath", os.path.abspath)
     assert results.lies_in(tmp_path / "Photos" / "new" / "result", tmp_path / "photos")
     assert not results.lies_in(tmp_path / "result", tmp_path / "photos")
