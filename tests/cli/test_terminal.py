@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -172,7 +173,8 @@ def test_a_current_folder_that_is_gone_is_said(tmp_path, monkeypatch, capsys):
 def test_messages_that_cannot_be_written_end_no_work(target, tmp_path):
     header = ["file", "cluster"]
     path = write_table(tmp_path / "clusters.csv", header, [["a", 0], ["b", ""]])
-    inner = f"{sys.executable} -m sk_mice score {path} {path} 2>{target}"
+    command = [sys.executable, "-m", "sk_mice", "score", str(path), str(path)]
+    inner = f"{shlex.join(command)} 2>{target}"
     done = subprocess.run(["bash", "-c", inner], capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stdout.startswith("1 file\n")
