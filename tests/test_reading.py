@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 from report_page import data_of
+from scipy.sparse import csr_array
 from sklearn.cluster import DBSCAN, AgglomerativeClustering, Birch, KMeans
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from sk_mice import ClassificationEM, NeighborMixture, SphericalKMeans
 from sk_mice._engine.nearest import nearest_neighbors
@@ -53,6 +57,19 @@ def test_any_type_of_vectors_has_directions(kind):
     assert np.allclose(rows, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1, 1e200])
+@pytest.mark.parametrize("kind", [bool, np.int8, np.float32, np.float64, object])
+def test_any_type_of_vectors_has_distances(kind, scale):
+    X = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1], [-100, 5, 0]]).astype(kind)
+    if np.dtype(kind).itemsize == 8:
+        X = X * scale
+    rows = _reading._in_range(X)
+    assert rows.dtype == np.float32
+    wide = X.astype(float)
+    assert np.allclose(rows, (wide - wide.min(0)) / np.ptp(wide, axis=0).max())
+    assert not _reading._in_range(X[:1]).any()
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -89,6 +106,43 @@ def test_what_a_clusterer_leaves_out_is_the_last_cluster(eps):
     assert (reading.labels[left_out] == reading.noise).all()
     assert np.array_equal(reading.labels[~left_out], dbscan.labels_[~left_out])
     assert reading.sizes.sum() == 30
+
+
+def test_what_a_clusterer_leaves_out_of_sparse_rows_is_a_cluster():
+    X = csr_array(np.repeat(np.eye(3), [10, 10, 3], axis=0))
+    dbscan = DBSCAN(min_samples=5).fit(X)
+    assert _reading.read(dbscan, X).sizes.tolist() == [10, 10, 3]
+    with pytest.raises(ValueError, match=r"the 23 samples of `fit`.*got 20"):
+        _reading.read(dbscan, X[:20])
+
+
+@pytest.mark.parametrize(
+    ("clusterer", "is_by_cosine"),
+    [
+        (DBSCAN(eps=2), False),
+        (GaussianMixture(2, random_state=0), False),
+        (make_pipeline(StandardScaler(), KMeans(2, random_state=0)), False),
+        (DBSCAN(metric="cosine"), True),
+        (ClassificationEM(2, random_state=0), True),
+    ],
+)
+def test_neighbours_are_those_that_the_clusterer_finds_alike(clusterer, is_by_cosine):
+    rows = np.arange(60)
+    is_long, side = rows % 2, rows // 30
+    X = np.array([[1, 0.9], [0.9, 1]])[side] * (1 + 8 * is_long + rows / 60)[:, None]
+    reading = _reading.read(clusterer.fit(X), X)
+    group = side if is_by_cosine else is_long
+    assert (group[reading.nearest] == group[:, None]).all()
+    expected = _reading.BY_COSINE if is_by_cosine else _reading.BY_DISTANCE
+    assert reading.nearness == expected
+
+
+@pytest.mark.parametrize("mixture", [GaussianMixture, BayesianGaussianMixture])
+def test_a_gaussian_mixture_has_a_report(mixture, tmp_path):
+    X = np.repeat(np.eye(3, 5), 10, axis=0) + 0.01 * np.arange(150).reshape(30, 5)
+    pipeline = make_pipeline(StandardScaler(), mixture(n_components=3)).fit(X)
+    write_report(pipeline, X, tmp_path / "report.html")
+    assert data_of(tmp_path / "report.html")["labels"] == pipeline.predict(X).tolist()
 
 
 def test_the_posterior_tells_second_clusters_with_equal_shares_apart():

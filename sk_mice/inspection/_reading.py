@@ -6,7 +6,8 @@ from numbers import Integral
 import numpy as np
 from scipy.sparse import coo_array, issparse
 from sklearn.base import is_clusterer
-from sklearn.utils.validation import check_is_fitted
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .._directions import by_blocks, directions
 from .._engine.nearest import nearest_neighbors, shares_of_neighbors
@@ -25,6 +26,9 @@ OF_NEIGHBORS = (
 )
 GIVEN = "the confidence that was passed to the report"
 GIVEN_SHARES = "the share of its views or neighbours, as passed to the report"
+# Which samples are nearest.
+BY_COSINE = "with the largest cosine of their embeddings"
+BY_DISTANCE = "with the smallest distance between their embeddings"
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,13 @@ class Reading:
     second: np.ndarray  # (N,) the cluster that comes next; -1 is none
     second_share: np.ndarray  # (N,) of the views
     order: np.ndarray  # (N,) the samples, most certain first
-    embeddings: np.ndarray  # (N, D) unit rows
+    embeddings: np.ndarray  # (N, D) rows; what is alike is near
     n_clusters: int
     meaning: str  # what the confidence is, in words
     others: coo_array  # (N, K) shares of clusters that are not its own
     nearest: np.ndarray | None = None  # (N, M) nearest others, if they were searched
     noise: int | None = None  # the cluster of samples that the model leaves out
+    nearness: str = BY_COSINE  # which samples are nearest, in words
 
     @property
     def sizes(self) -> np.ndarray:
@@ -76,7 +81,10 @@ class Reading:
 def check_model(model) -> None:
     """Refuse a model whose last step is not a fitted clusterer."""
     last, _ = last_step(model)
-    if not hasattr(last, "__sklearn_tags__") or not is_clusterer(last):
+    # For scikit-learn, its mixtures are density estimators.
+    is_mixture_of_normals = isinstance(last, GaussianMixture | BayesianGaussianMixture)
+    has_tags = hasattr(last, "__sklearn_tags__")
+    if not is_mixture_of_normals and not (has_tags and is_clusterer(last)):
         raise TypeError(
             "`model` must be a fitted clusterer, or a pipeline whose last step is one; "
             f"got {model!r}."
@@ -103,7 +111,9 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
         labels, n_clusters, noise = _labels(last, features)
         posterior = None
         embeddings = features.toarray() if issparse(features) else np.asarray(features)
-    embeddings = _unit_rows(embeddings.reshape(len(labels), -1))
+    embeddings = embeddings.reshape(len(labels), -1)
+    nearness = BY_COSINE if _compares_directions(last) else BY_DISTANCE
+    embeddings = (_unit_rows if nearness == BY_COSINE else _in_range)(embeddings)
 
     meaning, nearest = _meaning(last, confidence), None
     if shares is None:
@@ -119,7 +129,7 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
         posterior = last.predict_proba(features) if has_posterior else shares
     own = confidence if meaning == GIVEN else None
     reading = from_shares(labels, shares, posterior, embeddings, meaning, own)
-    return replace(reading, nearest=nearest, noise=noise)
+    return replace(reading, nearest=nearest, noise=noise, nearness=nearness)
 
 
 def from_shares(labels, shares, posterior, embeddings, meaning, confidence=None):
@@ -164,6 +174,21 @@ def _unit_rows(rows):
     return by_blocks(lambda some: directions(some.astype(wide)), rows, np.float32)
 
 
+def _in_range(rows):
+    """Rows (N, D), float32, whose distances are in proportion to those of `rows`."""
+    low = rows.min(axis=0).astype(np.float64)
+    spread = (rows.max(axis=0) - low).max() or 1
+    return by_blocks(lambda some: (some - low) / spread, rows, np.float32)
+
+
+def _compares_directions(clusterer) -> bool:
+    """Whether a clusterer compares directions of rows, as all of this package do."""
+    is_ours = any(
+        kind.__module__.startswith("sk_mice.") for kind in type(clusterer).mro()
+    )
+    return is_ours or getattr(clusterer, "metric", None) == "cosine"
+
+
 def _meaning(clusterer, confidence) -> str:
     """A description of the confidence."""
     if confidence is not None and confidence.ndim == 1:
@@ -181,10 +206,11 @@ def _labels(clusterer, features):
         labels = np.asarray(clusterer.predict(features))
     else:
         labels = np.asarray(clusterer.labels_)
-        if len(labels) != len(features):
+        n_samples = _num_samples(features)
+        if len(labels) != n_samples:
             raise ValueError(
                 f"X must be the {len(labels)} samples of `fit`, as `model` has no "
-                f"`predict`; got {len(features)}."
+                f"`predict`; got {n_samples}."
             )
     labels = labels.astype(np.int64)
     n_clusters = max(_n_fitted(clusterer), int(labels.max()) + 1)

@@ -65,9 +65,9 @@ def write_report(
     Parameters
     ----------
     model : clusterer or Pipeline
-        A fitted clusterer of this package or of scikit-learn, or a pipeline whose last
-        step is one. Samples that it labels -1, as HDBSCAN does, are in the last
-        cluster, which is named Noise.
+        A fitted clusterer of this package or of scikit-learn, also a `GaussianMixture`,
+        or a pipeline whose last step is one. Samples that it labels -1, as HDBSCAN
+        does, are in the last cluster, which is named Noise.
     X : array-like, or list of paths
         Samples as `model` takes them, usually those of its fit. They may be paths of
         image files, for a pipeline that begins with
@@ -90,8 +90,10 @@ def write_report(
         How sure each sample is of its cluster, from 0 to 1; or the shares of its views
         or neighbours in each cluster, as `MiCEClustering.agreement` returns them. None
         calls `agreement`. For a clusterer without it, the confidence is the share of
-        the ten nearest neighbours, by cosine, that are in the same cluster; a cluster
-        of fewer than eleven samples has fewer neighbours to count.
+        the ten nearest neighbours that are in the same cluster; a cluster of fewer than
+        eleven samples has fewer neighbours to count. Neighbours are nearest by cosine
+        for the clusterers of this package and those whose `metric` is "cosine", and by
+        Euclidean distance for others.
     title : str, default=None
         The heading of the page.
     random_state : int, RandomState instance or None, default=0
