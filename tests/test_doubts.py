@@ -1,5 +1,7 @@
 """What the page says is to be doubted."""
 
+from dataclasses import replace
+
 import numpy as np
 from report_page import reading
 
@@ -23,6 +25,20 @@ def test_doubts_are_sentences_about_clusters():
         ("Unsure", [(2, "50%", "", None)]),
         ("Shared members", [(1, "90 images", "between", 4)]),
     ]
+
+
+def test_noise_may_be_small_unsure_and_of_several_classes():
+    labels = np.repeat([0, 1, 2, 3], [30, 4, 4, 30])
+    found = reading(labels, 0.5, 4)
+    classes = np.arange(68) % 2
+    for noise, expected in (None, {0, 1, 2, 3}), (1, {0, 2, 3}):
+        found = replace(found, noise=noise)
+        chips = {
+            d.kind: {c.cluster for c in d.clusters}
+            for d in _doubts.doubts(found, codes=classes)
+        }
+        assert chips["unsure"] == chips["classes"] == expected
+        assert chips["small"] == expected & {1, 2}
 
 
 def test_the_most_doubtful_clusters_come_first():

@@ -306,12 +306,33 @@ def test_noise_is_a_cluster_with_a_name(open_page, browser, tmp_path):
     write_report(dbscan, X, tmp_path / "report.html")
     _, find = open_page("cluster/2", tmp_path / "report.html")
     assert find("#cluster-title")[0].text == "Noise"
+    browser.get(f"{browser.current_url.partition('#')[0]}#clusters")
+    headline = "Of 3 clusters, 2 are steady and 1 noise"
+    wait(lambda: find("#headline")[0].text == headline)
+    browser.get(f"{browser.current_url.partition('#')[0]}#map")
+    caption = "#map-plot .annotation-text"
+    wait(lambda: {text.text for text in find(caption)} == {"0", "1", "Noise"})
     rows = downloaded(browser, find)
     names = ["Cluster 0"] * 10 + ["Cluster 1"] * 10 + ["Noise"] * 3
     assert [row["name"] for row in rows] == names
+    browser.get(f"{browser.current_url.partition('#')[0]}#cluster/2")
     assert opened(browser, find, browser.downloads / "clusters.csv") is None
     assert find("#cluster-title")[0].text == "Noise"
     assert find("#rename")[0].get_attribute("value") == ""
+
+
+def test_texts_as_names_are_in_short_and_have_room(open_page, browser, tmp_path):
+    skm = SphericalKMeans(1, random_state=0).fit(np.eye(9))
+    texts = [f"{i}. {'This is a text, and not a name. ' * 9}" for i in range(9)]
+    write_report(skm, np.eye(9), tmp_path / "report.html", names=texts)
+    _, find = open_page("clusters", tmp_path / "report.html")
+    (listed,) = find(".card .names")
+    parts = listed.text.split(" · ")
+    assert len(parts) == 6
+    assert all(len(part) == 60 and part.endswith("…") for part in parts)
+    find(".card h3 a")[0].click()
+    buttons = wait(lambda: find("#gallery .thumb"))
+    assert buttons[0].size["width"] > 400
 
 
 @pytest.fixture(scope="module")

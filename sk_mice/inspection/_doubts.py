@@ -1,6 +1,6 @@
 """What to look at before trusting clusters."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ LIMITS = {
     "same": 0.9,  # least share of a corrected table that has the clusters of the fit
 }
 
+OF_NO_NOISE = {"small", "unsure", "classes"}  # doubts that would say nothing of noise
 UNITS = {OF_VIEWS: "views", GIVEN_SHARES: "views or neighbours"}
 
 
@@ -64,7 +65,16 @@ def doubts(reading: Reading, noun: str = "images", codes=None) -> list[Doubt]:
         *([] if codes is None else _doubts_of_classes(reading, noun, codes)),
         *_doubts_of_pairs(reading, noun),
     ]
+    if reading.noise is not None:
+        found = [_without(reading.noise, doubt) for doubt in found]
     return [doubt for doubt in found if doubt.clusters]
+
+
+def _without(noise, doubt):
+    """The doubt without the cluster of noise, if noise is expected to be such."""
+    if doubt.kind not in OF_NO_NOISE:
+        return doubt
+    return replace(doubt, clusters=[c for c in doubt.clusters if c.cluster != noise])
 
 
 def _doubts_of_sizes(reading, noun):

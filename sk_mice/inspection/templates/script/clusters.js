@@ -26,7 +26,7 @@ function card(k) {
   const n = Math.min(12, rows.length);
   const spread = Array.from({ length: n }, (_, j) => rows[n > 1 ? Math.round((j * (rows.length - 1)) / (n - 1)) : 0]);
   if (thumbs) strip.append(...spread.map(picture).filter(Boolean));
-  else if (rows.length) strip.append(make("span", { className: "names soft" }, spread.slice(0, 6).map(nameOf).join(" · ")));
+  else if (rows.length) strip.append(make("span", { className: "names soft" }, spread.slice(0, 6).map((i) => inShort(nameOf(i), 60)).join(" · ")));
   return make("li", { className: `card ${kind}`, dataset: { cluster: k } },
     make("div", { className: "row" },
       make("h3", {}, make("a", { href: `#cluster/${k}` }, clusterName(k))),

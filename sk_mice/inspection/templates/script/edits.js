@@ -59,10 +59,11 @@ const living = () => parent.flatMap((p, k) => (p === k ? [k] : []));
 function verdict(k) {
   if (!members[k].length) return "empty";
   if (data.of_neighbors && members[k].length === 1) return "single";
+  if (k === data.noise && !customName.has(k)) return "noise";
   if (asShown(mean[k]) >= data.limits.steady) return "steady";
   return asShown(mean[k]) < data.limits.unsure ? "unsure" : "mixed";
 }
-const SIGN = { steady: "●", mixed: "◐", unsure: "○", single: "○", empty: "–" };
+const SIGN = { steady: "●", mixed: "◐", unsure: "○", noise: "–", single: "○", empty: "–" };
 const inWords = (kind) => `${SIGN[kind]} ${kind === "single" ? `one ${ONE}` : kind}`;
 const isSingle = (i) => verdict(clusterOf(i)) === "single"; // no neighbours were asked
 const sureOf = (i) => (isMoved(i) ? "by hand" : isSingle(i) ? "alone" : percent(confidence[i]));

@@ -70,12 +70,11 @@ function captions(rows, places, labels) {
   return named.flatMap((k) => {
     const own = places.filter((_, j) => labels[j] === k);
     if (!own.length) return [];
-    const name = Array.from(visible(customName.get(k) ?? String(k)));
-    const short = name.length > 24 ? `${name.slice(0, 23).join("")}…` : name.join("");
+    const short = inShort(visible(customName.get(k) ?? (k === data.noise ? "Noise" : String(k))), 24);
     const middle = [0, 1].map((axis) => median(own.map((p) => p[axis]))), far = (p) => Math.hypot(p[0] - middle[0], p[1] - middle[1]);
     const [x, y] = own.reduce((a, b) => (far(b) < far(a) ? b : a)); // a point of its own, as the middle may be another's
     const [left, top] = [width / 2 + scale * (x - middleOf(across)), height / 2 - scale * (y - middleOf(up))];
-    const half = (0.36 * Math.min(name.length, 24) + 0.2) * size;
+    const half = (0.36 * Array.from(short).length + 0.2) * size;
     const isFree = ([dx, dy]) => {
       const [u, v] = [left + size * dx, top + size * dy];
       return Math.abs(u - width / 2) < width / 2 - half && Math.abs(v - height / 2) < height / 2 - size

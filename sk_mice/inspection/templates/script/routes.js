@@ -57,4 +57,7 @@ recall();
 showEdits();
 if (!data.history.length) $("to-training").hidden = true;
 document.documentElement.style.setProperty("--thumb", thumbs && Math.max(thumbs.width, thumbs.height) > 64 ? "84px" : "60px");
+// A list of vectors has room for most names, and for the first words of texts.
+const lengths = (data.names ?? [""]).map((name) => name.length).sort((a, b) => a - b);
+document.documentElement.style.setProperty("--name", `${Math.min(lengths[Math.floor(0.9 * lengths.length)], 56)}ch`);
 route();

@@ -22,6 +22,11 @@ function tally(values) {
   return [...counts].sort((a, b) => b[1] - a[1]);
 }
 
+const inShort = (text, most) => {
+  const letters = Array.from(text);
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+};
+
 // Text is set as text and never read as markup.
 function make(tag, properties = {}, ...children) {
   const { dataset, style, aria, ...rest } = properties;
