@@ -16,6 +16,7 @@ const styleOf = (name) => getComputedStyle(document.documentElement).getProperty
 const dark = matchMedia("(prefers-color-scheme: dark)");
 // Hues far from each other, at three levels of lightness: neighbours in number differ.
 function colour(k) {
+  if (k === data.noise) return styleOf("soft");
   const light = (dark.matches ? [68, 54, 80] : [45, 60, 32])[k % 3];
   return `hsl(${(k * 137.508 + 215) % 360} ${60 + 15 * (k % 2)}% ${light}%)`;
 }
