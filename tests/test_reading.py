@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from report_page import data_of
 from scipy.sparse import csr_array
-from sklearn.cluster import DBSCAN, AgglomerativeClustering, Birch, KMeans
+from sklearn.cluster import (
+    DBSCAN,
+    AffinityPropagation,
+    AgglomerativeClustering,
+    Birch,
+    KMeans,
+)
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -114,6 +120,12 @@ def test_what_a_clusterer_leaves_out_of_sparse_rows_is_a_cluster():
     assert _reading.read(dbscan, X).sizes.tolist() == [10, 10, 3]
     with pytest.raises(ValueError, match=r"the 23 samples of `fit`.*got 20"):
         _reading.read(dbscan, X[:20])
+
+
+def test_centres_may_be_sparse():
+    X = csr_array(np.repeat(np.eye(3), [10, 10, 3], axis=0))
+    found = AffinityPropagation(random_state=0).fit(X)
+    assert np.array_equal(_reading.read(found, X).sizes, np.bincount(found.labels_))
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def _n_fitted(clusterer) -> int:
     """Clusters of the fit: the parameter may be that of the next one."""
     for name in ("cluster_centers_", "gating_prototypes_", "means_"):
         if hasattr(clusterer, name):
-            return len(getattr(clusterer, name))
+            return getattr(clusterer, name).shape[0]  # they may be sparse
     parameter = getattr(clusterer, "n_clusters", None)
     return int(parameter) if isinstance(parameter, Integral) else 0
 
