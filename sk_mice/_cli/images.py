@@ -164,15 +164,13 @@ def features_of(
         return kept[rows]
     paths = [path for path, new in zip(images.paths(), is_new, strict=True) if new]
     progress.say(f"Computing the features of {network.network}")
-    larger = None
     if for_page and not rows and not os.path.exists(into):
-        larger = images.room(network.image_size_)
+        images.larger = images.room(network.image_size_)
     with _network_reads(images, if_changed):
         if into is None:
             computed = network.transform(paths)
         else:
-            computed = _transform_into(into, network, paths, progress, larger)
-    images.larger = larger
+            computed = _transform_into(into, network, paths, progress, images.larger)
     if not rows:
         return computed
     features = np.empty((len(is_new), computed.shape[1]), computed.dtype)
@@ -180,10 +178,10 @@ def features_of(
     return features
 
 
-def _transform_into(into, network, paths, progress: Progress, pictures=None):
+def _transform_into(into, network, paths, progress: Progress, larger=None):
     """Features, written to a .npy file batch by batch; it may have the first rows.
 
-    If it has none, `pictures` get the images.
+    If it has none, `larger` gets the images.
     """
     n = len(paths)
     start = header((n, network.n_features_out_), np.float32)
@@ -200,7 +198,7 @@ def _transform_into(into, network, paths, progress: Progress, pictures=None):
         if n_done:
             there = count(n_done, "image")
             progress.say(f"The features of {there} are already there")
-        with network._computing(paths[n_done:], pictures) as (_, batches):
+        with network._computing(paths[n_done:], larger) as (_, batches):
             before = b"" if n_done else start
             for features in batches:
                 file.write(before + features.tobytes())
