@@ -105,7 +105,7 @@ IMPORTS = {
     "recipes": "_constraints augmentation",
     "inspection._doubts": "_words inspection._drawing inspection._duplicates "
     "inspection._reading",
-    "inspection._reading": "_directions _engine.nearest _pipelines",
+    "inspection._reading": "_directions _engine.nearest _pipelines inspection._drawing",
     "inspection._report": "_engine.arrays _engine.dataset _engine.files "
     "_engine.nearest _pipelines _words metrics "
     "inspection._doubts inspection._drawing inspection._duplicates "

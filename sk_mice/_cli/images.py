@@ -59,11 +59,12 @@ class Images:
 
     def pictures(self) -> np.ndarray:
         """The images for the page: larger than X if they are few, and the files are."""
-        if self.larger is None:
-            with suppress(ValueError):  # files have gone, or memory has become short
-                if side := self._larger_side():
-                    return pictures(self.paths(), side, **self.pixels)
-        return self.X if self.larger is None else self.larger
+        if self.larger is not None:
+            return self.larger
+        with suppress(ValueError):  # files have gone, or memory has become short
+            if side := self._larger_side():
+                return pictures(self.paths(), side, **self.pixels)
+        return self.X
 
     def room(self, most: int) -> np.ndarray | None:
         """An array for larger images of at most so many pixels a side, or None."""

@@ -12,6 +12,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from .._directions import by_blocks, directions
 from .._engine.nearest import nearest_neighbors, shares_of_neighbors
 from .._pipelines import last_step, last_with_input
+from ._drawing import clusters_of
 
 N_NEIGHBORS = 10  # replace the random views of a model that has none
 N_NEAREST = 12  # of each sample, in a page
@@ -202,17 +203,13 @@ def _meaning(clusterer, confidence) -> str:
 
 def _labels(clusterer, features):
     """Labels, the number of clusters, and which of them is noise: the last, if any."""
-    if hasattr(clusterer, "predict"):
-        labels = np.asarray(clusterer.predict(features))
-    else:
-        labels = np.asarray(clusterer.labels_)
-        n_samples = _num_samples(features)
-        if len(labels) != n_samples:
-            raise ValueError(
-                f"X must be the {len(labels)} samples of `fit`, as `model` has no "
-                f"`predict`; got {n_samples}."
-            )
-    labels = labels.astype(np.int64)
+    labels = clusters_of(clusterer, features, needed=False)
+    if labels is None:
+        raise ValueError(
+            f"X must be the {len(clusterer.labels_)} samples of `fit`, as `model` has "
+            f"no `predict`; got {_num_samples(features)}."
+        )
+    labels = np.asarray(labels).astype(np.int64)
     n_clusters = max(_n_fitted(clusterer), int(labels.max()) + 1)
     if labels.min() >= 0:
         return labels, n_clusters, None
