@@ -59,6 +59,7 @@ nitpick_ignore_regex = [
 ]
 
 autosummary_generate = True
+autodoc_typehints = "none"  # the docstrings have the types
 numpydoc_show_class_members = False  # the templates list them
 numpydoc_validation_checks = {
     "all",  # but what follows

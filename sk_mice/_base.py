@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from numbers import Real
+from typing import Self
 
 import numpy as np
 import torch
@@ -124,7 +125,7 @@ class ContrastiveEstimator(
         if "__init__" in vars(cls):
             cls.__init__.__signature__ = _whole_signature(cls)
 
-    def set_params(self, **params):
+    def set_params(self, **params) -> Self:
         """Set parameters, also those of the object that a short name stands for.
 
         Parameters
@@ -592,7 +593,7 @@ class ContrastiveEstimator(
         return self._model.queue.device
 
     @property
-    def backbone_(self):
+    def backbone_(self) -> torch.nn.Module:
         """The trained network; can be another estimator's `backbone`."""
         check_is_fitted(self)
         return self._model.student.backbone

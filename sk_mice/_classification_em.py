@@ -1,6 +1,7 @@
 """Classification EM: Gaussian clusters with one covariance, on directions."""
 
 import math
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -171,6 +172,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
     True
     """
 
+    labels_: np.ndarray  # once `fit` has found them
     _parameter_constraints: dict = {
         "n_clusters": [Count(1)],
         "n_init": [StrOptions({"auto"}), Count(1)],
@@ -184,12 +186,12 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         self,
         n_clusters=8,
         *,
-        n_init="auto",
-        n_components="auto",
+        n_init: Any = "auto",
+        n_components: Any = "auto",
         center=False,
         max_iter=3,
         random_state=None,
-    ):
+    ) -> None:
         self.n_clusters = n_clusters
         self.n_init = n_init
         self.n_components = n_components
@@ -198,7 +200,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Cluster the rows of X.
 
         Parameters
@@ -240,7 +242,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
     def _warn_of_empty_clusters(self) -> None:
         warn_of_empty_clusters(self.labels_, self.n_clusters)
 
-    def predict(self, X):
+    def predict(self, X) -> np.ndarray:
         """Cluster from which each row is most likely.
 
         Parameters
@@ -264,7 +266,7 @@ class ClassificationEM(Centered, ClusterMixin, BaseEstimator):
         rows = self._rows(X)
         return _assign(rows, self.means_, self.covariance_, self.weights_)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X) -> np.ndarray:
         """Posterior of the clusters: how likely each is for each row.
 
         It is the posterior of the Gaussians. With many components, most values are near

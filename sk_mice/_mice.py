@@ -2,6 +2,7 @@
 
 import math
 from itertools import combinations
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -241,6 +242,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     True
     """
 
+    labels_: np.ndarray  # once `fit` has found them
     _parameter_constraints: dict = {
         **ContrastiveEstimator._parameter_constraints,
         "n_clusters": [Count(1)],
@@ -273,23 +275,23 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         self,
         n_clusters=8,
         *,
-        backbone="auto",
+        backbone: Any = "auto",
         freeze=None,
         embedding_dim=128,
         tau=1.0,
         kappa=1.0,
         expert_heads="shared",
         queue_size=16384,
-        augmentation="moco",
+        augmentation: Any = "moco",
         n_neighbors=0,
-        init="two-stage",
+        init: Any = "two-stage",
         n_init=1,
         max_epochs=200,
         batch_size=256,
         lr=0.3,
         weight_decay=1e-4,
         image_shape=None,
-        device="auto",
+        device: Any = "auto",
         precision="auto",
         callbacks=None,
         checkpoint=None,
@@ -297,7 +299,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         warm_start=False,
         verbose=0,
         random_state=None,
-    ):
+    ) -> None:
         self.n_clusters = n_clusters
         self.backbone = backbone
         self.freeze = freeze
@@ -327,7 +329,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
     # ------------------------------------------------------------------------- fit
 
     @_fit_context(prefer_skip_nested_validation=False)  # `init` may be any clusterer
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Cluster the samples by EM.
 
         Parameters
@@ -541,7 +543,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     # ------------------------------------------------------------------- prediction
 
-    def predict(self, X, *, out=None):
+    def predict(self, X, *, out=None) -> np.ndarray:
         """Most probable expert of each sample.
 
         Parameters
@@ -574,7 +576,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """
         return self._infer_into(out, X, "label")
 
-    def predict_proba(self, X, *, out=None):
+    def predict_proba(self, X, *, out=None) -> np.ndarray:
         """Posterior q(z | x, y) over the experts (equation 10).
 
         Parameters
@@ -603,7 +605,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         posterior = objective.posterior(torch.from_numpy(joint)).numpy()
         return joint.argmax(axis=1), posterior, g
 
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X) -> np.ndarray:
         """Logarithm of the posterior q(z | x, y).
 
         Parameters
@@ -627,7 +629,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         {"n_views": [Count(1)], "random_state": ["random_state"]},
         prefer_skip_nested_validation=True,
     )
-    def agreement(self, X, *, n_views=10, random_state=0):
+    def agreement(self, X, *, n_views=10, random_state: Any = 0) -> np.ndarray:
         """How often views of each sample fall into each cluster.
 
         This is a confidence that people can read: 1 in a sample's own cluster means
@@ -691,7 +693,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             counts[np.arange(len(labels)), labels] += 1
         return counts / np.float32(n_views)
 
-    def transform(self, X, *, out=None):
+    def transform(self, X, *, out=None) -> Any:
         """Gating embeddings g (equation 4).
 
         Parameters
@@ -715,7 +717,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """
         return self._infer_into(out, X, "gating")
 
-    def score_samples(self, X):
+    def score_samples(self, X) -> np.ndarray:
         """ELBO of each sample at the exact posterior: log p(y | x), in nats.
 
         Parameters
@@ -736,7 +738,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         (joint,) = self._infer(X, "joint")
         return objective.log_evidence(torch.from_numpy(joint)).numpy()
 
-    def score(self, X, y=None):
+    def score(self, X, y=None) -> float:
         """Mean ELBO of the samples, in nats.
 
         At the exact posterior the ELBO is log p(y | x), the log-probability of telling
@@ -764,13 +766,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         return _mean_log_evidence(joint)
 
     @property
-    def gating_prototypes_(self):
+    def gating_prototypes_(self) -> np.ndarray:
         """Gating prototypes omega, ndarray of shape (K, D), unit norm."""
         check_is_fitted(self)
         return self._model.gating_prototypes.detach().cpu().numpy().copy()
 
     @property
-    def expert_prototypes_(self):
+    def expert_prototypes_(self) -> Any:
         """Expert prototypes mu, ndarray of shape (K, D), unit norm, or None."""
         check_is_fitted(self)
         mu = self._model.prototypes()

@@ -1,5 +1,7 @@
 """MoCo: the encoder of the two-stage baseline."""
 
+from typing import Any, Self
+
 import numpy as np
 from sklearn.base import _fit_context
 
@@ -85,19 +87,19 @@ class MoCo(ContrastiveEstimator):
     def __init__(
         self,
         *,
-        backbone="auto",
+        backbone: Any = "auto",
         freeze=None,
         embedding_dim=128,
         tau=1.0,
         queue_size=16384,
-        augmentation="moco",
+        augmentation: Any = "moco",
         n_neighbors=0,
         max_epochs=100,
         batch_size=256,
         lr=0.3,
         weight_decay=1e-4,
         image_shape=None,
-        device="auto",
+        device: Any = "auto",
         precision="auto",
         callbacks=None,
         checkpoint=None,
@@ -105,7 +107,7 @@ class MoCo(ContrastiveEstimator):
         warm_start=False,
         verbose=0,
         random_state=None,
-    ):
+    ) -> None:
         self.backbone = backbone
         self.freeze = freeze
         self.embedding_dim = embedding_dim
@@ -128,7 +130,7 @@ class MoCo(ContrastiveEstimator):
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Learn the encoder.
 
         Parameters
@@ -183,7 +185,7 @@ class MoCo(ContrastiveEstimator):
     def _judge(self, run, task) -> None:
         task.restarts.done(run, 0.0, None)  # there is one run only
 
-    def transform(self, X, *, out=None):
+    def transform(self, X, *, out=None) -> Any:
         """Embed samples with the teacher.
 
         Parameters
@@ -216,7 +218,7 @@ class MoCo(ContrastiveEstimator):
         """
         return self._infer_into(out, X, "teacher", then=lambda v: v[:, 0])
 
-    def score(self, X, y=None):
+    def score(self, X, y=None) -> float:
         """Mean log p(y | x) of the samples: the negative InfoNCE loss on the queue.
 
         Compare it only between models with the same `tau` and queue size.

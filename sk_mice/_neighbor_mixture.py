@@ -1,6 +1,7 @@
 """A mixture whose experts predict neighbours, for vectors such as a network's."""
 
 import math
+from typing import Self
 
 import numpy as np
 import torch
@@ -140,6 +141,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
     (5, 10)
     """
 
+    labels_: np.ndarray  # once `fit` has found them
     _parameter_constraints: dict = {
         "n_clusters": [Count(1)],
         "n_neighbors": [Count(1)],
@@ -160,7 +162,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         max_epochs=50,
         random_state=None,
         verbose=0,
-    ):
+    ) -> None:
         self.n_clusters = n_clusters
         self.n_neighbors = n_neighbors
         self.kappa = kappa
@@ -170,7 +172,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Cluster the rows of X.
 
         Parameters
@@ -210,7 +212,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         warn_of_empty_clusters(self.labels_, self.n_clusters)
         return self
 
-    def predict(self, X):
+    def predict(self, X) -> np.ndarray:
         """Cluster that the gate gives each row.
 
         Parameters
@@ -233,7 +235,7 @@ class NeighborMixture(Centered, ClusterMixin, BaseEstimator):
         """
         return self._assign(self._rows(check_rows(self, X)))
 
-    def predict_proba(self, X):
+    def predict_proba(self, X) -> np.ndarray:
         """The gate: how likely each cluster is for each row.
 
         Training makes the gate sure of most rows. Its values rank rows, and are not the

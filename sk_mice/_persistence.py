@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ from ._show_versions import LIBRARIES, versions
 from ._spherical_kmeans import SphericalKMeans
 from .features import PretrainedFeatures
 
-_KIND = {"kind": "model", "version": 5}  # `read` refuses all others
+_KIND: dict = {"kind": "model", "version": 5}  # `read` refuses all others
 # Classes whose objects may be parameters: a file has their names and parameters.
 PARAMETER_CLASSES = {
     cls.__name__: cls
@@ -54,7 +55,7 @@ _PLACES = ("checkpoint", "out")
 _OF_THE_MACHINE = ("_dtype", "_placed", "batch_size_")
 
 
-def save(model, path):
+def save(model, path) -> None:
     """Write a fitted estimator to a file that holds no code.
 
     The file is a safetensors file, with JSON for everything that is not a tensor and a
@@ -117,7 +118,7 @@ def save(model, path):
     steps = model.steps if type(model) is Pipeline else [("", model)]
     for name, step in steps:
         _check_class(step, f"step {name!r} of `model`" if name else "`model`")
-    left_out = []
+    left_out: list[str] = []
     with own_settings(), OwnDraws(0):
         parts = [_to_part(step, left_out) for _, step in steps]
     document, tensors = parts[0]
@@ -133,7 +134,7 @@ def save(model, path):
         )
 
 
-def load(path, backbone=None, *, weights=None):
+def load(path, backbone=None, *, weights=None) -> Any:
     """Read an estimator that :func:`save` wrote.
 
     Loading runs no code from the file, so files from anyone can be loaded.

@@ -13,7 +13,7 @@ LIBRARIES = ("torch", "numpy", "scikit-learn", "skorch")
 DEVELOPMENT = {"test", "docs", "dist", "dev", "browser"}  # extras no user needs
 
 
-def show_versions():
+def show_versions() -> None:
     """Print the versions and the settings that a report of a problem should have.
 
     These are the system, Python, the installed libraries, and what torch computes

@@ -1,5 +1,7 @@
 """Spherical k-means: k-means on directions, by cosine similarity."""
 
+from typing import Any, Self
+
 import numpy as np
 from sklearn.base import (
     BaseEstimator,
@@ -138,6 +140,7 @@ class SphericalKMeans(
     True
     """
 
+    labels_: np.ndarray  # once `fit` has found them
     _parameter_constraints: dict = {
         "n_clusters": [Count(1)],
         "init": [StrOptions({"k-means++", "random"}), callable, "array-like"],
@@ -153,14 +156,14 @@ class SphericalKMeans(
         self,
         n_clusters=8,
         *,
-        init="k-means++",
-        n_init="auto",
+        init: Any = "k-means++",
+        n_init: Any = "auto",
         max_iter=300,
         tol=1e-4,
         verbose=0,
         random_state=None,
         copy_x=True,
-    ):
+    ) -> None:
         self.n_clusters = n_clusters
         self.init = init
         self.n_init = n_init
@@ -171,7 +174,7 @@ class SphericalKMeans(
         self.copy_x = copy_x
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None) -> Self:
         """Cluster the rows of X.
 
         Parameters
@@ -220,13 +223,13 @@ class SphericalKMeans(
             self.labels_ = best.labels.astype(np.int64)
             self.inertia_, self.n_iter_ = best.inertia, best.n_iter
             self.cluster_centers_, self._sums = best.centers, best.sums
-            vars(self).pop("n_steps_", None)  # an earlier `partial_fit` has set it
+            self.__dict__.pop("n_steps_", None)  # an earlier `partial_fit` has set it
         _warn_of_zero_rows(rows.nonzero)
         self._warn_of_missing_clusters()
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y=None, sample_weight=None):
+    def partial_fit(self, X, y=None, sample_weight=None) -> Self:
         """Update the centres with one batch, for data larger than memory.
 
         The centres are the directions of the weighted sums of all unit rows seen
@@ -295,7 +298,7 @@ class SphericalKMeans(
         _warn_of_zero_rows(rows.nonzero)
         return self
 
-    def predict(self, X):
+    def predict(self, X) -> np.ndarray:
         """Nearest centre of each row.
 
         Parameters
@@ -320,7 +323,7 @@ class SphericalKMeans(
         with unit_rows(X, len(self.cluster_centers_)) as rows:
             return rows.nearest(self.cluster_centers_)[0].astype(np.int64)
 
-    def transform(self, X):
+    def transform(self, X) -> Any:
         """Cosine distances to the centres.
 
         Parameters
@@ -353,7 +356,7 @@ class SphericalKMeans(
         np.subtract(1, cosines, out=cosines)
         return np.clip(cosines, 0, 2, out=cosines)
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(self, X, y=None, sample_weight=None) -> float:
         """Negative inertia of X: larger is better.
 
         Parameters

@@ -8,6 +8,7 @@ for these two.
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from sklearn.utils._param_validation import StrOptions
@@ -172,8 +173,13 @@ class PaperMoCo(_PaperSchedule, MoCo):  # numpydoc ignore=PR01,PR02
     }
 
     def __init__(
-        self, *, schedule="cosine", warmup=0.05, teacher_momentum=None, **parameters
-    ):
+        self,
+        *,
+        schedule: Any = "cosine",
+        warmup=0.05,
+        teacher_momentum=None,
+        **parameters,
+    ) -> None:
         super().__init__(**parameters)
         self.schedule = schedule
         self.warmup = warmup
@@ -255,15 +261,15 @@ class PaperMiCE(_PaperSchedule, MiCEClustering):  # numpydoc ignore=PR01,PR02
         *,
         gating_prototypes="auto",
         train_gating_prototypes=False,
-        expert_prototypes="both",
+        expert_prototypes: Any = "both",
         expert_heads="own",
         gate_view="own",
         n_rounds=2,
-        schedule="cosine",
+        schedule: Any = "cosine",
         warmup=0.05,
         teacher_momentum=None,
         **parameters,
-    ):
+    ) -> None:
         super().__init__(n_clusters, expert_heads=expert_heads, **parameters)
         self.gating_prototypes = gating_prototypes
         self.train_gating_prototypes = train_gating_prototypes

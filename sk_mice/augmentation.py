@@ -6,6 +6,7 @@ callable.
 """
 
 import math
+from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
@@ -63,7 +64,14 @@ class ImageAugmentation(BaseEstimator):
         "affine": "no_validation",
     }
 
-    def __init__(self, *, colors="moco", flip="auto", crop_scale="auto", affine="auto"):
+    def __init__(
+        self,
+        *,
+        colors: Any = "moco",
+        flip: Any = "auto",
+        crop_scale: Any = "auto",
+        affine: Any = "auto",
+    ) -> None:
         self.colors = colors
         self.flip = flip
         self.crop_scale = crop_scale
@@ -136,7 +144,7 @@ class VectorAugmentation(BaseEstimator):
         "replacement": [Number(0, 1, closed="both")],
     }
 
-    def __init__(self, *, noise=0.1, replacement=0.2):
+    def __init__(self, *, noise=0.1, replacement=0.2) -> None:
         self.noise = noise
         self.replacement = replacement
 

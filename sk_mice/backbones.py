@@ -10,6 +10,7 @@ import math
 import os
 from itertools import chain
 from numbers import Integral
+from typing import Any
 
 import torch
 from sklearn.base import BaseEstimator
@@ -89,7 +90,7 @@ class MLP(Backbone):
         "n_layers": [Count(1, LARGEST_DEPTH)],
     }
 
-    def __init__(self, width=256, *, n_layers=2):
+    def __init__(self, width=256, *, n_layers=2) -> None:
         self.width = width
         self.n_layers = n_layers
 
@@ -139,7 +140,7 @@ class SmallResNet(Backbone):
         "max_pool": ["boolean"],
     }
 
-    def __init__(self, width=16, *, blocks=(1, 1, 1, 1), max_pool=False):
+    def __init__(self, width=16, *, blocks: Any = (1, 1, 1, 1), max_pool=False) -> None:
         self.width = width
         self.blocks = blocks
         self.max_pool = max_pool
@@ -185,7 +186,7 @@ class ResNet(Backbone):
         "max_pool": ["boolean"],
     }
 
-    def __init__(self, depth=18, *, max_pool=False):
+    def __init__(self, depth=18, *, max_pool=False) -> None:
         self.depth = depth
         self.max_pool = max_pool
 
@@ -249,8 +250,12 @@ class Pretrained(Backbone):
     }
 
     def __init__(
-        self, network="efficientnet-lite0", *, weights=None, image_size="auto"
-    ):
+        self,
+        network: Any = "efficientnet-lite0",
+        *,
+        weights=None,
+        image_size: Any = "auto",
+    ) -> None:
         self.network = network
         self.weights = weights
         self.image_size = image_size

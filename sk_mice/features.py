@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from itertools import repeat
 from numbers import Integral
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -169,21 +170,21 @@ class PretrainedFeatures(
 
     def __init__(
         self,
-        network="efficientnet-lite0",
+        network: Any = "efficientnet-lite0",
         *,
         weights=None,
-        image_size="auto",
+        image_size: Any = "auto",
         resize="crop",
-        batch_size="auto",
+        batch_size: Any = "auto",
         background="white",
         white=WHITE,
         image_shape=None,
-        device="auto",
+        device: Any = "auto",
         precision="auto",
         out=None,
-        n_jobs=-1,
+        n_jobs: Any = -1,
         verbose=0,
-    ):
+    ) -> None:
         self.network = network
         self.weights = weights
         self.image_size = image_size
@@ -199,7 +200,7 @@ class PretrainedFeatures(
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X, y=None) -> Self:
         """Check the images and the network, and find its size and its features.
 
         Parameters
@@ -271,7 +272,7 @@ class PretrainedFeatures(
         network = at_a_size(self.image_size, source.own_size, shorter, make)
         self.weights_sha256_ = checksum(network.module)
 
-    def transform(self, X):
+    def transform(self, X) -> Any:
         """Features of images.
 
         Parameters

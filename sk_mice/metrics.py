@@ -65,7 +65,7 @@ ROWS = 4096  # silhouettes that are computed at a time
 ROUNDING = 1e-12
 
 
-def clustering_accuracy_score(y_true, y_pred):
+def clustering_accuracy_score(y_true, y_pred) -> float:
     """Accuracy of clusters under the best one-to-one matching with classes.
 
     Parameters
@@ -116,7 +116,7 @@ def clustering_accuracy_score(y_true, y_pred):
     return float(counts[matched].sum() / counts.sum())
 
 
-def match_labels(y_true, y_pred):
+def match_labels(y_true, y_pred) -> np.ndarray:
     """Rename clusters to the classes that they match best, one to one.
 
     Parameters
@@ -351,7 +351,7 @@ def _scores_in_words(y_true, y_pred):
 # ------------------------------------------------------------------ without classes
 
 
-def silhouette_scorer(estimator, X, y=None):
+def silhouette_scorer(estimator, X, y=None) -> float:
     """Mean silhouette [1]_ of an estimator's clusters, by cosine distance.
 
     A scorer that needs no classes: ``GridSearchCV(..., scoring=silhouette_scorer)``.

@@ -18,6 +18,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -53,7 +54,9 @@ WEAK = 0.5  # a stability below which a choice says little
     },
     prefer_skip_nested_validation=False,
 )
-def stability(estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, verbose=0):
+def stability(
+    estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, verbose=0
+) -> np.ndarray:
     """Agreement of the clusters that are found in random halves of the samples.
 
     The samples are split into two halves at random, a clone of the estimator is fitted
@@ -157,7 +160,7 @@ def choose_n_clusters(
     random_state=None,
     n_jobs=None,
     verbose=0,
-):
+) -> "NClustersChoice":
     """Choose the number of clusters by stability, without classes.
 
     The choice is the largest candidate whose mean `stability`, over several random
@@ -302,7 +305,7 @@ class NClustersChoice:
     threshold: float
     n_repeats: int
 
-    def plot(self, ax=None):
+    def plot(self, ax=None) -> Any:
         """Draw stability and silhouette over the number of clusters.
 
         Error bars are standard errors of the mean. The dashed line is the threshold.
@@ -321,10 +324,11 @@ class NClustersChoice:
 
         _, (ax,) = panels(ax, 1, None)
         numbers = [row["n_clusters"] for row in self.table]
-        for measure, style in {
+        styles: dict[str, dict] = {
             "silhouette": {"color": "0.6", "marker": "s", "markersize": 4},
             "stability": {"color": "C0", "marker": "o"},
-        }.items():
+        }
+        for measure, style in styles.items():
             means = [row[f"{measure}_mean"] for row in self.table]
             errors = [row[f"{measure}_std"] for row in self.table]
             errors = np.array(errors) / np.sqrt(self.n_repeats)

@@ -205,7 +205,7 @@ FASHION_MNIST_CPU_MOCO = _for_moco(FASHION_MNIST_CPU)
     {"recipe": [Mapping], "n_samples": [Count(1)], "n_steps": [Count(1)]},
     prefer_skip_nested_validation=True,
 )
-def in_steps(recipe, n_samples, n_steps=3000):
+def in_steps(recipe, n_samples, n_steps=3000) -> Mapping:
     """A recipe with as many epochs as make a number of steps.
 
     A network learns by steps. An epoch of a few hundred samples has few of them.

@@ -390,28 +390,40 @@ def test_classes_and_functions_have_an_example():
         assert "\nExamples\n---" in inspect.getdoc(found), name
 
 
-@pytest.mark.parametrize("found", list(public_objects()))
-def test_documented_defaults_are_the_defaults(found):
+def documented_kinds(found):
+    """What the docstring says that each parameter is."""
     text = inspect.getdoc(found)
     section = re.search(
         r"^Parameters\n-+\n(.*?)(?=^[A-Z][\w ]+\n---|\Z)", text, re.S | re.M
     )
     lines = re.findall(r"^(\S.*?) : (.*)$", section[1], re.M) if section else ()
-    documented = {
-        name: re.search(r"default=(.+)$", kind)
-        for names, kind in lines
-        for name in names.split(", ")
-        if kind != "Ignored"
-    }
+    return {name: kind for names, kind in lines for name in names.split(", ")}
+
+
+@pytest.mark.parametrize("found", list(public_objects()))
+def test_documented_defaults_are_the_defaults(found):
+    documented = documented_kinds(found)
     for name, parameter in inspect.signature(found).parameters.items():
-        if name not in documented:
+        if documented.get(name, "Ignored") == "Ignored":
             continue
-        said, default = documented[name], parameter.default
+        said = re.search(r"default=(.+)$", documented[name])
+        default = parameter.default
         if default is parameter.empty:
             assert not said, f"`{name}` has no default"
         else:
             assert said, f"the default of `{name}` must be in its docstring"
             assert ast.literal_eval(said[1]) == default, name
+
+
+@pytest.mark.parametrize("found", list(public_objects()))
+def test_type_checkers_are_not_misled(found):
+    signature = inspect.signature(found)
+    assert signature.return_annotation is not signature.empty
+    # Where nothing is said, they take the type of a default for the only one.
+    for name, kind in documented_kinds(found).items():
+        parameter = signature.parameters.get(name)
+        if parameter and parameter.annotation is parameter.empty and " or " in kind:
+            assert parameter.default in (None, parameter.empty), name
 
 
 def code_blocks():

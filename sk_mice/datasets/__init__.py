@@ -11,6 +11,7 @@ import zlib
 from heapq import heappop, heappush
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -66,9 +67,9 @@ def load_image_folder(
     white=WHITE,
     on_error="raise",
     out=None,
-    n_jobs=-1,
+    n_jobs: Any = -1,
     verbose=0,
-):
+) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
     """Read the images in a folder and in the folders below it, at one size.
 
     Formats are AVIF, BMP, GIF, HEIC (with the extra `heif`), JPEG, JPEG 2000, PNG, PPM
@@ -289,7 +290,7 @@ def raise_or_warn(problems, root, on_error):
     warn_user("\n  ".join([what, *lines]))  # all of them
 
 
-def load_digits():
+def load_digits() -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Load the handwritten digits that come with scikit-learn.
 
     Returns
@@ -313,7 +314,9 @@ def load_digits():
     return digits.images, y, [str(name) for name in digits.target_names]
 
 
-def load_fashion_mnist(root=None, *, download=False):
+def load_fashion_mnist(
+    root=None, *, download=False
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Load Fashion-MNIST [1]_: grey images of ten kinds of clothing.
 
     Training and test images are joined.

@@ -1,6 +1,7 @@
 """Classes and clusters after the best matching."""
 
 import math
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import _num_samples
@@ -60,13 +61,13 @@ class MatchedConfusionDisplay:
     'ACC 0.800: 5 samples, 2 clusters, 2 classes'
     """
 
-    def __init__(self, confusion_matrix, *, classes, clusters):
+    def __init__(self, confusion_matrix, *, classes, clusters) -> None:
         self.confusion_matrix = confusion_matrix
         self.classes = classes
         self.clusters = clusters
 
     @classmethod
-    def from_estimator(cls, estimator, X, y, *, ax=None, cmap="Blues"):
+    def from_estimator(cls, estimator, X, y, *, ax=None, cmap: Any = "Blues") -> Self:
         """Compare the clusters that an estimator predicts with classes.
 
         Parameters
@@ -98,7 +99,7 @@ class MatchedConfusionDisplay:
         return cls.from_predictions(y, clusters_of(estimator, X), ax=ax, cmap=cmap)
 
     @classmethod
-    def from_predictions(cls, y_true, y_pred, *, ax=None, cmap="Blues"):
+    def from_predictions(cls, y_true, y_pred, *, ax=None, cmap: Any = "Blues") -> Self:
         """Compare given clusters with classes.
 
         Parameters
@@ -128,7 +129,7 @@ class MatchedConfusionDisplay:
         )
         return display.plot(ax, cmap=cmap)
 
-    def plot(self, ax=None, *, cmap="Blues"):
+    def plot(self, ax=None, *, cmap: Any = "Blues") -> Self:
         """Draw the matrix; the counts are written for up to 20 classes and clusters.
 
         Parameters

@@ -10,7 +10,7 @@ from ..metrics import _as_array
 
 LONGEST_NAME = 28  # letters of a class or cluster in a picture
 # Dollars in names are not the beginning of a formula.
-AS_IT_IS = {"parse_math": False}
+AS_IT_IS: dict = {"parse_math": False}
 
 
 def pyplot():

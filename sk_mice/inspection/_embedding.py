@@ -1,5 +1,7 @@
 """A map of embeddings in two dimensions."""
 
+from typing import Any, Self
+
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import clone
@@ -97,7 +99,7 @@ class EmbeddingDisplay:
         y_pred=None,
         y_true=None,
         reducer_name="t-SNE",
-    ):
+    ) -> None:
         self.points = points
         self.indices = indices
         self.n_samples = n_samples
@@ -115,11 +117,11 @@ class EmbeddingDisplay:
         *,
         n_points=2000,
         reducer=None,
-        random_state=0,
+        random_state: Any = 0,
         color_by=None,
         ax=None,
-        cmap="viridis",
-    ):
+        cmap: Any = "viridis",
+    ) -> Self:
         """Map the embeddings of an estimator.
 
         Parameters
@@ -189,11 +191,11 @@ class EmbeddingDisplay:
         y_true=None,
         n_points=2000,
         reducer=None,
-        random_state=0,
+        random_state: Any = 0,
         color_by=None,
         ax=None,
-        cmap="viridis",
-    ):
+        cmap: Any = "viridis",
+    ) -> Self:
         """Map given embeddings.
 
         Parameters
@@ -238,7 +240,7 @@ class EmbeddingDisplay:
         )
         return display.plot(ax, color_by=color_by, cmap=cmap)
 
-    def plot(self, ax=None, *, color_by=None, cmap="viridis"):
+    def plot(self, ax=None, *, color_by=None, cmap: Any = "viridis") -> Self:
         """Draw the map.
 
         Parameters

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 from PIL import Image
@@ -95,7 +96,7 @@ class ClusterGalleryDisplay:
         majority=None,
         purity=None,
         is_other=None,
-    ):
+    ) -> None:
         self.images = images
         self.indices = indices
         self.clusters = clusters
@@ -117,8 +118,8 @@ class ClusterGalleryDisplay:
         n_images=10,
         image_shape=None,
         ax=None,
-        cmap="gray",
-    ):
+        cmap: Any = "gray",
+    ) -> Self:
         """Show the clusters that an estimator predicts.
 
         The largest value of `predict_proba` sorts the images, as it ranks them best.
@@ -196,8 +197,8 @@ class ClusterGalleryDisplay:
         n_images=10,
         image_shape=None,
         ax=None,
-        cmap="gray",
-    ):
+        cmap: Any = "gray",
+    ) -> Self:
         """Show given clusters.
 
         Parameters
@@ -265,7 +266,7 @@ class ClusterGalleryDisplay:
             (codes[shown] >= 0) & (codes[shown] != i) for shown, i in pairs
         ]
 
-    def plot(self, ax=None, *, cmap="gray"):
+    def plot(self, ax=None, *, cmap: Any = "gray") -> Self:
         """Draw the rows, in several columns if there are many.
 
         Parameters

@@ -9,6 +9,7 @@ import re
 from functools import cache
 from numbers import Real
 from secrets import token_urlsafe
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -51,8 +52,8 @@ def write_report(
     y=None,
     confidence=None,
     title=None,
-    random_state=0,
-):
+    random_state: Any = 0,
+) -> str:
     """Write a page of HTML to browse the clusters of images, or of vectors.
 
     The page is one file that opens in a browser without an internet connection. It says

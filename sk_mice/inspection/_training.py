@@ -1,5 +1,7 @@
 """Curves of a fit, and histograms of the posterior during it."""
 
+from typing import Any, Self
+
 import numpy as np
 from sklearn.utils import check_array
 
@@ -46,13 +48,15 @@ class PosteriorDisplay:
     array([0.66, 0.33])
     """
 
-    def __init__(self, *, shares, names, sizes):
+    def __init__(self, *, shares, names, sizes) -> None:
         self.shares = shares
         self.names = names
         self.sizes = sizes
 
     @classmethod
-    def from_estimator(cls, estimator, *, epochs=None, ax=None, cmap="viridis"):
+    def from_estimator(
+        cls, estimator, *, epochs=None, ax=None, cmap: Any = "viridis"
+    ) -> Self:
         """Show the posterior after some epochs of a fit, under random views.
 
         Parameters
@@ -97,7 +101,9 @@ class PosteriorDisplay:
         return display.plot(ax, cmap=cmap)
 
     @classmethod
-    def from_predictions(cls, posterior, *, name="posterior", ax=None, cmap="viridis"):
+    def from_predictions(
+        cls, posterior, *, name="posterior", ax=None, cmap: Any = "viridis"
+    ) -> Self:
         """Show a given posterior.
 
         Parameters
@@ -130,7 +136,7 @@ class PosteriorDisplay:
         display = cls(shares=counts[None] / counts.sum(), names=[name], sizes=sizes)
         return display.plot(ax, cmap=cmap)
 
-    def plot(self, ax=None, *, cmap="viridis"):
+    def plot(self, ax=None, *, cmap: Any = "viridis") -> Self:
         """Draw both histograms.
 
         Parameters
@@ -204,11 +210,11 @@ class TrainingDisplay:
     ['ELBO (nats)', 'confidence', 'changed labels']
     """
 
-    def __init__(self, *, history):
+    def __init__(self, *, history) -> None:
         self.history = history
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, cmap="viridis"):
+    def from_estimator(cls, estimator, *, ax=None, cmap: Any = "viridis") -> Self:
         """Show the training of an estimator.
 
         Parameters
@@ -232,7 +238,7 @@ class TrainingDisplay:
         pyplot()  # raises ImportError before any work
         return cls(history=history_of(estimator)).plot(ax, cmap=cmap)
 
-    def plot(self, ax=None, *, cmap="viridis"):
+    def plot(self, ax=None, *, cmap: Any = "viridis") -> Self:
         """Draw a curve in each panel.
 
         Parameters
