@@ -1,10 +1,15 @@
 """Results say which version of the code they were measured with."""
 
 import importlib
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from systems import needs
+
+pytestmark = needs(shutil.which("git"), "git")
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -13,6 +18,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 def checkout(tmp_path, monkeypatch):
     """A repository with code and results, and `commit` of it."""
     monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # which may sign commits
     for file in ("sk_mice/a.py", "benchmarks/b.py", "benchmarks/results/c.json", "d"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("1")
