@@ -1,6 +1,8 @@
 """What is written in two places is the same in both."""
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -62,3 +64,24 @@ def test_the_workflow_calls_targets_of_the_makefile():
 
 def classifiers():
     return pyproject()["project"]["classifiers"]
+
+
+def imported_libraries():
+    """Each library that a file of ours imports, at any place in it."""
+    for path in (ROOT / "sk_mice").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield node.module.split(".")[0]
+
+
+def test_what_is_imported_is_declared():
+    project = pyproject()["project"]
+    lines = sum(project["optional-dependencies"].values(), project["dependencies"])
+    declared = {re.match(r"[\w-]+", line)[0].replace("-", "_") for line in lines}
+    called = {"PIL": "pillow", "faiss": "faiss_cpu", "sklearn": "scikit_learn"}
+    libraries = set(imported_libraries()) - sys.stdlib_module_names
+    assert {called.get(name, name) for name in libraries} - declared == {
+        "timm"  # for networks that users name
+    }
