@@ -50,20 +50,21 @@ __all__ = [
     "show_versions",
 ]
 
-__getattr__, __dir__ = attach(
-    __name__,
-    {
-        "ClassificationEM": "._classification_em",
-        "MiCEClustering": "._mice",
-        "MoCo": "._moco",
-        "NeighborMixture": "._neighbor_mixture",
-        "SphericalKMeans": "._spherical_kmeans",
-        "load": "._persistence",
-        "save": "._persistence",
-        "show_versions": "._show_versions",
-    },
-    (
-        *("ablations", "augmentation", "backbones", "datasets", "features"),
-        *("inspection", "metrics", "model_selection", "recipes"),
-    ),
-)
+if not TYPE_CHECKING:  # checkers would believe every name
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "ClassificationEM": "._classification_em",
+            "MiCEClustering": "._mice",
+            "MoCo": "._moco",
+            "NeighborMixture": "._neighbor_mixture",
+            "SphericalKMeans": "._spherical_kmeans",
+            "load": "._persistence",
+            "save": "._persistence",
+            "show_versions": "._show_versions",
+        },
+        (
+            *("ablations", "augmentation", "backbones", "datasets", "features"),
+            *("inspection", "metrics", "model_selection", "recipes"),
+        ),
+    )

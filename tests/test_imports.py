@@ -4,6 +4,7 @@ import ast
 import operator
 import os
 import pickle
+import re
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -270,6 +271,18 @@ def test_public_names_resolve():
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'sk_mice' has no attribute 'nothing'"):
         operator.attrgetter("nothing")(sk_mice)
+
+
+def test_type_checkers_find_wrong_names(tmp_path):
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    lazy = [FILES[""], FILES["inspection"]]
+    code = tmp_path / "code.py"
+    code.write_text("from sk_mice import MoCo, no\nfrom sk_mice.inspection import none")
+    command = [sys.executable, "-m", "mypy", "--follow-imports=skip", *lazy, code]
+    environment = {**os.environ, "MYPY_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    found = re.findall(r'Module "([\w.]+)" has no attribute "(\w+)"', done.stdout)
+    assert found == [("sk_mice", "no"), ("sk_mice.inspection", "none")]
 
 
 def test_a_library_that_fails_to_import_is_not_hidden(monkeypatch):

@@ -27,14 +27,15 @@ __all__ = [
     "write_report",
 ]
 
-__getattr__, __dir__ = attach(
-    __name__,
-    {
-        "ClusterGalleryDisplay": "._gallery",
-        "EmbeddingDisplay": "._embedding",
-        "MatchedConfusionDisplay": "._confusion",
-        "PosteriorDisplay": "._training",
-        "TrainingDisplay": "._training",
-        "write_report": "._report",
-    },
-)
+if not TYPE_CHECKING:  # checkers would believe every name
+    __getattr__, __dir__ = attach(
+        __name__,
+        {
+            "ClusterGalleryDisplay": "._gallery",
+            "EmbeddingDisplay": "._embedding",
+            "MatchedConfusionDisplay": "._confusion",
+            "PosteriorDisplay": "._training",
+            "TrainingDisplay": "._training",
+            "write_report": "._report",
+        },
+    )
