@@ -152,6 +152,7 @@ class PretrainedFeatures(
     (5, 1280)
     """
 
+    n_features_out_: int  # once `fit` has found it
     _parameter_constraints: dict = {
         "network": [str, nn.Module],
         "weights": [str, os.PathLike, None],
