@@ -143,24 +143,12 @@ class ResultFolder:
 
     @contextmanager
     def held(self, *files):
-        """Make the folder, and keep other runs out of it while `files` are written.
-
-        If nothing is in it at the end, it is removed, unless it was there before.
-        """
-        is_new = not self.path.exists()
-        self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            with locked_folder(self.path) as is_free:
-                if is_free is False:
-                    self._refuse("is in use: another run is writing to it")
-                self._refuse_links(files)
-                for path in files:
-                    check_writable(path, "it")
-                yield
-        finally:
-            if is_new:
-                with suppress(OSError):
-                    self.path.rmdir()
+        """Hold the folder, see :func:`held`, while `files` are written."""
+        with held(self.path, self.option):
+            self._refuse_links(files)
+            for path in files:
+                check_writable(path, "it")
+            yield
 
     @property
     def is_whole(self) -> bool:
@@ -300,6 +288,28 @@ def require_result(path) -> tuple[ResultFolder, dict]:
 def holds_files(folder, but=()) -> bool:
     """Whether a folder holds more than these, and what its system keeps there."""
     return not all(map(is_hidden, {*os.listdir(folder)} - {*but}))
+
+
+@contextmanager
+def held(folder, option: str):
+    """Make a folder, and keep other commands out of it while this one writes there.
+
+    If nothing is in it at the end, it is removed, unless it was there before.
+    """
+    is_new = not os.path.exists(folder)
+    os.makedirs(folder, exist_ok=True)
+    try:
+        with locked_folder(folder) as is_free:
+            if is_free is False:
+                raise BadParameter(
+                    f"{str(folder)!r} is in use: another run is writing to it",
+                    param_hint=option,
+                )
+            yield
+    finally:
+        if is_new:
+            with suppress(OSError):
+                os.rmdir(folder)
 
 
 def lies_in(inner, outer) -> bool:

@@ -21,6 +21,7 @@ from .results import (
     ResultFolder,
     check_folder,
     check_outside,
+    held,
     holds_files,
     lies_in,
     nearest_there,
@@ -200,9 +201,9 @@ def sort_all(folders: dict, photos, places: dict, progress: Progress) -> list[st
     for option, folder in folders.items():
         doing = "Linking" if option == "--link-to" else "Copying"
         progress.say(f"{doing} into {str(folder)!r}")
-        missing |= dict.fromkeys(
-            sort_into(folder, photos, places, option, progress.verbose)
-        )
+        with held(folder, option):  # two sorts would add to one copy
+            gone = sort_into(folder, photos, places, option, progress.verbose)
+        missing |= dict.fromkeys(gone)
     return [*missing]
 
 

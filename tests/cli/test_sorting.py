@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import PureWindowsPath
 
 import pytest
-from systems import needs_links, needs_pipes
+from systems import needs_links, needs_locks, needs_pipes
 
 from sk_mice import MiCEClustering
 from sk_mice._cli import results, sorting
@@ -175,6 +175,19 @@ def test_a_table_that_is_not_utf8_says_what_to_do(
     table.write_bytes(f"file,name\n{rows}".encode("cp1252"))
     assert run("sort", table, photos, "--copy-to", tmp_path / "sorted") == code
     assert words in capsys.readouterr().err
+
+
+@needs_locks
+def test_a_sort_leaves_a_folder_alone_into_which_another_one_sorts(
+    photos, fitted, tmp_path, capsys
+):
+    folder = tmp_path / "sorted"
+    with results.held(folder, "--copy-to"):
+        command = ("sort", fitted / "clusters.csv", photos, "--copy-to", folder, "-q")
+        said = refused(capsys, 2, *command)
+        assert said.endswith("is in use: another run is writing to it")
+        assert not any(folder.iterdir())
+    assert not folder.exists()
 
 
 def test_ctrl_c_in_a_sort_says_how_to_go_on(
