@@ -143,6 +143,11 @@ def _message(error: Exception) -> str:
     words = _line(_with_options(str(error)))
     if _is_out_of_memory(error):
         return f"Not enough memory. {words}".rstrip()
+    if isinstance(error, RuntimeError) and words == "can't start new thread":
+        return (
+            "The system lets this user or container start no more threads: raise its "
+            "limit, such as that of `ulimit -u`."
+        )
     if isinstance(error, WORDED) and words:
         return words
     return (

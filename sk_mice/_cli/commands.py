@@ -4,6 +4,7 @@ A command returns a function that does the work, so that typer handles none of i
 errors.
 """
 
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -112,7 +113,7 @@ def _main(
         ),
     ] = False,
 ):
-    pass
+    os.getcwd()  # where it is gone, torch's MKL ends the process as it is imported
 
 
 # ------------------------------------------------------- arguments of several commands

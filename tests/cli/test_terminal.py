@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
-from systems import needs_full_device
+from systems import forks, needs_full_device
 from tqdm import std, tqdm
 
 from sk_mice import cli
-from sk_mice._cli import choosing, fitting, images, terminal
+from sk_mice._cli import choosing, fitting, images, tables, terminal
 from sk_mice._cli.terminal import put
 
 from .calls import FIT, refused, run, write_table
@@ -166,6 +166,30 @@ def test_a_current_folder_that_is_gone_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(os, "getcwd", getcwd)
     line = refused(capsys, 1, "sort", path, tmp_path, "--copy-to", "sorted")
     assert "The current folder is no longer there" in line
+
+
+@forks
+def test_a_current_folder_that_is_gone_is_said_before_torch_is_imported(tmp_path):
+    (tmp_path / "gone").mkdir()
+    command = [sys.executable, "-m", "sk_mice", "predict", str(tmp_path), str(tmp_path)]
+    inner = f"rmdir ../gone; {shlex.join(command)}"
+    done = subprocess.run(
+        ["sh", "-c", inner], cwd=tmp_path / "gone", capture_output=True, text=True
+    )
+    assert "The current folder is no longer there" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_limit_of_threads_is_said(tmp_path, monkeypatch, capsys):
+    path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
+
+    def start(*args):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(tables, "read_column", start)
+    line = refused(capsys, 1, "score", path, path)
+    assert "start no more threads: raise its limit" in line
+    assert "a bug?" not in line
 
 
 @needs_full_device
