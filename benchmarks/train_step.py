@@ -104,7 +104,6 @@ class Step:
         )
         self.device = task.device
         self.trainer.n_steps_ = n_batches
-        self.trainer.choose_parameters()
         self.trainer.initialize()
         self.trainer.on_train_begin(self.trainer, X=task.samples)
         self.trainer.history.new_epoch()

@@ -140,16 +140,24 @@ class ContrastiveEstimator(
         """
         return super().set_params(**with_objects(self, params, self._NAMED))
 
-    # --------------------------------------------------------------- check, prepare
+    # ---------------------------------------------------------------- the whole fit
 
-    @contextmanager
-    def _whole_fit(self):
-        """Use our own global settings, and the processes that share the fit.
-
-        If the fit fails, the estimator is restored.
-        """
+    def _fit(self, X):
+        """The steps of a fit; if one of them fails, the estimator is restored."""
         with fitting(self), own_settings(), self._open_group() as group:
-            yield group
+            X = self._check(X)
+            task = self._prepare(X, group)
+            with task.running():
+                for run in task.restarts:
+                    with self._kept(run, task):
+                        self._initialise(run, task)
+                        self._train(run, task)
+                        self._judge(run, task)
+            self._finish(task)
+        self._warn(task)
+        return self
+
+    # --------------------------------------------------------------- check, prepare
 
     @contextmanager
     def _open_group(self):
@@ -206,7 +214,7 @@ class ContrastiveEstimator(
                     f"{value!r}; got {getattr(self, name)!r}."
                 )
 
-    def _prepare(self, X, group: Group, n_restarts: int = 1) -> Task:
+    def _prepare(self, X, group: Group) -> Task:
         """Data on the device, views, sizes and the checkpoint, as a `Task`."""
         device = resolve_device(self.device, group.local_rank)
         autocast_dtype = resolve_precision(self.precision, device, self._format)
@@ -227,7 +235,7 @@ class ContrastiveEstimator(
         self._check_batches(len(X), batch_size, group)
         if not self._continues:
             self._check_size(backbone, shape, queue_size, queue_dtype, device)
-        checkpoint, saved, seeds = self._find_progress(X, group, n_restarts)
+        checkpoint, saved, seeds = self._find_progress(X, group)
         if saved:
             self._check_device(checkpoint, saved, device)
         neighbors = None
@@ -256,7 +264,7 @@ class ContrastiveEstimator(
             self._resume(task, saved)
         return task
 
-    def _find_progress(self, X, group: Group, n_restarts: int) -> tuple:
+    def _find_progress(self, X, group: Group) -> tuple:
         """The checkpoint and what it holds, or None, and the seeds of the restarts."""
         checkpoint = saved = None
         if self.checkpoint is not None:
@@ -269,6 +277,7 @@ class ContrastiveEstimator(
         if saved:
             return checkpoint, saved, saved["seeds"]
         rng = check_random_state(self.random_state)
+        n_restarts = 1 if self._continues else getattr(self, "n_init", 1)
         seeds = rng.randint(2**31 - 1, size=n_restarts).tolist()
         return checkpoint, saved, group.from_first(lambda: seeds)
 
@@ -401,6 +410,10 @@ class ContrastiveEstimator(
                 run.interrupted = True
                 self._judge(run, task)
 
+    def _initialise(self, run: Run, task: Task) -> None:
+        """The model of a run."""
+        run.model = self._first_model(task, run.seed)
+
     def _first_model(self, task: Task, seed: int) -> ContrastiveMixture:
         """The model with which a run begins: new, or that of the warm start."""
         if not self._continues:
@@ -524,7 +537,7 @@ class ContrastiveEstimator(
         self.n_iter_ = len(run.history)
         self.neighbors_recall_ = task.neighbors and task.neighbors.recall
 
-    def _say_what_stopped(self, task: Task) -> None:
+    def _warn(self, task: Task) -> None:
         """Warn or raise if something ended the fit too early."""
         error = task.restarts.stopped_by
         if error is None:

@@ -373,21 +373,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         the model of the last complete epoch. A fit that fails in another way, or before
         the end of the first epoch, does not change the estimator.
         """
-        with self._whole_fit() as group:
-            X = self._check(X)
-            n_restarts = 1 if self._continues else self.n_init
-            task = self._prepare(X, group, n_restarts)
-            with task.running():
-                for run in task.restarts:
-                    with self._kept(run, task):
-                        self._initialise(run, task)
-                        self._train(run, task)
-                        self._judge(run, task)
-            self._finish(task)
-        if group.first:
-            self._warn_of_empty_clusters(task.restarts.best.n_filled)
-        self._say_what_stopped(task)
-        return self
+        return self._fit(X)
 
     def _check(self, X):
         X = super()._check(X)
@@ -451,7 +437,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         MoCo is the special case A3 to A5 of the model (Theorem 3), so EM can take over
         its networks and its queue.
         """
-        run.model = self._first_model(task, run.seed)
+        super()._initialise(run, task)
         if self._is_two_stage and run.stage == 0:
             self._start_from_moco(run, task)
         elif self._start == "labels" and run.state is None:
@@ -529,6 +515,11 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             pairs = combinations(restarts.partitions, 2)
             scores = [adjusted_rand_score(a, b) for a, b in pairs]
             self.stability_ = float(np.mean(scores))
+
+    def _warn(self, task) -> None:
+        if task.group.first:
+            self._warn_of_empty_clusters(task.restarts.best.n_filled)
+        super()._warn(task)
 
     def _warn_of_empty_clusters(self, n_filled: int) -> None:
         n_empty = int((self.cluster_sizes_ == 0).sum())

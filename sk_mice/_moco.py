@@ -156,18 +156,7 @@ class MoCo(ContrastiveEstimator):
         UserWarning
             As :meth:`MiCEClustering.fit`.
         """
-        with self._whole_fit() as group:
-            X = self._check(X)
-            task = self._prepare(X, group)
-            with task.running():
-                for run in task.restarts:
-                    with self._kept(run, task):
-                        run.model = self._first_model(task, run.seed)
-                        self._train(run, task)
-                        self._judge(run, task)
-            self._finish(task)
-        self._say_what_stopped(task)
-        return self
+        return self._fit(X)
 
     def _n_epochs(self) -> dict[str, int]:
         return {"moco": self.max_epochs}

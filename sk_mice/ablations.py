@@ -53,12 +53,13 @@ class AblationTrainer(Trainer):
         self.train_gating_prototypes = train_gating_prototypes
         super().__init__(module, **parameters)
 
-    def choose_parameters(self):
+    def begin(self, samples, state=None):
         mu, omega = self.module.expert_prototypes, self.module.gating_prototypes
         if mu is not None:
             mu.requires_grad_(self.prototype_update != "analytical")
         if omega is not None:
             omega.requires_grad_(self.train_gating_prototypes)
+        return super().begin(samples, state)
 
     def after_step(self, v):
         super().after_step(v)

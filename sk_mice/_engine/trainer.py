@@ -154,7 +154,6 @@ class Trainer(NeuralNet):
         """
         self.samples_ = samples
         self.n_steps_ = batches_per_epoch(len(samples), self.batch_size)
-        self.choose_parameters()
         self.initialize()
         if state is not None:
             self._load(state)
@@ -375,11 +374,6 @@ class Trainer(NeuralNet):
         figures["seconds"] = time.perf_counter() - self.started_
         self._record(self.group.from_first(lambda: figures))
         self._mark_epoch()
-
-    def choose_parameters(self) -> None:
-        """Choose the prototypes that the gradient updates: those of the experts."""
-        if self.module.expert_prototypes is not None:
-            self.module.expert_prototypes.requires_grad_(True)
 
     def update_prototypes(self, samples) -> dict:
         """Update the expert prototypes (equation 13); returns figures for history."""
