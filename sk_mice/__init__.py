@@ -63,8 +63,4 @@ if not TYPE_CHECKING:  # checkers would believe every name
             "save": "._persistence",
             "show_versions": "._show_versions",
         },
-        (
-            *("ablations", "augmentation", "backbones", "datasets", "features"),
-            *("inspection", "metrics", "model_selection", "recipes"),
-        ),
     )
