@@ -125,7 +125,7 @@ def test_moco_and_vectors():
     rows = X.reshape(40, 64)
     moco = MoCo(**OPTIONS).fit(Items(rows))
     assert np.array_equal(moco.transform(Items(rows)), moco.transform(rows))
-    with pytest.raises(ValueError, match=r"samples of 64 values.*got 63"):
+    with pytest.raises(ValueError, match=r"samples of shape \(64,\).*got \(63,\)"):
         moco.transform(Items(rows[:, 1:]))
 
 
