@@ -191,10 +191,6 @@ class ImageViews(_Views):
         self.std = torch.where(std == 0, 1.0, std)  # float32 may round a small one to 0
         self._constants = {}
 
-    def __getstate__(self):
-        # Tensors of another device would not load where that device is missing.
-        return {**vars(self), "_constants": {}}
-
     @torch.no_grad()
     def plain(self, batch):
         """Resize and normalise, without draws: what networks see at prediction.
