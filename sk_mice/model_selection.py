@@ -42,17 +42,16 @@ __all__ = ["NClustersChoice", "choose_n_clusters", "stability"]
 
 LEAST_SAMPLES = 4  # two for each half
 WEAK = 0.5  # a stability below which a choice says little
+_CONSTRAINTS = {
+    "estimator": [HasMethods(["fit", "predict"])],
+    "random_state": ["random_state"],
+    "n_jobs": [Integral, None],
+    "verbose": ["verbose"],
+}
 
 
 @validate_params(
-    {
-        "estimator": [HasMethods(["fit", "predict"])],
-        "n_repeats": [Count(1)],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
-    },
-    prefer_skip_nested_validation=False,
+    _CONSTRAINTS | {"n_repeats": [Count(1)]}, prefer_skip_nested_validation=False
 )
 def stability(
     estimator, X, *, n_repeats=20, random_state=None, n_jobs=None, verbose=0
@@ -142,14 +141,7 @@ def stability(
 
 
 @validate_params(
-    {
-        "estimator": [HasMethods(["fit", "predict"])],
-        "n_repeats": [Count(2)],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
-    },
-    prefer_skip_nested_validation=False,
+    _CONSTRAINTS | {"n_repeats": [Count(2)]}, prefer_skip_nested_validation=False
 )
 def choose_n_clusters(
     estimator,
