@@ -459,6 +459,7 @@ class ContrastiveEstimator(
 
         After an error of `STOPS`, the model is that of the last complete epoch.
         """
+        options["fill_queue"] = not (self._continues or run.history)
         trainer = self._make_trainer(run, model, task, n_epochs, stage, **options)
         task.bar.say(WORDS[stage])
         if run.state is not None:

@@ -451,7 +451,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             try_clusterer(self.init, run, task)
         try:
             if n_epochs:
-                self._run_stage(run, moco, task, n_epochs, "moco", fill_queue=True)
+                self._run_stage(run, moco, task, n_epochs, "moco")
         except STOPS:
             if run.history and not task.interrupt.again:
                 self._take_over(run, moco, task)
@@ -481,16 +481,13 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
 
     def _em(self, run, task, n_epochs) -> None:
         """EM. If there are labels, q is held at them at first."""
-        options = {"fill_queue": not (self._continues or run.history)}
-        share = self._held_share_untrained
+        options, share = {}, self._held_share_untrained
         if self._is_two_stage:
             options["lr"] = self._later_rate * self.lr
             share = self._held_share
         if run.labels is not None:
-            options |= {
-                "held_labels": torch.from_numpy(run.labels).to(task.device),
-                "held_epochs": math.ceil(share * n_epochs),
-            }
+            options["held_labels"] = torch.from_numpy(run.labels).to(task.device)
+            options["held_epochs"] = math.ceil(share * n_epochs)
         self._run_stage(run, run.model, task, n_epochs, "em", **options)
 
     def _judge(self, run, task) -> None:

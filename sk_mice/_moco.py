@@ -168,8 +168,7 @@ class MoCo(ContrastiveEstimator):
         return moco_options()
 
     def _train(self, run, task) -> None:
-        new = {"fill_queue": not self._continues}
-        self._run_stage(run, run.model, task, self.max_epochs, "moco", **new)
+        self._run_stage(run, run.model, task, self.max_epochs, "moco")
 
     def _judge(self, run, task) -> None:
         task.restarts.done(run, 0.0, None)  # there is one run only
