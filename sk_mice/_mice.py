@@ -572,8 +572,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         X : array-like or torch.utils.data.Dataset
             Samples of the shape seen in `fit`.
         out : ndarray of shape (N, K), float32, or path-like, default=None
-            Where to write the result, in pieces: an array, which may be a memory map,
-            or the path of a .npy file; one that exists is replaced.
+            As in `predict`.
 
         Returns
         -------
@@ -689,8 +688,7 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         X : array-like or torch.utils.data.Dataset
             Samples of the shape seen in `fit`.
         out : ndarray of shape (N, D), float32, or path-like, default=None
-            Where to write the result, in pieces: an array, which may be a memory map,
-            or the path of a .npy file; one that exists is replaced.
+            As in `predict`.
 
         Returns
         -------

@@ -134,9 +134,7 @@ class MatchedConfusionDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure if None.
-        cmap : str or Colormap, default="Blues"
+        ax, cmap
             As in `from_estimator`.
 
         Returns

@@ -271,10 +271,8 @@ class ClusterGalleryDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; a new figure if None.
-        cmap : str or Colormap, default="gray"
-            Of images with one channel.
+        ax, cmap
+            As in `from_estimator`.
 
         Returns
         -------

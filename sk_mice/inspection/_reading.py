@@ -100,7 +100,6 @@ def is_mixture(clusterer) -> bool:
 
 def read(model, X, confidence=None, random_state=0) -> Reading:
     """Ask a model for everything that the page shows of the samples."""
-    check_model(model)
     last, features = last_with_input(model, X)
     shares = None if confidence is None or confidence.ndim == 1 else confidence
     if is_mixture(last):

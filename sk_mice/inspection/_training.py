@@ -141,10 +141,8 @@ class PosteriorDisplay:
 
         Parameters
         ----------
-        ax : sequence of 2 matplotlib Axes, default=None
-            Where to draw; a new figure if None.
-        cmap : str or Colormap, default="viridis"
-            Colours of the moments.
+        ax, cmap
+            As in `from_estimator`.
 
         Returns
         -------
@@ -243,10 +241,8 @@ class TrainingDisplay:
 
         Parameters
         ----------
-        ax : sequence of 3 matplotlib Axes, of 1 without EM, default=None
-            Where to draw; a new figure if None.
-        cmap : str or Colormap, default="viridis"
-            Colours of the stages.
+        ax, cmap
+            As in `from_estimator`.
 
         Returns
         -------
