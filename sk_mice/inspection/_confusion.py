@@ -1,6 +1,7 @@
 """Classes and clusters after the best matching."""
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ SMALLEST_TEXT, LARGEST_TEXT = 4, 10  # points of names; some are left out below
 LETTER = 0.08  # inches of a letter of a name, for which the figure has room
 
 
+@dataclass(eq=False, repr=False)
 class MatchedConfusionDisplay:
     """Counts of classes and clusters, the best match of each class on the diagonal.
 
@@ -61,10 +63,10 @@ class MatchedConfusionDisplay:
     'ACC 0.800: 5 samples, 2 clusters, 2 classes'
     """
 
-    def __init__(self, confusion_matrix, *, classes, clusters) -> None:
-        self.confusion_matrix = confusion_matrix
-        self.classes = classes
-        self.clusters = clusters
+    confusion_matrix: np.ndarray
+    _: KW_ONLY
+    classes: list
+    clusters: list
 
     @classmethod
     def from_estimator(cls, estimator, X, y, *, ax=None, cmap: Any = "Blues") -> Self:

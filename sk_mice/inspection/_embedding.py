@@ -1,5 +1,6 @@
 """A map of embeddings in two dimensions."""
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -42,6 +43,7 @@ _CONSTRAINTS = {
 }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EmbeddingDisplay:
     """A map of embeddings in two dimensions, by cluster or by class.
 
@@ -90,22 +92,12 @@ class EmbeddingDisplay:
     't-SNE of 60 of 150 samples, by class'
     """
 
-    def __init__(
-        self,
-        *,
-        points,
-        indices,
-        n_samples,
-        y_pred=None,
-        y_true=None,
-        reducer_name="t-SNE",
-    ) -> None:
-        self.points = points
-        self.indices = indices
-        self.n_samples = n_samples
-        self.y_pred = y_pred
-        self.y_true = y_true
-        self.reducer_name = reducer_name
+    points: np.ndarray
+    indices: np.ndarray
+    n_samples: int
+    y_pred: np.ndarray | None = None
+    y_true: np.ndarray | None = None
+    reducer_name: str = "t-SNE"
 
     @classmethod
     @validate_params(_CONSTRAINTS, prefer_skip_nested_validation=True)

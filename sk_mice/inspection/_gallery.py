@@ -1,7 +1,7 @@
 """A gallery: a row of images for each cluster."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -37,6 +37,7 @@ TITLE = 3.2  # inches
 FRAME = "#d55e00"  # vermilion, which colour-blind eyes tell from grey and blue
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClusterGalleryDisplay:
     """A row of images for each cluster, the surest first.
 
@@ -84,28 +85,15 @@ class ClusterGalleryDisplay:
     (537, [0, 1, 2])
     """
 
-    def __init__(
-        self,
-        *,
-        images,
-        indices,
-        clusters,
-        sizes,
-        n_samples,
-        confidence=None,
-        majority=None,
-        purity=None,
-        is_other=None,
-    ) -> None:
-        self.images = images
-        self.indices = indices
-        self.clusters = clusters
-        self.sizes = sizes
-        self.n_samples = n_samples
-        self.confidence = confidence
-        self.majority = majority
-        self.purity = purity
-        self.is_other = is_other
+    images: list
+    indices: list
+    clusters: np.ndarray
+    sizes: np.ndarray
+    n_samples: int
+    confidence: np.ndarray | None = None
+    majority: list | None = None
+    purity: np.ndarray | None = None
+    is_other: list | None = None
 
     @classmethod
     @validate_params({"n_images": [Count(1)]}, prefer_skip_nested_validation=True)

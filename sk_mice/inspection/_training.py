@@ -1,5 +1,6 @@
 """Curves of a fit, and histograms of the posterior during it."""
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ LINES = ("-", "--", ":")  # the last moment is solid
 STAGES = {"moco": "first stage (MoCo)", "em": "EM"}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PosteriorDisplay:
     """Histogram of the posterior and sizes of the clusters, as in the paper's figure 3.
 
@@ -48,10 +50,9 @@ class PosteriorDisplay:
     array([0.66, 0.33])
     """
 
-    def __init__(self, *, shares, names, sizes) -> None:
-        self.shares = shares
-        self.names = names
-        self.sizes = sizes
+    shares: np.ndarray
+    names: list
+    sizes: np.ndarray
 
     @classmethod
     def from_estimator(
@@ -170,6 +171,7 @@ class PosteriorDisplay:
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TrainingDisplay:
     """ELBO, confidence and changed labels, epoch by epoch, with the stages of a fit.
 
@@ -208,8 +210,7 @@ class TrainingDisplay:
     ['ELBO (nats)', 'confidence', 'changed labels']
     """
 
-    def __init__(self, *, history) -> None:
-        self.history = history
+    history: list
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None, cmap: Any = "viridis") -> Self:
