@@ -222,7 +222,7 @@ class ContrastiveEstimator(
             self._check_alike(X, group, device, autocast_dtype)
         samples = Samples(X, self._format, device)
         self.augmentation_ = self._resolve_augmentation(samples, group)
-        views = self._make_views(self.augmentation_)
+        views = self._make_views(device, self.augmentation_)
         if callable(self.augmentation_):
             _try(views, samples)
         with OwnDraws(0):
@@ -384,12 +384,13 @@ class ContrastiveEstimator(
                 "for all of them, use another folder as `checkpoint`."
             )
 
-    def _make_views(self, augmentation=None):
+    def _make_views(self, device, augmentation=None):
         """Views with an augmentation; without one plain samples, as predictions see."""
         fmt = self._format
         if not fmt.is_image:
             return VectorViews(fmt.shape, augmentation)
-        return ImageViews(fmt.shape, augmentation, mean=fmt.mean, std=fmt.std)
+        statistics = {"mean": fmt.mean, "std": fmt.std}
+        return ImageViews(fmt.shape, augmentation, **statistics, device=device)
 
     # -------------------------------------------------------------- initialise, train
 
@@ -560,7 +561,8 @@ class ContrastiveEstimator(
         check_is_fitted(self)
         with own_settings():
             samples = self._checked_samples(X)
-            found = self._inference.over(samples, self._make_views(), *wanted)
+            views = self._make_views(self.device_)
+            found = self._inference.over(samples, views, *wanted)
         self._check_inferred(*found)
         return found
 
@@ -579,7 +581,8 @@ class ContrastiveEstimator(
             check_output(out, shape, dtype)
             check_values_like(X, self._format)
             samples = Samples(X, self._format, self.device_)
-            batches = self._inference.batches(samples, self._make_views(), wanted)
+            views = self._make_views(self.device_)
+            batches = self._inference.batches(samples, views, wanted)
 
             def values():
                 for (value,) in batches:

@@ -325,7 +325,7 @@ def _probe(model) -> None:
     size, so that of the format costs nothing.
     """
     fmt, network = model._format, model._model
-    shape = model._make_views().out_shape
+    shape = model._make_views("cpu").out_shape
     scaled = isinstance(model.backbone, backbones.Pretrained)
     if (network.is_ours or scaled) and fmt.is_image:
         shape = (shape[0], *(min(side, _LARGEST_PROBE) for side in shape[1:]))

@@ -660,7 +660,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
             samples = self._checked_samples(X)
             if self._format.is_image and self.augmentation_ is not None:
                 return self._shares_of_views(samples, n_views, seed)
-            (labels,) = self._inference.over(samples, self._make_views(), "label")
+            views = self._make_views(self.device_)
+            (labels,) = self._inference.over(samples, views, "label")
             self._check_inferred(labels)
             rows = comparable_rows(samples)
             nearest, recall = nearest_neighbors(rows, n_views, seed)
@@ -671,7 +672,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         """Shares (N, K) of the clusters that random views fall into."""
         counts = np.zeros((len(samples), self._model.n_experts), np.float32)
         generator = torch.Generator(self.device_).manual_seed(seed)
-        view = OneRandomView(self._make_views(self.augmentation_), generator)
+        views = self._make_views(self.device_, self.augmentation_)
+        view = OneRandomView(views, generator)
         draws = OwnDraws(seed, generator)
         for _ in range(n_views):
             with draws:

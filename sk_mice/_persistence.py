@@ -390,7 +390,7 @@ def _restore_one(document, tensors, backbone, weights):
     if cls is PretrainedFeatures:
         _find_network_of(model)
     if issubclass(cls, ContrastiveEstimator):
-        shape = model._make_views().out_shape
+        shape = model._make_views("cpu").out_shape
         # Needed for the user's own network, and for a pretrained one.
         source = fitted if isinstance(fitted, backbones.Pretrained) else backbone
         model._model = _put_together(state, network, shape, source)

@@ -152,7 +152,8 @@ def make_trainer(
     with mode:
         views = VectorViews(fmt.shape, augmentation)
         if fmt.is_image:
-            views = ImageViews(fmt.shape, augmentation, mean=fmt.mean, std=fmt.std)
+            known = {"mean": fmt.mean, "std": fmt.std, "device": CUDA}
+            views = ImageViews(fmt.shape, augmentation, **known)
     spec = SmallResNet(4, blocks=(1,)) if fmt.is_image else MLP(8)
     network = spec.build(views.out_shape)
     parts = {"n_experts": K, "omega": torch.zeros(K, embedding_dim), "kappa": 1.0}
@@ -192,8 +193,6 @@ def train(trainer, samples, mode):
     with mode:
         trainer.begin(samples)
         trainer.notify("on_epoch_begin", dataset_train=samples)
-        if samples.format.is_image:  # constants come at the first step of a fit
-            trainer.views._on(CUDA)
         batches = trainer.get_iterator(samples, training=True)
         with Watch() as watch:
             trainer.run_single_epoch(batches, True, "train", trainer.train_step)

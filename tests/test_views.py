@@ -1,8 +1,6 @@
 """Views are random where they should be and exact everywhere else."""
 
 import colorsys
-import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -98,21 +96,11 @@ def test_the_generator_is_the_only_source_of_randomness(shape, augmentation):
 def test_constant_images_stay_constant(augmentation, value):
     batch = torch.full((6, 3, 16, 16), value)
     views = image_views((3, 16, 16), augmentation=augmentation)
-    views.mean, views.std = torch.full((3,), value), torch.ones(3)
+    views.mean, views.std = torch.full((3, 1, 1), value), torch.ones(3, 1, 1)
     made = views(batch, 2, seeded())
     torch.testing.assert_close(made.amax((3, 4)), made.amin((3, 4)))
     views = ImageViews((3, 16, 16), None, mean=[value] * 3, std=[0.0] * 3)
     assert torch.equal(views.plain(batch), torch.zeros_like(batch))
-
-
-def test_views_survive_copies_and_autocast():
-    views = image_views((3, 16, 16), augmentation="simclr")
-    batch = pictures(4, 3, 16, 16)
-    expected = views(batch, 2, seeded())
-    for twin in (pickle.loads(pickle.dumps(views)), copy.deepcopy(views)):
-        assert torch.equal(twin(batch, 2, seeded()), expected)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(views(batch, 2, seeded()), expected)
 
 
 # Plain samples

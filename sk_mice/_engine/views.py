@@ -173,6 +173,8 @@ class ImageViews(_Views):
         and normalised. None repeats the plain sample.
     mean, std : sequence or Tensor of shape (C,)
         Statistics of the images in [0, 1], used to normalise.
+    device : torch.device or str, default="cpu"
+        That of the batches.
 
     Examples
     --------
@@ -183,13 +185,15 @@ class ImageViews(_Views):
     torch.Size([3, 5, 1, 16, 16])
     """
 
-    def __init__(self, shape, augmentation, *, mean, std):
+    def __init__(self, shape, augmentation, *, mean, std, device="cpu"):
         super().__init__(shape, augmentation)
         self.out_shape = (self.shape[0], *(max(n, MIN_SIDE) for n in self.shape[1:]))
-        self.mean = torch.as_tensor(mean, dtype=torch.float32)
-        std = torch.as_tensor(std, dtype=torch.float32)
-        self.std = torch.where(std == 0, 1.0, std)  # float32 may round a small one to 0
-        self._constants = {}
+        mean, std = (torch.as_tensor(v, dtype=torch.float32) for v in (mean, std))
+        std = torch.where(std == 0, 1.0, std)  # float32 may round a small one to 0
+        # Here, so that no step copies from the host.
+        self.mean, self.std = (v[:, None, None].to(device) for v in (mean, std))
+        self.basis = colour_basis(self.shape[0]).float().to(device)
+        self.luma = luma_weights(self.shape[0]).to(device)
 
     @torch.no_grad()
     def plain(self, batch):
@@ -200,33 +204,19 @@ class ImageViews(_Views):
         size = self.out_shape[1:]
         if batch.shape[2:] != size:
             batch = interpolate(batch, size=size, mode="bilinear", align_corners=False)
-        mean, std = self._on(batch.device)[:2]
-        images = (batch - mean).div_(std)
+        images = (batch - self.mean).div_(self.std)
         return images.contiguous(memory_format=torch.channels_last)
 
-    def _on(self, device):
-        """Constants on a device, kept there so that no step copies from the host."""
-        if device not in self._constants:
-            n_channels = self.shape[0]
-            basis, luma = colour_basis(n_channels).float(), luma_weights(n_channels)
-            mean, std = self.mean[:, None, None], self.std[:, None, None]
-            made = [part.to(device) for part in (mean, std, basis, luma)]
-            self._constants[device] = made
-        return self._constants[device]
-
     def _random(self, batch, n_views, generator, part):
-        # Under a caller's autocast the products would run in bfloat16.
-        with torch.autocast(batch.device.type, enabled=False):
-            images = self._augmented(batch, n_views, generator, part)
-        mean, std = self._on(batch.device)[:2]
-        images = images.sub_(mean).div_(std).unflatten(0, (len(batch), n_views))
+        images = self._augmented(batch, n_views, generator, part)
+        images = images.sub_(self.mean).div_(self.std)
+        images = images.unflatten(0, (len(batch), n_views))
         images = images.permute(1, 0, 3, 4, 2).contiguous()  # (V, B, H', W', C)
         return images.permute(0, 1, 4, 2, 3)
 
     def _augmented(self, batch, n_views, generator, part):
         """(B, C, H, W) -> (B * V, C, H', W') in [0, 1], views of a sample together."""
         colours = COLOURS[self.augmentation.colors]
-        *_, basis, luma = self._on(batch.device)
 
         def draw(n_rows):
             n = len(batch) if part is None else part.n
@@ -235,7 +225,7 @@ class ImageViews(_Views):
 
         place, tint, width = draw(13).split((5, 6, 2))
         factors = colours.factors(tint)
-        stack = map_colours(batch, colour_map(basis, *factors))
+        stack = map_colours(batch, colour_map(self.basis, *factors))
         tilt = None
         if any(self.augmentation.affine):  # without it, nothing is drawn
             swings = 2 * draw(2) - 1
@@ -243,7 +233,7 @@ class ImageViews(_Views):
             tilt = [angle * swing for angle, swing in zip(angles, swings, strict=True)]
         grid = self._grid(place, tilt)
         images = grid_sample(stack, grid, padding_mode="border", align_corners=False)
-        images = lift(images, factors[1], luma).clamp_(0, 1)
+        images = lift(images, factors[1], self.luma).clamp_(0, 1)
         if colours.blur_p:
             images = blur(images, self._blur_sigma(width, colours.blur_p))
         return images
