@@ -76,7 +76,8 @@ class ContrastiveEstimator(
 
     A subclass says how many epochs each stage has (`_n_epochs`), how many heads the
     experts and the gate have (`_n_heads`) and with which options a model is built
-    (`_model_options`). It gives a run its labels and its ELBO (`_judge`).
+    (`_model_options`). It trains a run (`_train`), and gives it its labels and its ELBO
+    (`_judge`).
     """
 
     _parameter_constraints: dict = {

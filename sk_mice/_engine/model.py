@@ -59,14 +59,8 @@ class ContrastiveMixture(nn.Module):
     ----------
     network : nn.Module
         Maps (B, *shape) to (B, F). Becomes the student's; the teacher's is a copy.
-    n_features : int
-        F.
-    n_experts : int
-        K.
-    embedding_dim : int
-        D.
-    queue_size : int
-        V.
+    n_features, n_experts, embedding_dim, queue_size : int
+        F, K, D and V.
     omega : Tensor of shape (K, D) or None
         Gating prototypes. None leaves out the gate and the expert prototypes
         (Assumptions A3 and A5).

@@ -175,14 +175,6 @@ class ImageViews(_Views):
         Statistics of the images in [0, 1], used to normalise.
     device : torch.device or str, default="cpu"
         That of the batches.
-
-    Examples
-    --------
-    >>> import torch
-    >>> views = ImageViews((1, 8, 8), None, mean=[0.3], std=[0.4])
-    >>> batch = torch.rand(5, 1, 8, 8)
-    >>> views(batch, 3, torch.Generator().manual_seed(0)).shape
-    torch.Size([3, 5, 1, 16, 16])
     """
 
     def __init__(self, shape, augmentation, *, mean, std, device="cpu"):
