@@ -172,6 +172,13 @@ def test_gallery_takes_what_a_fit_takes(shape):
     assert strips(display.ax_)[0].shape == (8, 2 * 7, 4)
 
 
+@pytest.mark.parametrize("n_clusters", [1, 2])
+def test_gallery_refuses_one_image_whatever_it_would_show(n_clusters):
+    image, y_pred = np.zeros((40, 40, 3)), np.arange(40) % n_clusters
+    with pytest.raises(ValueError, match=r"^X of shape \(40, 40, 3\) looks like one"):
+        ClusterGalleryDisplay.from_predictions(image, y_pred)
+
+
 def test_gallery_refuses_a_side_as_the_shape_of_images():
     X = np.random.default_rng(0).random((4, 9))
     with pytest.raises(ValueError, match=r"`image_shape` must be \(H, W\).*got 3\."):

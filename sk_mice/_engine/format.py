@@ -84,19 +84,17 @@ def infer_format(X, image_shape=None) -> SampleFormat:
     ValueError
         If a value is not finite, or the shape fits no image layout or more than one.
     """
-    if 0 in X.shape:
-        raise ValueError(f"X must hold samples with values; got shape {X.shape}.")
-    shape, channels_first = _sample_shape(X.shape, image_shape)
-    is_image = len(shape) == 3
-    lows, highs = extremes(X, by_feature=not is_image)
+    fmt = layout(X.shape, image_shape)
+    lows, highs = extremes(X, by_feature=not fmt.is_image)
     minimum, maximum = float(lows.min()), float(highs.max())
     if max(abs(minimum), abs(maximum)) > LARGEST:
         raise ValueError(
             f"X must hold values up to {LARGEST:g} in size, so that their squares can "
             f"be summed; got values from {minimum:g} to {maximum:g}."
         )
-    low, high = _value_range(X.dtype, minimum, maximum) if is_image else (0.0, 1.0)
-    fmt = SampleFormat(tuple(X.shape[1:]), shape, channels_first, low, high)
+    if fmt.is_image:
+        low, high = _value_range(X.dtype, minimum, maximum)
+        fmt = replace(fmt, low=low, high=high)
     mean, std = _statistics(X, fmt)
     return replace(
         fmt,
@@ -105,6 +103,17 @@ def infer_format(X, image_shape=None) -> SampleFormat:
         seen_low=tuple(lows.tolist()),
         seen_high=tuple(highs.tolist()),
     )
+
+
+def layout(x_shape, image_shape=None) -> SampleFormat:
+    """The format of an X of this shape, as far as it does not depend on values.
+
+    ValueError as of `infer_format`.
+    """
+    if 0 in x_shape:
+        raise ValueError(f"X must hold samples with values; got shape {x_shape}.")
+    shape, channels_first = _sample_shape(x_shape, image_shape)
+    return SampleFormat(tuple(x_shape[1:]), shape, channels_first)
 
 
 def _sample_shape(x_shape, image_shape):
@@ -197,12 +206,16 @@ def _channels_in_front(shape, last):
     return tuple(shape), True
 
 
-def black_and_white(X) -> tuple[float, float]:
-    """The values of black and white in X. Images of 8 bits need not be read."""
-    if X.dtype in (np.bool_, np.uint8):
-        return _value_range(X.dtype, 0, 0)
-    lows, highs = extremes(X, by_feature=False)
-    return _value_range(X.dtype, float(lows.min()), float(highs.max()))
+def with_range(fmt: SampleFormat, X) -> SampleFormat:
+    """A layout with the values of black and white in X: enough to draw images.
+
+    Those of 8 bits need not be read.
+    """
+    low = high = np.zeros(1)
+    if X.dtype not in (np.bool_, np.uint8):
+        low, high = extremes(X, by_feature=False)
+    low, high = _value_range(X.dtype, float(low.min()), float(high.max()))
+    return replace(fmt, low=low, high=high)
 
 
 def _value_range(dtype, minimum, maximum):

@@ -1,7 +1,7 @@
 """A gallery: a row of images for each cluster."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -152,7 +152,7 @@ class ClusterGalleryDisplay:
         if image_shape is None:
             image_shape = getattr(estimator, "image_shape", None)
         if not isinstance(X, list):
-            _chosen(X, [0], image_shape)  # refuses vectors before any long work
+            _layout(X, image_shape)  # refuses vectors before any long work
         last, given = last_with_input(estimator, X)
         y_pred = clusters_of(last, given)
         confidence = rank_by = None
@@ -321,34 +321,32 @@ class ClusterGalleryDisplay:
 
 def _images(X, indices, image_shape):
     """Images (n, H, W, C) in [0, 1] at each of some arrays of indices."""
-    from .._engine.format import as_tensor, black_and_white
+    from .._engine.format import as_tensor, with_range
     from ._thumbnails import as_drawn
 
     every = np.concatenate(indices)
     if isinstance(X, list):
         X = pictures([X[i] for i in every], THUMBNAIL)
         image_shape, every = None, np.arange(len(X))
+    rows = rows_of(X)
     # The range of all of X, as those chosen may all be dark. Refuses NaN and infinity.
-    low, high = black_and_white(rows_of(X))
-    chosen, fmt = _chosen(X, every, image_shape)
-    fmt = replace(fmt, low=low, high=high)
-    drawn = as_drawn(fmt.as_batch(as_tensor(chosen)))
+    fmt = with_range(_layout(X, image_shape), rows)
+    drawn = as_drawn(fmt.as_batch(as_tensor(rows[every])))
     values = drawn.movedim(1, -1).numpy()
     return np.split(values, np.cumsum([len(own) for own in indices])[:-1])
 
 
-def _chosen(X, indices, image_shape):
-    """Some of the images of X, and their format; ValueError if they are vectors."""
-    from .._engine.format import infer_format
+def _layout(X, image_shape):
+    """How X holds images; ValueError if it holds vectors."""
+    from .._engine.format import layout
 
-    chosen = rows_of(X)[indices]
-    fmt = infer_format(chosen, image_shape)
+    fmt = layout(np.shape(X), image_shape)
     if not fmt.is_image:
         raise ValueError(
             "`X` must hold images of shape (N, H, W), (N, H, W, C) or (N, C, H, W), or "
             f"flattened ones, with `image_shape`; got shape {np.shape(X)}."
         )
-    return chosen, fmt
+    return fmt
 
 
 def _check_images(X):

@@ -10,7 +10,13 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from .._engine.dataset import rows_of
-from .._engine.format import SampleFormat, as_tensor, infer_format, known_layout
+from .._engine.format import (
+    SampleFormat,
+    as_tensor,
+    known_layout,
+    layout,
+    with_range,
+)
 from ..datasets import _paths
 
 COLUMNS = 16  # thumbnails in a row of a sheet
@@ -31,9 +37,9 @@ def image_format(estimator, X) -> SampleFormat | None:
         if image_shape is None and not known_layout(getattr(X, "shape", ())):
             return None
         X = rows_of(X)
-        if X.dtype == np.uint8:  # black and white are known: one image tells the rest
-            X = X[:1]
-        fmt = infer_format(X, image_shape)
+        fmt = layout(X.shape, image_shape)
+        if fmt.is_image:
+            fmt = with_range(fmt, X)
     return fmt if fmt.is_image else None
 
 
