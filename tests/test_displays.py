@@ -19,7 +19,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from systems import NOT_THERE
 
-from sk_mice import ClassificationEM, MiCEClustering, SphericalKMeans, inspection
+from sk_mice import (
+    ClassificationEM,
+    MiCEClustering,
+    MoCo,
+    SphericalKMeans,
+    inspection,
+)
 from sk_mice.datasets import load_digits
 from sk_mice.features import PretrainedFeatures
 from sk_mice.inspection import (
@@ -170,6 +176,14 @@ def test_gallery_takes_what_a_fit_takes(shape):
     display = ClusterGalleryDisplay.from_predictions(X, [0, 0, 1, 1], image_shape=shape)
     assert display.images[0].shape[:3] == (2, 6, 5)
     assert strips(display.ax_)[0].shape == (8, 2 * 7, 4)
+
+
+def test_gallery_takes_the_shape_of_images_from_the_first_step():
+    X = np.random.default_rng(0).random((12, 64))
+    moco = MoCo(max_epochs=1, image_shape=(8, 8), random_state=0)
+    model = make_pipeline(moco, SphericalKMeans(1)).fit(X)
+    display = ClusterGalleryDisplay.from_estimator(model, X)
+    assert display.images[0].shape == (10, 8, 8, 1)
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2])

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import validate_params
 
 from .._constraints import Count
 from .._engine.dataset import rows_of
-from .._pipelines import last_with_input
+from .._pipelines import first_step, last_with_input
 from .._words import count
 from ..datasets._paths import pictures
 from ..metrics import _encode, _encode_classes
@@ -129,7 +129,8 @@ class ClusterGalleryDisplay:
             Images in a row, at most.
         image_shape : tuple (H, W), (H, W, C) or (C, H, W), default=None
             Shape of flattened images, and of images with a number of channels other
-            than 1, 3 or 4; that of the estimator if None. It has no effect on files.
+            than 1, 3 or 4; that of the estimator, or of the first step of a Pipeline,
+            if None. It has no effect on files.
         ax : matplotlib Axes, default=None
             Where to draw; a new figure if None.
         cmap : str or Colormap, default="gray"
@@ -150,7 +151,7 @@ class ClusterGalleryDisplay:
         _check_images(X)
         y = one_each(y, len(X), "y")
         if image_shape is None:
-            image_shape = getattr(estimator, "image_shape", None)
+            image_shape = getattr(first_step(estimator), "image_shape", None)
         if not isinstance(X, list):
             _layout(X, image_shape)  # refuses vectors before any long work
         last, given = last_with_input(estimator, X)
