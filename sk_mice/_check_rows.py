@@ -4,8 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from scipy import sparse
-from sklearn import config_context
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._engine.arrays import refuse_infinite, stored_once
 from ._engine.dataset import DatasetRows, samples_of
@@ -21,10 +20,7 @@ def check_rows(estimator, X, *, reset=False, accept_sparse=False):
             f"X must hold vectors, in an array of shape (N, features); got {X.shape}. "
             "PretrainedFeatures and MoCo make vectors of images."
         )
-    # A row that is not finite has a label beyond the clusters, and sums by label write
-    # there, into memory of others.
-    checked = config_context(assume_finite=False)
-    with checked, fitting_floats("X"), _naming_rows(X):
+    with fitting_floats("X"):
         X = validate_data(
             estimator,
             X,
@@ -32,7 +28,9 @@ def check_rows(estimator, X, *, reset=False, accept_sparse=False):
             accept_sparse=accept_sparse,
             dtype=[np.float64, np.float32],
             order="C",
+            ensure_all_finite=False,
         )
+    _check_finite(X)
     if reset and X.shape[0] < estimator.n_clusters:
         raise ValueError(
             "`n_clusters` must be at most the number of rows of X; got "
@@ -47,20 +45,17 @@ def rows_in_memory(X):
     return X[:] if isinstance(X, DatasetRows) else X
 
 
-@contextmanager
-def _naming_rows(X):
-    """Say which rows have values that are not finite, if that is what is wrong."""
-    try:
-        yield
-    except ValueError as error:
-        if not str(error).startswith("Input X contains"):
-            raise
-        floats = [np.float64, np.float32]
-        rows = check_array(X, accept_sparse=True, dtype=floats, ensure_all_finite=False)
-        if sparse.issparse(rows):
-            rows = abs(rows).max(axis=1).toarray().reshape(-1, 1)  # has what they have
-        refuse_infinite(rows)
-        raise
+def _check_finite(X) -> None:
+    """Refuse values that are not finite, in words that name their rows.
+
+    Such a row has a label beyond the clusters, and sums by label write there, into
+    memory of others.
+    """
+    is_sparse = sparse.issparse(X)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = (X.data if is_sparse else X).sum()
+    if not np.isfinite(total):  # that of finite values may be infinite, too
+        refuse_infinite(abs(X).max(axis=1).toarray() if is_sparse else X)
 
 
 @contextmanager
