@@ -572,7 +572,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         X : array-like or torch.utils.data.Dataset
             Samples of the shape seen in `fit`.
         out : ndarray of shape (N, K), float32, or path-like, default=None
-            As in `predict`.
+            Where to write the result, in pieces: an array, which may be a memory map,
+            or the path of a .npy file; one that exists is replaced.
 
         Returns
         -------
@@ -690,7 +691,8 @@ class MiCEClustering(ClusterMixin, ContrastiveEstimator):
         X : array-like or torch.utils.data.Dataset
             Samples of the shape seen in `fit`.
         out : ndarray of shape (N, D), float32, or path-like, default=None
-            As in `predict`.
+            Where to write the result, in pieces: an array, which may be a memory map,
+            or the path of a .npy file; one that exists is replaced.
 
         Returns
         -------

@@ -171,8 +171,15 @@ def choose_n_clusters(
     n_repeats : int, default=20
         Number of random splits, at least 2; all candidates have the same ones. The
         cost is ``2 * n_repeats * len(candidates)`` fits to half of the samples.
-    random_state, n_jobs, verbose
-        As in `stability`.
+    random_state : int, RandomState instance or None, default=None
+        Determines the splits and every parameter of the estimator whose name ends in
+        `random_state`, also in the steps of a Pipeline; an int makes the results
+        reproducible.
+    n_jobs : int, default=None
+        Number of processes, each with its share of the cores: -1 stands for one on
+        each core, None for 1 unless in a `joblib.parallel_config`.
+    verbose : int, default=0
+        1 shows a progress bar over all fits and, after the first two, the time left.
 
     Returns
     -------
@@ -187,7 +194,8 @@ def choose_n_clusters(
     KeyboardInterrupt
         If Ctrl-C comes in the first two splits.
     OSError
-        As in `stability`.
+        If there is no room for X in the folder for temporary files, from which the
+        processes of `n_jobs` read it.
     ValueError
         Before the first fit: if `estimator` has no parameter `n_clusters`, a candidate
         is not an integer or out of range, X has too few samples, or another parameter

@@ -136,7 +136,9 @@ class MatchedConfusionDisplay:
 
         Parameters
         ----------
-        ax, cmap
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="Blues"
             As in `from_estimator`.
 
         Returns

@@ -237,7 +237,11 @@ class EmbeddingDisplay:
 
         Parameters
         ----------
-        ax, color_by, cmap
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        color_by : {"cluster", "class"}, default=None
+            What a group is: clusters if None and there are any.
+        cmap : str or Colormap, default="viridis"
             As in `from_estimator`.
 
         Returns

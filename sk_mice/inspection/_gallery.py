@@ -260,8 +260,10 @@ class ClusterGalleryDisplay:
 
         Parameters
         ----------
-        ax, cmap
-            As in `from_estimator`.
+        ax : matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="gray"
+            Of images with one channel.
 
         Returns
         -------

@@ -142,8 +142,10 @@ class PosteriorDisplay:
 
         Parameters
         ----------
-        ax, cmap
-            As in `from_estimator`.
+        ax : sequence of 2 matplotlib Axes, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="viridis"
+            Colours of the moments.
 
         Returns
         -------
@@ -242,8 +244,10 @@ class TrainingDisplay:
 
         Parameters
         ----------
-        ax, cmap
-            As in `from_estimator`.
+        ax : sequence of 3 matplotlib Axes, of 1 without EM, default=None
+            Where to draw; a new figure if None.
+        cmap : str or Colormap, default="viridis"
+            Colours of the stages.
 
         Returns
         -------
