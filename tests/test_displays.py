@@ -182,8 +182,9 @@ def test_gallery_takes_the_shape_of_images_from_the_first_step():
     X = np.random.default_rng(0).random((12, 64))
     moco = MoCo(max_epochs=1, image_shape=(8, 8), random_state=0)
     model = make_pipeline(moco, SphericalKMeans(1)).fit(X)
-    display = ClusterGalleryDisplay.from_estimator(model, X)
-    assert display.images[0].shape == (10, 8, 8, 1)
+    for shape in ((64,), (8, 8), (8, 8, 1), (1, 8, 8)):  # those that it predicts
+        display = ClusterGalleryDisplay.from_estimator(model, X.reshape(12, *shape))
+        assert display.images[0].shape == (10, 8, 8, 1)
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2])

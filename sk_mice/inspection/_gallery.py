@@ -151,7 +151,7 @@ class ClusterGalleryDisplay:
         _check_images(X)
         y = one_each(y, len(X), "y")
         if image_shape is None:
-            image_shape = getattr(first_step(estimator), "image_shape", None)
+            image_shape = _own_shape(estimator, X)
         if not isinstance(X, list):
             _layout(X, image_shape)  # refuses vectors before any long work
         last, given = last_with_input(estimator, X)
@@ -350,6 +350,18 @@ def _layout(X, image_shape):
             f"flattened ones, with `image_shape`; got shape {np.shape(X)}."
         )
     return fmt
+
+
+def _own_shape(estimator, X):
+    """The `image_shape` of the first step; None if X has another, and needs none.
+
+    Of grey images, X may have a dimension of channels that the fit had not.
+    """
+    from .._engine.format import known_layout
+
+    shape, x_shape = getattr(first_step(estimator), "image_shape", None), np.shape(X)
+    is_own = np.array_equal(x_shape[1:], shape)
+    return shape if is_own or not known_layout(x_shape) else None
 
 
 def _check_images(X):
