@@ -30,13 +30,14 @@ def check_rows(estimator, X, *, reset=False, accept_sparse=False):
             order="C",
             ensure_all_finite=False,
         )
+    X = stored_once(X)
     _check_finite(X)
     if reset and X.shape[0] < estimator.n_clusters:
         raise ValueError(
             "`n_clusters` must be at most the number of rows of X; got "
             f"n_clusters={estimator.n_clusters} and n_samples={X.shape[0]}."
         )
-    return stored_once(X)
+    return X
 
 
 def rows_in_memory(X):

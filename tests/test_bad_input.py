@@ -624,6 +624,10 @@ def test_sparse_rows_that_are_not_finite_are_named():
     odd = sparse.csr_array(np.eye(5) + np.diag([np.inf, np.nan], 3))
     with pytest.raises(ValueError, match="infinity in sample 0; 2 of 5 samples have"):
         SphericalKMeans(2).fit(odd)
+    values = [1e308, -1e308, 1e308, -1e308]  # two for each place; their sum is 0
+    odd = sparse.csr_array((values, [0, 1, 0, 1], [0, 4]))
+    with pytest.raises(ValueError, match="infinity in sample 0; 1 of 1 samples have"):
+        SphericalKMeans(1).fit(odd)
 
 
 @pytest.mark.parametrize("estimator", CLUSTERERS_OF_VECTORS)
