@@ -192,6 +192,18 @@ def test_claims_of_huge_images_take_no_memory(path, valid):
     assert "layers.0.weight' must be nothing" in refused(path)  # tensors are compared
 
 
+def test_claims_of_many_channels_take_no_memory(path, valid):
+    tensors, document = valid()
+    n = 10**5  # an n x n matrix has 40 GB
+    changed(document, "format/shape", {"tuple": [n, 1, 1]})
+    changed(document, "format/input_shape", {"tuple": [n, 1, 1]})
+    changed(document, "attributes/n_features_in_", n)
+    for name, value in (("mean", 0.5), ("std", 0.25)):
+        changed(document, f"format/{name}", {"tuple": n * [value]})
+    made(path, tensors, document)
+    assert "'student.backbone" in refused(path)
+
+
 def of_size(valid, side):
     tensors, document = valid()
     changed(document, "format/shape", {"tuple": [1, side, side]})

@@ -184,8 +184,10 @@ class ImageViews(_Views):
         std = torch.where(std == 0, 1.0, std)  # float32 may round a small one to 0
         # Here, so that no step copies from the host.
         self.mean, self.std = (v[:, None, None].to(device) for v in (mean, std))
-        self.basis = colour_basis(self.shape[0]).float().to(device)
-        self.luma = luma_weights(self.shape[0]).to(device)
+        if augmentation is not None and not callable(augmentation):
+            # Not for plain samples: of C channels, these are 4 C^2 numbers.
+            self.basis = colour_basis(self.shape[0]).float().to(device)
+            self.luma = luma_weights(self.shape[0]).to(device)
 
     @torch.no_grad()
     def plain(self, batch):
