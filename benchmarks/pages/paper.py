@@ -233,5 +233,6 @@ def choice_of_k():
         "Not a claim, but future work in the paper: the ELBO chooses K (digits of "
         f"{texts[0]} classes)",
         "yes" if elbo == classes else "no",
-        f"it chooses {texts[1]}; stability chooses {texts[2]} (commit {commit(kept)})",
+        f"it chooses {texts[1]}; stability chooses {texts[2]} (commit {commit(kept)}). "
+        f"{kept.get('note', '')}".strip(),
     )
