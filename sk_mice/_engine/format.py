@@ -211,10 +211,11 @@ def with_range(fmt: SampleFormat, X) -> SampleFormat:
 
     Those of 8 bits need not be read.
     """
-    low = high = np.zeros(1)
+    minimum = maximum = 0.0
     if X.dtype not in (np.bool_, np.uint8):
-        low, high = extremes(X, by_feature=False)
-    low, high = _value_range(X.dtype, float(low.min()), float(high.max()))
+        lows, highs = extremes(X, by_feature=False)
+        minimum, maximum = float(lows.min()), float(highs.max())
+    low, high = _value_range(X.dtype, minimum, maximum)
     return replace(fmt, low=low, high=high)
 
 

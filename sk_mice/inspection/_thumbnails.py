@@ -37,9 +37,7 @@ def image_format(estimator, X) -> SampleFormat | None:
         if image_shape is None and not known_layout(getattr(X, "shape", ())):
             return None
         X = rows_of(X)
-        fmt = layout(X.shape, image_shape)
-        if fmt.is_image:
-            fmt = with_range(fmt, X)
+        fmt = with_range(layout(X.shape, image_shape), X)
     return fmt if fmt.is_image else None
 
 
