@@ -33,6 +33,7 @@ from sk_mice.backbones import ResNet
 
 IMAGES = np.random.default_rng(0).random((80, 12, 12))
 ROWS = IMAGES.reshape(80, -1)
+COLOURS = np.random.default_rng(0).random((80, 12, 12, 3))
 PROC = Path("/proc/self")
 
 
@@ -195,7 +196,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def plain():
-    """Digests of fits under the usual settings."""
+    """Digests of fits, and agreements, under the usual settings."""
     return {}
 
 
@@ -209,12 +210,17 @@ def plain():
     ],
 )
 def test_settings_of_the_process_change_nothing(kind, settings, plain):
-    X = {"vectors": ROWS, "resnet18": IMAGES[:24]}.get(kind, IMAGES)
+    own = {"simclr": COLOURS, "vectors": ROWS, "resnet18": IMAGES[:24]}
+    X = own.get(kind, IMAGES)
+
+    def found():
+        model = tiny(**KINDS[kind])
+        return digest(model, X), model.agreement(X, n_views=2).tolist()
+
     if kind not in plain:
-        plain[kind] = digest(tiny(**KINDS[kind]), X)
+        plain[kind] = found()
     with SETTINGS[settings]():
-        found = digest(tiny(**KINDS[kind]), X)
-    assert found == plain[kind]
+        assert found() == plain[kind]
 
 
 MORE = {"warm_start": True, "max_epochs": 1}
