@@ -34,7 +34,10 @@ def choose_k(
         raise BadParameter(
             f"it must name a .png file; got {str(out)!r}", param_hint="--out"
         )
-    results.check_new(out, overwrite, makes_folder=True)
+    if out.parent.exists():
+        results.check_new(out, overwrite)
+    else:
+        results.check_folder(out.parent, "--out")
     results.check_outside(out, photos, "--out")
     check_asked(asked, asked)
     import matplotlib

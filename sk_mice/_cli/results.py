@@ -85,9 +85,7 @@ class ResultFolder:
         if _loaded(self.new(self.run)) is None:
             return
         files = self.table, self.model, self.page, self.run
-        self._refuse_links(files)
-        for file in files:
-            check_writable(file, "it")
+        self._check_places(files)
         for file in files:
             with suppress(FileNotFoundError):  # it is in its place
                 move(self.new(file), file)
@@ -126,28 +124,29 @@ class ResultFolder:
     def _refuse(self, why: str):
         raise BadParameter(f"{str(self.path)!r} {why}", param_hint=self.option)
 
-    def _refuse_links(self, files) -> None:
-        """Refuse links in place of files to write: files elsewhere would be changed.
+    def _check_places(self, files) -> None:
+        """Refuse files that cannot be written, and links in place of them.
 
-        Whoever made the folder may have set them.
+        Files elsewhere would be changed: whoever made the folder may have set links.
         """
+        places = files
         if self.run in files:  # a fit also writes into its checkpoint
             kept = self.checkpoint.iterdir() if self.checkpoint.is_dir() else ()
-            files = *files, self.checkpoint, *kept
-        for path in files:
+            places = *files, self.checkpoint, *kept
+        for path in places:
             if path.is_symlink():
                 self._refuse(
                     f"must not hold the link {str(path)!r}, as what it leads to would "
                     "be changed"
                 )
+        for file in files:
+            check_writable(file, "it")
 
     @contextmanager
     def held(self, *files):
         """Hold the folder, see :func:`held`, while `files` are written."""
         with held(self.path, self.option):
-            self._refuse_links(files)
-            for path in files:
-                check_writable(path, "it")
+            self._check_places(files)
             yield
 
     @property
@@ -331,17 +330,12 @@ def check_outside(path, photos, option: str) -> None:
         )
 
 
-def check_new(path, overwrite: bool, *, makes_folder=False) -> None:
+def check_new(path, overwrite: bool) -> None:
     """Refuse a file that cannot be written, or that exists unless it is replaced."""
-    if path is None:
-        return
     if path.is_dir():
         raise BadParameter(
             f"{str(path)!r} is a folder; name a file in it", param_hint="--out"
         )
-    if makes_folder and not path.parent.exists():
-        check_folder(path.parent, "--out")
-        return
     if not overwrite and os.path.lexists(path):
         raise BadParameter(
             f"{str(path)!r} exists; --overwrite replaces it", param_hint="--out"

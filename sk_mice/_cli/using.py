@@ -15,7 +15,8 @@ from .terminal import Progress, put, put_bytes, put_json
 def predict(folder, photos, names, out, overwrite, quiet, as_json) -> None:
     """Write a table of the clusters of other images, with their names if given."""
     result, run = results.require_result(folder)
-    results.check_new(out, overwrite)
+    if out is not None:
+        results.check_new(out, overwrite)
     if names is not None:
         named = naming.read_naming(names, result, run["parameters"]["clusters"])
     progress = Progress(quiet)
