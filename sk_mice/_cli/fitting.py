@@ -49,7 +49,6 @@ STEPS = 1000  # the default number of epochs makes at least as many
 # The short fit that measures the time of an epoch for --minutes: it has two batches an
 # epoch, and at least one epoch of EM.
 PROBE_SAMPLES, PROBE_EPOCHS = 512, 3
-IF_CHANGED = "Once they are there again, --resume goes on; --overwrite begins anew."
 # What --rotate stands for.
 ANY_ANGLE = ImageAugmentation(flip=True, affine=(180, 0))
 
@@ -109,16 +108,8 @@ def _fit_and_write(request: Request, run: dict | None, group) -> None:
         samples, features = images.X, None
         if network is not None:
             facts = facts_of_features(network, images, run)
-            samples = features_of(
-                network,
-                images,
-                result,
-                facts,
-                progress,
-                result.started_features,
-                IF_CHANGED,
-                for_page=True,
-            )
+            into = result.started_features
+            samples = features_of(network, images, result, facts, progress, into=into)
             features = samples, facts
         clusterer = _train(request, run, samples, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]

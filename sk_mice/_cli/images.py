@@ -23,7 +23,9 @@ from .terminal import Progress
 
 # The options on which the features of an image depend.
 OF_FEATURES = ("features", "image_size", "resize", "background", "white", "device")
+# What to do if images have changed.
 AGAIN = "Run the command again."
+RESUME = "Once they are there again, --resume goes on; --overwrite begins anew."
 THUMBNAIL = 64  # pixels a side, of the images where features are clustered
 FEW = 2500  # the largest number of images that are read again, larger, for the page
 
@@ -139,22 +141,14 @@ def facts_of_features(network, images: Images, run: dict) -> dict:
     }
 
 
-def features_of(
-    network,
-    images: Images,
-    result,
-    facts,
-    progress,
-    into=None,
-    if_changed=AGAIN,
-    for_page=False,
-):
+def features_of(network, images: Images, result, facts, progress, into=None):
     """Features (N, F) of the files, those of a result or computed by a fitted network.
 
     `facts` are what the features depend on. New ones are written to `into`, a .npy file
-    that grows batch by batch. `if_changed` tells the user what to do if images have
-    changed. `for_page` keeps larger images as well, if all files are decoded.
+    that grows batch by batch. In a fit, which writes a page, larger images are kept as
+    well, if all files are decoded.
     """
+    in_fit = into == result.started_features
     kept, row_of = result.read_features(facts)
     is_new = np.array([digest not in row_of for digest in images.digests])
     rows = [row_of[digest] for digest in images.digests if digest in row_of]
@@ -165,9 +159,9 @@ def features_of(
         return kept[rows]
     paths = [path for path, new in zip(images.paths(), is_new, strict=True) if new]
     progress.say(f"Computing the features of {network.network}")
-    if for_page and not rows and not os.path.exists(into):
+    if in_fit and not rows and not os.path.exists(into):
         images.larger = images.room(network.image_size_)
-    with _network_reads(images, if_changed):
+    with _network_reads(images, RESUME if in_fit else AGAIN):
         if into is None:
             computed = network.transform(paths)
         else:
