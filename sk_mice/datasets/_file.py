@@ -51,7 +51,7 @@ def decode_to_file(out, decoder, root, found, decode, *, leave_out):
             why = "differs in size from what a call with this `out` wrote; move it"
             raise FileExistsError(EEXIST, why, str(out))
         if not done or done != there or len(known) < len(found):
-            _decode_rest(file, header, part, decoder, stamps, known, decode)
+            known = _decode_rest(file, header, part, decoder, stamps, known, decode)
             good = [row for row in range(len(found)) if known[row] is None]
             if not good or (len(good) < len(found) and not leave_out):
                 return None, [known[row] for row in range(len(found))]
@@ -105,14 +105,12 @@ def _write(file, entry):
 
 
 def _decode_rest(file, header, part, decoder, stamps, known, decode):
-    """Decode the files that are not in `known`, and those that could not be decoded."""
+    """Decode what `known` has not, or with a reason; returns what is then known."""
     shape = decoder.shape(len(stamps))
     X = reopened(part, shape, np.uint8)
     if X is None:
-        known.clear()
-        X = create(part, shape, np.uint8)
-    for row in [row for row, reason in known.items() if reason is not None]:
-        del known[row]
+        X, known = create(part, shape, np.uint8), {}
+    known = {row: None for row, reason in known.items() if reason is None}
     file.truncate(0)
     _write(file, header)
     _note(file, stamps, known)
@@ -128,6 +126,7 @@ def _decode_rest(file, header, part, decoder, stamps, known, decode):
             _note(file, stamps, found)
         known |= found
     next(reasons, None)  # may warn at its end
+    return known
 
 
 def _note(file, stamps, known):
