@@ -39,8 +39,7 @@ def _has_shape(value, letters: str, sizes: dict) -> bool:
 
 
 def _are_labels(array, sizes) -> bool:
-    whole = array.dtype.kind == "i" and array.size > 0
-    return whole and array.min() >= 0 and array.max() < sizes["K"]
+    return array.dtype.kind == "i" and array.min() >= 0 and array.max() < sizes["K"]
 
 
 def _are_floats(array, sizes=None) -> bool:

@@ -48,12 +48,9 @@ class Thumbnails:
     """
 
     def __init__(self, paths, shown):
-        self.n, self.shown = len(paths), shown  # sorted
+        self.shown = shown  # sorted
         paths = [paths[i] for i in shown]
         self.values = _paths.pictures(paths, max(SMALL, side_of_files(paths)))
-
-    def __len__(self):
-        return self.n
 
     def __getitem__(self, rows):
         return self.values[np.searchsorted(self.shown, rows)]
