@@ -93,7 +93,7 @@ def check_model(model) -> None:
     check_is_fitted(last)
 
 
-def is_mixture(clusterer) -> bool:
+def is_mice(clusterer) -> bool:
     """Whether a clusterer is a `MiCEClustering`: asked without importing torch."""
     return hasattr(clusterer, "_predict_all")
 
@@ -102,7 +102,7 @@ def read(model, X, confidence=None, random_state=0) -> Reading:
     """Ask a model for everything that the page shows of the samples."""
     last, features = last_with_input(model, X)
     shares = None if confidence is None or confidence.ndim == 1 else confidence
-    if is_mixture(last):
+    if is_mice(last):
         if confidence is None:  # before the rest, as it may refuse the model
             shares = last.agreement(features, random_state=random_state)
         labels, posterior, embeddings = last._predict_all(features)
@@ -195,7 +195,7 @@ def _meaning(clusterer, confidence) -> str:
         return GIVEN
     # A saved model has none if it was a function of the user's.
     has_views = getattr(clusterer, "augmentation_", OF_VIEWS) is not None
-    if is_mixture(clusterer) and clusterer._format.is_image and has_views:
+    if is_mice(clusterer) and clusterer._format.is_image and has_views:
         return OF_VIEWS
     return OF_NEIGHBORS if confidence is None else GIVEN_SHARES
 

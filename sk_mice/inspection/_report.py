@@ -32,7 +32,7 @@ from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._doubts import LIMITS, doubt_of_duplicates, doubts
 from ._drawing import estimator_and_samples, fair_sample, paths_or_samples
 from ._duplicates import largest_first, near_duplicates
-from ._reading import N_NEAREST, check_model, is_mixture, read
+from ._reading import N_NEAREST, check_model, is_mice, read
 from ._thumbnails import Thumbnails, draw_sheets, image_format
 
 MOST_SHOWN = 10_000  # samples with a thumbnail
@@ -454,7 +454,7 @@ def _principal(rows, n):
 def _history(clusterer) -> list[dict]:
     numbers = ("elbo", "confidence", "changed", "seconds")  # no texts with markup
     kinds = {"stage": str, **dict.fromkeys(numbers, Real)}
-    rows = clusterer.history_ if is_mixture(clusterer) else []
+    rows = clusterer.history_ if is_mice(clusterer) else []
     return [
         {k: v for k, v in row.items() if k in kinds and isinstance(v, kinds[k])}
         for row in rows
