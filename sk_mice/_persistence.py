@@ -425,12 +425,12 @@ def _check_parts(network, parameters) -> None:
     expect(known, "network", "have a backbone that is known")
 
 
-def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
-    """The model that has these weights, in evaluation mode.
+def _put_together(state, figures, shape, backbone) -> ContrastiveMixture:
+    """The model with the weights of a state, in evaluation mode.
 
     Nothing is allocated before all names, shapes and types have been compared.
     """
-    queue, omega = weights["queue"], weights.get("gating_prototypes")
+    queue, omega = state["queue"], state.get("gating_prototypes")
     if queue.ndim != 3 or queue.numel() == 0:
         raise ValueError(f"its queue must hold embeddings; got {_words(queue)}.")
     size, n_heads, dim = queue.shape
@@ -458,13 +458,13 @@ def _put_together(weights, figures, shape, backbone) -> ContrastiveMixture:
 
     model = build("meta")  # takes no memory
     needed = {key: _words(tensor) for key, tensor in model.state_dict().items()}
-    found = {key: _words(tensor) for key, tensor in weights.items()}
+    found = {key: _words(tensor) for key, tensor in state.items()}
     for key in sorted(needed.keys() | found.keys()):
         has, needs = (words.get(key, "nothing") for words in (found, needed))
         expect(has == needs, repr(key), f"be {needs}; it is {has}")
     if not model.is_ours:  # a user's module may have more than its state
         model = build("cpu")
-    model.load_state_dict(weights, assign=model.is_ours)
+    model.load_state_dict(state, assign=model.is_ours)
     return model.placed("cpu")
 
 
