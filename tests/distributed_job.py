@@ -271,7 +271,7 @@ def command():
     from sk_mice._cli import fitting
     from sk_mice.cli import main
 
-    fitting.draw_page = lambda reading, model, X, fmt, path, **more: path.touch()
+    fitting.draw_page = lambda reading, model, pictures, path, **more: path.touch()
     photos, out = Path(sys.argv[1], "photos"), Path(sys.argv[1], "result")
     options = "--clusters", "2", "--epochs", "3", "--image-size", "8"
     said = io.StringIO()

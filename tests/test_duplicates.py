@@ -11,6 +11,7 @@ from sk_mice._engine.format import infer_format
 from sk_mice.inspection import _report, write_report
 from sk_mice.inspection._doubts import doubt_of_duplicates
 from sk_mice.inspection._duplicates import near_duplicates
+from sk_mice.inspection._thumbnails import Pictures
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def pairs_of(images, image_shape=None):
     """The pairs that are found if each of 30 images is compared with all others."""
     rows, fmt = np.arange(30), infer_format(images, image_shape)
     others = np.array([np.delete(rows, i) for i in rows])
-    return near_duplicates(images, fmt, rows, others).tolist()
+    return near_duplicates(Pictures(images, fmt), rows, others).tolist()
 
 
 def test_pairs_of_nearly_the_same_pixels(images):
@@ -66,11 +67,11 @@ def test_a_hot_pixel_does_not_make_images_the_same():
 
 def test_only_nearest_neighbours_that_are_shown_are_compared(images):
     images[7] = images[3]
-    fmt = infer_format(images, None)
+    pictures = Pictures(images, infer_format(images, None))
     rows = np.array([3, 7, 9])
-    found = near_duplicates(images, fmt, rows, np.array([[9], [3], [3]]))
+    found = near_duplicates(pictures, rows, np.array([[9], [3], [3]]))
     assert found.tolist() == [[3, 7]]
-    assert near_duplicates(images, fmt, rows, np.array([[9], [9], [3]])).shape == (0, 2)
+    assert near_duplicates(pictures, rows, np.array([[9], [9], [3]])).shape == (0, 2)
 
 
 def test_pairs_of_one_series_leave_room_for_others():

@@ -94,7 +94,7 @@ IMPORTS = {
     "inspection._gallery inspection._report inspection._training",
     "inspection._confusion": "_words inspection._drawing metrics",
     "inspection._drawing": "_engine.dataset _pipelines datasets._paths metrics",
-    "inspection._duplicates": "inspection._thumbnails",
+    "inspection._duplicates": "",
     "inspection._embedding": "_constraints _engine.arrays _pipelines "
     "inspection._drawing metrics",
     "inspection._gallery": "_constraints _engine.dataset _engine.format _pipelines "
@@ -107,9 +107,8 @@ IMPORTS = {
     "inspection._doubts": "_words inspection._drawing inspection._duplicates "
     "inspection._reading",
     "inspection._reading": "_directions _engine.nearest _pipelines inspection._drawing",
-    "inspection._report": "_engine.arrays _engine.dataset _engine.files "
-    "_engine.nearest _pipelines _words metrics "
-    "inspection._doubts inspection._drawing inspection._duplicates "
+    "inspection._report": "_engine.arrays _engine.files _engine.nearest _pipelines "
+    "_words metrics inspection._doubts inspection._drawing inspection._duplicates "
     "inspection._reading inspection._thumbnails _show_versions datasets._names",
     "inspection._thumbnails": "torch _engine.dataset _engine.format datasets._paths",
     # the command line, which nothing imports

@@ -230,7 +230,7 @@ def test_files_that_are_gone_are_named(digits, tmp_path):
         with pytest.raises(TypeError, match="X must hold numbers, not paths"):
             display.from_estimator(rows, files, [0, 1, 0])
     with pytest.raises(ValueError, match=r"3 of the files cannot.*\n.*0.png.*No such"):
-        _thumbnails.Thumbnails(list(map(str, files)), np.arange(3))
+        _thumbnails.pictures_in(list(map(str, files)), np.arange(3))
 
 
 def test_pipeline_takes_thumbnails_from_the_images_of_its_first_step(digits, tmp_path):

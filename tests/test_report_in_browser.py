@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from sk_mice import SphericalKMeans
 from sk_mice._engine.format import infer_format
-from sk_mice.inspection import _reading, _report, write_report
+from sk_mice.inspection import _reading, _report, _thumbnails, write_report
 
 pytestmark = pytest.mark.browser
 
@@ -350,8 +350,9 @@ def between(tmp_path_factory):
     model = SphericalKMeans(3, random_state=0).fit(np.eye(4))
     path = tmp_path_factory.mktemp("between") / "report.html"
     names = [f"a/long\nway/to/{i}.png" for i in range(63)]
-    fmt, rng = infer_format(X, None), np.random.RandomState(0)
-    _report.draw_page(found, model, X, fmt, path, names=names, rng=rng)
+    pictures = _thumbnails.Pictures(X, infer_format(X, None))
+    rng = np.random.RandomState(0)
+    _report.draw_page(found, model, pictures, path, names=names, rng=rng)
     return path
 
 

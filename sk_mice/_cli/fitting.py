@@ -30,7 +30,7 @@ from ..augmentation import ImageAugmentation
 from ..datasets._decoding import colour
 from ..inspection._reading import read
 from ..inspection._report import OF_IMAGES, check_libraries, draw_page, from_page
-from ..inspection._thumbnails import image_format
+from ..inspection._thumbnails import pictures_of
 from . import results, sorting, tables
 from .images import (
     Images,
@@ -471,12 +471,10 @@ def write_page(
     `into` is where it waits for the other files of a new result.
     """
     progress.say("Writing the page")
-    X = images.pictures()
     draw_page(
         reading,
         model,
-        X,
-        image_format(None, X),
+        pictures_of(None, images.pictures()),
         into or result.page,
         names=list(images.files),
         files=images.paths(),

@@ -5,8 +5,6 @@ from contextlib import suppress
 
 import numpy as np
 
-from ._thumbnails import shrunk
-
 SIDE = 16  # pixels of the images that are compared
 SAME = 5.0  # largest root mean square of the differences, of 255
 # Where images have little contrast, as on a dim plate, so large a difference makes
@@ -17,18 +15,18 @@ RANGES = (0, 1), (0, 255)  # black and white of 8 bits; others have no such leve
 AT_ONCE = 1024  # pairs that are compared
 
 
-def near_duplicates(X, fmt, rows, nearest) -> np.ndarray:
-    """Pairs (P, 2) of samples of X, each from `rows`, whose pixels hardly differ.
+def near_duplicates(pictures, rows, nearest) -> np.ndarray:
+    """Pairs (P, 2) of samples, each from `rows`, whose pixels hardly differ.
 
     `nearest` has the samples with the nearest embeddings, for each of `rows`, which are
     sorted: the same image twice, or in another size or quality, has nearly the same
     embedding.
     """
     # Half the bits, as there may be many channels; the differences are in float32.
-    parts = (part.flatten(2).numpy() for part in shrunk(X, rows, fmt, (SIDE, SIDE)))
+    parts = (part.flatten(2).numpy() for part in pictures.shrunk(rows, (SIDE, SIDE)))
     small = np.concatenate([(255 * part).astype(np.float16) for part in parts])
     contrast = np.sqrt(small.var(axis=2, dtype=np.float32).mean(axis=1))
-    level = LEVEL if (fmt.low, fmt.high) in RANGES else 0.0
+    level = LEVEL if (pictures.fmt.low, pictures.fmt.high) in RANGES else 0.0
     limits = np.clip(SHARE * contrast, level, SAME)
     places = np.searchsorted(rows, nearest)
     pairs = [np.empty((0, 2), np.int64)]

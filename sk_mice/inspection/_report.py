@@ -21,7 +21,6 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import _num_samples
 
 from .._engine.arrays import plain_array
-from .._engine.dataset import rows_of
 from .._engine.files import check_writable, write_atomically
 from .._engine.nearest import nearest_neighbors
 from .._pipelines import first_step, last_step
@@ -33,7 +32,7 @@ from ._doubts import LIMITS, doubt_of_duplicates, doubts
 from ._drawing import estimator_and_samples, fair_sample, paths_or_samples
 from ._duplicates import largest_first, near_duplicates
 from ._reading import N_NEAREST, check_model, is_mice, read
-from ._thumbnails import Thumbnails, draw_sheets, image_format
+from ._thumbnails import draw_sheets, pictures_in, pictures_of
 
 MOST_SHOWN = 10_000  # samples with a thumbnail
 MOST_ON_MAP = 3_000  # t-SNE of more takes minutes
@@ -152,9 +151,9 @@ def write_report(
     path = check_writable(path)
     check_model(model)
     model, X = estimator_and_samples(model, X)
-    shown, fmt = _check_images(images, X, model)
+    pictures = _check_images(images, X, model)
     folder = None
-    files = next((part for part in (shown, X) if isinstance(part, list)), None)
+    files = next((part for part in (pictures, X) if isinstance(part, list)), None)
     if files and names is None:
         names, folder = files, from_page(path, os.curdir)
     n_samples = _num_samples(X)
@@ -168,8 +167,7 @@ def write_report(
     return draw_page(
         reading,
         model,
-        shown,
-        fmt,
+        pictures,
         path,
         names=names,
         files=files,
@@ -183,8 +181,7 @@ def write_report(
 def draw_page(
     reading,
     model,
-    X,
-    fmt,
+    pictures,
     path,
     *,
     names,
@@ -194,20 +191,17 @@ def draw_page(
     classes=None,
     title=None,
 ) -> str:
-    """Write the page of what a model has said of samples, whose images are X.
+    """Write the page of what a model has said of samples.
 
-    `fmt` is how X holds them; None if there are none, or if X is a list of files.
-    `files` are the paths of the samples, if they are known; `folder` is where `names`
-    are files, as a URL from the page. `classes` are their names, and which of them each
-    sample has, -1 if that is missing.
+    `pictures` may also be a list of files, or None without images. `files` are the
+    paths of the samples, if they are known; `folder` is where `names` are files, as a
+    URL from the page. `classes` are their names, and which of them each sample has, -1
+    if that is missing.
     """
     shown = fair_sample(reading.labels, MOST_SHOWN, rng, evenly=True)
-    if isinstance(X, list):
-        X = Thumbnails(X, shown)
-        fmt = image_format(None, X.values)
-    elif fmt is not None:
-        X = rows_of(X)
-    one = "sample" if fmt is None else "image"
+    if isinstance(pictures, list):
+        pictures = pictures_in(pictures, shown)
+    one = "sample" if pictures is None else "image"
     noun = f"{one}s"
     data = _samples(reading, names, shown) | {
         "noun": noun,
@@ -229,14 +223,13 @@ def draw_page(
         scores = _scores_in_words(codes[known], reading.labels[known])
     doubted = doubts(reading, noun, codes)
     sheets: list[str] = []
-    if fmt is not None:
-        sheets, data["thumbs"] = draw_sheets(X, fmt, _groups(reading, shown), rng)
-        pairs = near_duplicates(X, fmt, shown, np.array(data["nearest"]))
+    if pictures is not None:
+        sheets, data["thumbs"] = draw_sheets(pictures, _groups(reading, shown), rng)
+        pairs = near_duplicates(pictures, shown, np.array(data["nearest"]))
         n_compared = len(shown) if len(shown) < len(reading.labels) else None
-        copies = doubt_of_duplicates(noun, pairs, n_compared)
-        groups = copies[0].groups if copies else []
+        doubted += doubt_of_duplicates(noun, pairs, n_compared)
+        groups = [group for doubt in doubted for group in doubt.groups]
         data["copies"] = [largest_first(group, names, files) for group in groups]
-        doubted += copies
     n_samples, n_clusters = len(reading.labels), reading.n_clusters
     page = _template().render(
         title=title or f"{count(n_samples, one)} in {count(n_clusters, 'cluster')}",
@@ -317,24 +310,21 @@ def _check_names(names, n_samples):
 
 
 def _check_images(images, X, model):
-    """What is shown of the samples, and how it holds images: None for a list of files.
-
-    It is also None for vectors.
-    """
+    """`Pictures` of the samples, a list of files, or None for vectors."""
     if images is None:
-        return X, None if isinstance(X, list) else image_format(first_step(model), X)
+        return X if isinstance(X, list) else pictures_of(first_step(model), X)
     try:
         images = paths_or_samples(images)
-        fmt = None if isinstance(images, list) else image_format(None, images)
+        shown = images if isinstance(images, list) else pictures_of(None, images)
     except (TypeError, ValueError) as error:
         raise type(error)(re.sub(r"\bX\b", "`images`", str(error), count=1)) from error
     _check_length(images, _num_samples(X), "`images`", "an image")
-    if fmt is None and not isinstance(images, list):
+    if shown is None:
         raise ValueError(
             "`images` must hold paths, or images of shape (N, H, W) or (N, H, W, C); "
             f"got shape {np.shape(images)}."
         )
-    return images, fmt
+    return shown
 
 
 def from_page(path, folder) -> str | None:

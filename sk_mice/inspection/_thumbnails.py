@@ -2,6 +2,9 @@
 
 import base64
 import io
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,8 +32,36 @@ BUDGET = 18e6  # bytes of all sheets; as text they are a third longer
 AT_ONCE = 64  # samples that are read and resized
 
 
-def image_format(estimator, X) -> SampleFormat | None:
-    """How X holds images; None if it holds vectors, or its shape leaves this open."""
+@dataclass
+class Pictures:
+    """Images of all samples, or of those `shown` (sorted), and how X holds them."""
+
+    X: Any
+    fmt: SampleFormat
+    shown: np.ndarray | None = None
+
+    @cached_property
+    def _rows(self):
+        return rows_of(self.X)
+
+    def shrunk(self, samples, size):
+        """Yield some at a time, with all channels: (B, C, H, W) in [0, 1]."""
+        rows = samples if self.shown is None else np.searchsorted(self.shown, samples)
+        for part in np.split(rows, range(AT_ONCE, len(rows), AT_ONCE)):
+            images = self.fmt.as_batch(as_tensor(self._rows[part])).clip(0, 1)
+            if images.shape[2:] != size:
+                images = interpolate(images, size, mode="bilinear", antialias=True)
+            yield images
+
+    def thumbnails(self, samples, size) -> np.ndarray:
+        """Pixels of 8 bits (n, H, W, 1 or 3)."""
+        parts = (255 * as_drawn(images) for images in self.shrunk(samples, size))
+        pixels = [part.round().clip(0, 255).byte().movedim(1, -1) for part in parts]
+        return torch.cat(pixels).numpy()
+
+
+def pictures_of(estimator, X) -> Pictures | None:
+    """The images in X; None if it holds vectors, or its shape leaves this open."""
     fmt = getattr(estimator, "_format", None)
     if fmt is None:
         image_shape = getattr(estimator, "image_shape", None)
@@ -38,22 +69,14 @@ def image_format(estimator, X) -> SampleFormat | None:
             return None
         X = rows_of(X)
         fmt = with_range(layout(X.shape, image_shape), X)
-    return fmt if fmt.is_image else None
+    return Pictures(X, fmt) if fmt.is_image else None
 
 
-class Thumbnails:
-    """Images in files as rows of an array, of which only those shown are read.
-
-    They are squares of pixels (side, side, 3), no larger than they are drawn.
-    """
-
-    def __init__(self, paths, shown):
-        self.shown = shown  # sorted
-        paths = [paths[i] for i in shown]
-        self.values = _paths.pictures(paths, max(SMALL, side_of_files(paths)))
-
-    def __getitem__(self, rows):
-        return self.values[np.searchsorted(self.shown, rows)]
+def pictures_in(files, shown) -> Pictures:
+    """The images shown, as squares of pixels no larger than they are drawn."""
+    paths = [files[i] for i in shown]
+    X = _paths.pictures(paths, max(SMALL, side_of_files(paths)))
+    return Pictures(X, with_range(layout(X.shape), X), shown)
 
 
 def _longer_side(n_samples) -> int:
@@ -69,13 +92,13 @@ def side_of_files(paths) -> int:
     return min(longest, int(np.median(shorter)))
 
 
-def draw_sheets(X, fmt: SampleFormat, groups, rng) -> tuple[list[str], dict]:
+def draw_sheets(pictures: Pictures, groups, rng) -> tuple[list[str], dict]:
     """Draw samples in sheets, as base64, and say where each of them is, for JSON.
 
     A sheet has up to `PER_SHEET` thumbnails, row by row in `COLUMNS`, of one group.
     """
     n_samples = sum(map(len, groups))
-    _, height, width = fmt.shape
+    _, height, width = pictures.fmt.shape
     scale = min(1.0, _longer_side(n_samples) / max(height, width))
     size = max(1, round(height * scale)), max(1, round(width * scale))
     members = [
@@ -84,8 +107,8 @@ def draw_sheets(X, fmt: SampleFormat, groups, rng) -> tuple[list[str], dict]:
         for start in range(0, len(group), PER_SHEET)
     ]
     kind = "webp" if features.check("webp") else "jpeg"
-    options = {"format": kind, **_options(X, fmt, groups, size, kind, rng)}
-    pictures = [_encoded(_sheet(X, rows, fmt, size), options) for rows in members]
+    options = {"format": kind, **_options(pictures, groups, size, kind, rng)}
+    sheets = [_encoded(_sheet(pictures, rows, size), options) for rows in members]
     places = {
         "width": size[1],  # of a thumbnail, in pixels
         "height": size[0],
@@ -93,16 +116,16 @@ def draw_sheets(X, fmt: SampleFormat, groups, rng) -> tuple[list[str], dict]:
         "members": [rows.tolist() for rows in members],
         "type": f"image/{kind}",
     }
-    return [base64.b64encode(picture).decode() for picture in pictures], places
+    return [base64.b64encode(sheet).decode() for sheet in sheets], places
 
 
-def _options(X, fmt, groups, size, kind, rng) -> dict:
+def _options(pictures, groups, size, kind, rng) -> dict:
     """The best quality with which all sheets keep to the budget, by a sample."""
     if max(size) <= LOSSLESS_SIDE and kind == "webp":
         return {"lossless": True}
     rows = np.concatenate(groups)
     tried = np.sort(rng.permutation(rows)[:PER_SHEET])
-    sheet = _sheet(X, tried, fmt, size)
+    sheet = _sheet(pictures, tried, size)
     for quality in QUALITIES:
         n_bytes = len(_encoded(sheet, {"format": kind, "quality": quality}))
         if n_bytes / len(tried) * len(rows) <= BUDGET:
@@ -110,8 +133,8 @@ def _options(X, fmt, groups, size, kind, rng) -> dict:
     return {"quality": quality}
 
 
-def _sheet(X, rows, fmt, size) -> Image.Image:
-    pixels = thumbnails(X, rows, fmt, size)
+def _sheet(pictures, rows, size) -> Image.Image:
+    pixels = pictures.thumbnails(rows, size)
     n_rows, (height, width) = -(-len(pixels) // COLUMNS), size
     n_channels = pixels.shape[-1]
     cells = np.zeros((n_rows * COLUMNS, height, width, n_channels), np.uint8)
@@ -119,22 +142,6 @@ def _sheet(X, rows, fmt, size) -> Image.Image:
     cells = cells.reshape(n_rows, COLUMNS, height, width, n_channels).swapaxes(1, 2)
     sheet = cells.reshape(n_rows * height, COLUMNS * width, n_channels)
     return Image.fromarray(sheet[..., 0] if n_channels == 1 else sheet)
-
-
-def thumbnails(X, rows, fmt, size) -> np.ndarray:
-    """Samples of X as pixels of 8 bits (n, H, W, 1 or 3)."""
-    parts = (255 * as_drawn(images) for images in shrunk(X, rows, fmt, size))
-    pixels = [part.round().clip(0, 255).byte().movedim(1, -1) for part in parts]
-    return torch.cat(pixels).numpy()
-
-
-def shrunk(X, rows, fmt, size):
-    """Yield some samples of X at a time, with all channels: (B, C, H, W) in [0, 1]."""
-    for part in np.split(rows, range(AT_ONCE, len(rows), AT_ONCE)):
-        images = fmt.as_batch(as_tensor(np.asarray(X[part]))).clip(0, 1)
-        if images.shape[2:] != size:
-            images = interpolate(images, size, mode="bilinear", antialias=True)
-        yield images
 
 
 def as_drawn(images: Tensor) -> Tensor:

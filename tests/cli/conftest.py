@@ -49,8 +49,8 @@ def pages(monkeypatch):
     """Stands in for the report, which has tests of its own; the calls it got."""
     calls = []
 
-    def draw_page(reading, model, X, fmt, path, *, names, files, folder, rng):
-        calls.append((reading, X, names))
+    def draw_page(reading, model, pictures, path, *, names, files, folder, rng):
+        calls.append((reading, pictures.X, names))
         path.write_text("a page")
 
     monkeypatch.setattr(fitting, "draw_page", draw_page)
