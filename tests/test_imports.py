@@ -99,7 +99,8 @@ IMPORTS = {
     "inspection._drawing metrics",
     "inspection._gallery": "_constraints _engine.dataset _engine.format _pipelines "
     "_words datasets._paths inspection._drawing inspection._thumbnails metrics",
-    "inspection._training": "_constraints _engine.arrays inspection._drawing",
+    "inspection._training": "_constraints _engine.arrays _pipelines "
+    "inspection._drawing",
     "metrics": "_check_rows _cosine_kmeans _engine.arrays _engine.warn _pipelines",
     "model_selection": "_progress_bar _constraints _engine.dataset _engine.warn "
     "_interruption _pipelines inspection._drawing metrics",

@@ -149,22 +149,3 @@ def clusters_of(estimator, X, *, needed=True):
             f"{estimator!r}."
         )
     return None
-
-
-def history_of(estimator):
-    """The history of a fitted estimator, or of the last step of a Pipeline.
-
-    Raises TypeError if it has none.
-    """
-    last, _ = last_step(estimator)
-    history = getattr(last, "history_", None)
-    # Histories of other libraries are of other kinds.
-    rows = history if isinstance(history, list) else [None]
-    if not all(
-        isinstance(row, dict) and {"stage", "elbo"} <= row.keys() for row in rows
-    ):
-        raise TypeError(
-            "`estimator` must be a fitted MiCEClustering or MoCo, with `history_`; got "
-            f"{estimator!r}."
-        )
-    return history

@@ -8,7 +8,8 @@ from sklearn.utils import check_array
 
 from .._constraints import Count
 from .._engine.arrays import plain_array
-from ._drawing import history_of, panels, pyplot, shades
+from .._pipelines import last_step
+from ._drawing import panels, pyplot, shades
 
 N_BINS = 10  # `history_` has as many for the posterior
 INTEGERS = {"integer": True, "min_n_ticks": 1}  # on an axis
@@ -82,7 +83,7 @@ class PosteriorDisplay:
             If there is no history with a posterior, or no such epoch.
         """
         pyplot()  # raises ImportError before any work
-        rows = [row for row in history_of(estimator) if row["stage"] == "em"]
+        rows = [row for row in _history_of(estimator) if row["stage"] == "em"]
         if not rows:
             raise ValueError("`estimator` must have had epochs of EM; got none.")
         if epochs is None:
@@ -237,7 +238,7 @@ class TrainingDisplay:
             If the estimator has no history.
         """
         pyplot()  # raises ImportError before any work
-        return cls(history=history_of(estimator)).plot(ax, cmap=cmap)
+        return cls(history=_history_of(estimator)).plot(ax, cmap=cmap)
 
     def plot(self, ax=None, *, cmap: Any = "viridis") -> Self:
         """Draw a curve in each panel.
@@ -288,3 +289,21 @@ class TrainingDisplay:
         rows = enumerate(self.history, start=1)
         pairs = [(epoch, row[key]) for epoch, row in rows if row["stage"] == stage]
         return zip(*pairs, strict=True)
+
+
+def _history_of(estimator):
+    """The history of a fitted estimator, or of the last step of a Pipeline.
+
+    Raises TypeError if it has none.
+    """
+    last, _ = last_step(estimator)
+    history = getattr(last, "history_", None)
+    is_ours = isinstance(history, list) and all(
+        isinstance(row, dict) and {"stage", "elbo"} <= row.keys() for row in history
+    )
+    if not is_ours:
+        raise TypeError(
+            "`estimator` must be a fitted MiCEClustering or MoCo, with `history_`; got "
+            f"{estimator!r}."
+        )
+    return history
