@@ -325,9 +325,10 @@ class NClustersChoice:
             errors = [row[f"{measure}_std"] for row in self.table]
             errors = np.array(errors) / np.sqrt(self.n_repeats)
             ax.errorbar(numbers, means, errors, label=measure, capsize=3, **style)
-        chosen = self.n_clusters, means[numbers.index(self.n_clusters)]
+        k = self.n_clusters
+        (height,) = [r["stability_mean"] for r in self.table if r["n_clusters"] == k]
         ring = {"s": 200, "facecolors": "none", "edgecolors": "C3", "linewidths": 2}
-        ax.scatter(*chosen, label=f"choice: {chosen[0]} clusters", zorder=3, **ring)
+        ax.scatter(k, height, label=f"choice: {k} clusters", zorder=3, **ring)
         dashed = {"color": "C0", "linestyle": "--", "linewidth": 1}
         label = "best stability less its standard error"
         ax.axhline(self.threshold, label=label, **dashed)
