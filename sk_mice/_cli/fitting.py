@@ -109,7 +109,9 @@ def _fit_and_write(request: Request, run: dict | None, group) -> None:
         if network is not None:
             facts = facts_of_features(network, images, run)
             into = result.started_features
-            samples = features_of(network, images, result, facts, progress, into=into)
+            samples = features_of(
+                network, images, result, facts, progress, into, in_fit=True
+            )
             features = samples, facts
         clusterer = _train(request, run, samples, group)
         whole = network is not None or clusterer.n_iter_ == run["max_epochs"]

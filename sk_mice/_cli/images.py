@@ -141,14 +141,15 @@ def facts_of_features(network, images: Images, run: dict) -> dict:
     }
 
 
-def features_of(network, images: Images, result, facts, progress, into=None):
+def features_of(
+    network, images: Images, result, facts, progress, into=None, in_fit=False
+):
     """Features (N, F) of the files, those of a result or computed by a fitted network.
 
     `facts` are what the features depend on. New ones are written to `into`, a .npy file
     that grows batch by batch. In a fit, which writes a page, larger images are kept as
     well, if all files are decoded.
     """
-    in_fit = into == result.started_features
     kept, row_of = result.read_features(facts)
     is_new = np.array([digest not in row_of for digest in images.digests])
     rows = [row_of[digest] for digest in images.digests if digest in row_of]
