@@ -186,9 +186,9 @@ FINETUNE = _Recipe(lr=0.1, warm_start=True)
 # ---------------------------------------------------------------------------- our own
 
 # The defaults. The network is named because "auto" depends on the device.
-# Measured on one thread, see benchmarks/results: a minute and a half with bfloat16.
+# Measured on one thread, see benchmarks/results: two to three minutes.
 DIGITS_CPU = _Recipe(n_clusters=10, backbone="resnet-small", max_epochs=200)
-# Extrapolated from 24 epochs of 10,000 images, 161 s: about six minutes.
+# Extrapolated from 24 epochs of 10,000 images: about nine minutes.
 FASHION_MNIST_CPU = _Recipe(n_clusters=10, backbone="resnet-small", max_epochs=50)
 
 # Measured on 1,503 photographs of three classes (480 steps), see the guide's page on
