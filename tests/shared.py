@@ -1,5 +1,6 @@
 """What several test files use: small fits, samples, formulas, callbacks, files."""
 
+import errno
 import pickle
 import random
 import re
@@ -97,6 +98,18 @@ def json_values(leaves, names):
         ),
         max_leaves=12,
     )
+
+
+def raising(error, *args):
+    """A function that raises an error of these arguments, whatever it is given."""
+
+    def fail(*_, **__):
+        raise error(*args)
+
+    return fail
+
+
+no_space = raising(OSError, errno.ENOSPC, "No space left on device")
 
 
 class Forward(torch.nn.Module):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from joblib import parallel_config
-from shared import RaiseAt, assert_same_state, state_of, tiny
+from shared import RaiseAt, assert_same_state, no_space, state_of, tiny
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
@@ -299,10 +299,6 @@ def test_equal_fits_in_threads_share_a_folder(tmp_path):
 
 
 # ------------------------------------------------------------------- what goes wrong
-
-
-def no_space(handle):
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from shared import default_dtype, quoted, same_generators
+from shared import default_dtype, quoted, raising, same_generators
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.model_selection import GridSearchCV
@@ -463,9 +463,7 @@ def test_maps_of_a_module_are_averaged():
 
 
 def test_weights_that_cannot_be_downloaded(monkeypatch, tmp_path):
-    def offline(*args, **kwargs):
-        raise OSError("no network")
-
+    offline = raising(OSError, "no network")
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     monkeypatch.setattr(models.ResNet18_Weights, "get_state_dict", offline)
     message = r"no network.*Put https://.*resnet18-.*pth into .*checkpoints.*`weights`"

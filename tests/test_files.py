@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from shared import quoted
+from shared import no_space, quoted, raising
 from systems import child, forks, needs_links, needs_locks, needs_modes, needs_resource
 
 from sk_mice._engine import files
@@ -88,10 +88,7 @@ def test_a_file_that_does_not_fit_is_an_error_with_its_name(path):
 
 
 def test_a_full_disk_is_an_error_with_the_path(path, monkeypatch):
-    def full(handle):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", no_space)
     with pytest.raises(OSError, match=f"No space left .*{quoted(path)}"):
         write_atomically(path, [b"new"])
     assert os.listdir(path.parent) == []
@@ -216,9 +213,7 @@ def test_a_read_only_file_stays_for_root_too(path):
 
 
 def test_a_file_that_a_spreadsheet_has_open_is_found_before_the_work(path, monkeypatch):
-    def denied(*args):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
+    denied = raising(PermissionError, errno.EACCES, "Permission denied")
     monkeypatch.setattr(files, "fcntl", None)  # as on Windows
     check_writable(path)
     path.write_bytes(b"earlier")

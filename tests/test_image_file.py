@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from PIL import Image
+from shared import no_space
 from systems import needs_links, needs_locks, needs_proc
 from windows import refuse_files_in_use
 
@@ -235,10 +236,7 @@ def test_no_image_is_an_error_and_no_file(folder):
 
 
 def test_full_disk_is_found_before_the_work(folder, decoded, monkeypatch):
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(maps.os, "posix_fallocate", full, raising=False)
+    monkeypatch.setattr(maps.os, "posix_fallocate", no_space, raising=False)
     with pytest.raises(OSError, match=r"No space.*images\.npy\.part"):
         load(folder)
     assert not decoded

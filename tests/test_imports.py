@@ -11,6 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from shared import raising
 
 import sk_mice
 from sk_mice._lazy import attach
@@ -286,9 +287,7 @@ def test_type_checkers_find_wrong_names(tmp_path):
 
 
 def test_a_library_that_fails_to_import_is_not_hidden(monkeypatch):
-    def fail(*args):
-        raise AttributeError("'NoneType' object has no attribute 'split'")
-
+    fail = raising(AttributeError, "'NoneType' object has no attribute 'split'")
     load, _ = attach("sk_mice", {"Broken": "._broken"})
     monkeypatch.setattr("importlib.import_module", fail)
     monkeypatch.setattr(sk_mice, "__getattr__", load)

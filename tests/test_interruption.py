@@ -9,7 +9,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from shared import RaiseAt
+from shared import RaiseAt, raising
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch.callbacks import Callback, Checkpoint, EarlyStopping
@@ -228,10 +228,7 @@ def test_ctrl_c_while_the_start_is_computed_leaves_a_model_with_a_start(monkeypa
 def test_an_error_while_the_start_is_computed_leaves_the_estimator_as_it_was(
     monkeypatch,
 ):
-    def fail():
-        raise FloatingPointError("not finite")
-
-    before_the_partition(fail, monkeypatch)
+    before_the_partition(raising(FloatingPointError, "not finite"), monkeypatch)
     estimator = mice()
     with pytest.raises(FloatingPointError, match="not finite"):
         estimator.fit(IMAGES)

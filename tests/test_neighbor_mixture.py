@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from shared import default_dtype, same_generators
+from shared import default_dtype, raising, same_generators
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import ConvergenceWarning
@@ -249,11 +249,7 @@ def test_extreme_temperatures_and_scales(kappa, scale, center):
 def test_a_failed_fit_changes_nothing(monkeypatch):
     fitted = mixture().fit(DIGITS[:60])
     before = fitted.predict_proba(DIGITS[:60])
-
-    def fails(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_neighbor_mixture, "train", fails)
+    monkeypatch.setattr(_neighbor_mixture, "train", raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         fitted.set_params(center=False).fit(DIGITS[:100])
     np.testing.assert_array_equal(fitted.predict_proba(DIGITS[:60]), before)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from joblib import Parallel, delayed, parallel_config
+from shared import no_space
 from sklearn.datasets import load_digits
 from systems import needs_open_files_replaced, needs_proc
 from windows import refuse_files_in_use
@@ -126,10 +127,6 @@ def test_failure_leaves_no_file(mice, X, tmp_path, monkeypatch, on_windows):
     with pytest.raises(MemoryError):
         mice.predict(X, out=tmp_path / "out.npy")
     assert not os.listdir(tmp_path)
-
-
-def no_space(*args):
-    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("reserves", [True, False])

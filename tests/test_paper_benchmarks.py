@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shared import raising
 
 from sk_mice import MiCEClustering, MoCo
 
@@ -111,11 +112,8 @@ def test_training_time(paper, tmp_path, capsys):
 def test_a_table_goes_on_from_its_checkpoints(paper, tmp_path, monkeypatch):
     options = ("--rows", "MiCE", "--checkpoint", str(tmp_path / "progress"))
     first = smoke(paper("table1"), tmp_path, *options)
-
-    def train(*args, **kwargs):
-        raise AssertionError("was done")
-
-    monkeypatch.setattr(MiCEClustering, "_train", train)
+    was_done = raising(AssertionError, "was done")
+    monkeypatch.setattr(MiCEClustering, "_train", was_done)
     again = smoke(paper("table1"), tmp_path, *options)
     assert again["MiCE"][0]["acc"] == first["MiCE"][0]["acc"]
 

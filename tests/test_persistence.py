@@ -33,7 +33,7 @@ from saved_models import (
     parts_of,
     tiny,
 )
-from shared import quoted, refused, same_generators
+from shared import quoted, raising, refused, same_generators
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -378,10 +378,9 @@ def test_what_is_no_fitted_model_of_ours_is_not_saved(no_file):
 def test_bad_parameters_are_not_saved_and_wait_for_no_other_process(
     mice, no_file, monkeypatch
 ):
-    def wait(self):
-        pytest.fail("it waits")
-
-    monkeypatch.setattr(MiCEClustering, "_open_group", wait)
+    monkeypatch.setattr(
+        MiCEClustering, "_open_group", lambda self: pytest.fail("it waits")
+    )
     with pytest.raises(ValueError, match="'tau' parameter"):
         sk_mice.save(mice.set_params(tau=-1.0), no_file)
 
@@ -470,10 +469,7 @@ def test_a_file_chooses_no_folder(path, tmp_path):
 
 def test_no_code_is_run(mice, path, monkeypatch):
     sk_mice.save(mice, path)
-
-    def never(*args, **kwargs):
-        raise AssertionError("code was run")
-
+    never = raising(AssertionError, "code was run")
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, never)
     monkeypatch.setattr(torch, "load", never)

@@ -3,6 +3,7 @@
 from importlib import metadata
 
 import torch
+from shared import raising
 
 import sk_mice
 from sk_mice import _show_versions
@@ -36,8 +37,6 @@ def test_what_is_not_installed_is_none():
 
 
 def test_a_checkout_that_is_not_installed(monkeypatch):
-    def requires(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "requires", requires)
+    not_found = raising(metadata.PackageNotFoundError, "sk-mice")
+    monkeypatch.setattr(metadata, "requires", not_found)
     assert "torch" in _show_versions._libraries()

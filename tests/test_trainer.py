@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from shared import assert_same_state, samples_of, state_of
+from shared import assert_same_state, raising, samples_of, state_of
 from skorch.callbacks import Callback
 from torch import nn
 
@@ -308,9 +308,7 @@ def test_graphs_are_few(samples, captured):
 
 
 def test_a_fit_goes_on_where_capturing_fails(samples, captured, monkeypatch):
-    def fails(self, *given):
-        raise RuntimeError("operation not permitted\n  a stack trace")
-
+    fails = raising(RuntimeError, "operation not permitted\n  a stack trace")
     monkeypatch.setattr(Replayed, "_capture", fails)
     with pytest.warns(UserWarning, match=r"without CUDA graphs.*not permitted$"):
         slow = trained(samples)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 from PIL import Image
 from safetensors.torch import load_file
+from shared import raising
 from skorch.callbacks import Callback
 
 from sk_mice._cli import fitting, tables
@@ -81,8 +82,7 @@ def write_image(path, rng):
     Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(path, "PNG")
 
 
-def press_ctrl_c(*args, **kwargs):
-    raise KeyboardInterrupt
+press_ctrl_c = raising(KeyboardInterrupt)
 
 
 def cut_off(monkeypatch, *command, code=1, by=lambda *args: 1 / 0):

@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from shared import raising
 
 from sk_mice._busy_cores import BusyCores
 from sk_mice._cli import cores
@@ -58,10 +59,7 @@ def test_fit_leaves_busy_cores(limits, monkeypatch, photos, tmp_path, capsys):
 
 
 def test_what_the_system_counts_may_be_closed_to_the_user(monkeypatch):
-    def denied(*args):
-        raise PermissionError
-
-    monkeypatch.setattr(cores.Path, "read_text", denied)
+    monkeypatch.setattr(cores.Path, "read_text", raising(PermissionError))
     assert cores.free_cores() == float("inf")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shared import raising
 from systems import needs_locks
 
 from sk_mice import MiCEClustering, load
@@ -414,10 +415,7 @@ def test_what_fails_names_the_option_and_leaves_nothing(
     empty.mkdir()
     assert run("fit", empty, *FIT, "--out", out) == 1
     assert repr(str(empty)) in last_line(capsys)
-
-    def fail(*args):
-        raise ValueError("`max_epochs` must be another")
-
+    fail = raising(ValueError, "`max_epochs` must be another")
     monkeypatch.setattr(MiCEClustering, "fit", fail)
     assert run("fit", photos, *FIT, "--out", out) == 1
     assert "--epochs must be another" in last_line(capsys)
@@ -459,9 +457,7 @@ def test_images_that_are_too_many_are_refused(photos, out, monkeypatch, capsys):
 def test_a_bug_is_one_line_too_unless_it_is_traced(
     photos, tmp_path, monkeypatch, capsys
 ):
-    def fail(*args):
-        raise KeyError("nobody\nknows")
-
+    fail = raising(KeyError, "nobody\nknows")
     monkeypatch.setattr(fitting, "read_images", fail)
     arguments = ["fit", photos, *FIT, "--out", tmp_path / "result"]
     assert "SK_MICE_TRACEBACK" in refused(capsys, 1, *arguments)

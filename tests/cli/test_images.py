@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shared import raising
 
 from sk_mice import load
 from sk_mice._cli import choosing, fitting, images
@@ -335,11 +336,8 @@ def test_what_libraries_print_is_not_in_the_table(
 def test_weights_that_cannot_be_had_say_what_to_do(
     photos, tmp_path, monkeypatch, capsys
 ):
-
-    def fail(url, file, *args, **kwargs):
-        raise OSError("no network")
-
-    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    offline = raising(OSError, "no network")
+    monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     out = ("--clusters", 2, "--out", tmp_path / "result", "-q", "--features")
     assert run("fit", photos, *out, "resnet18") == 1

@@ -7,6 +7,7 @@ import signal
 from contextlib import suppress
 
 import pytest
+from shared import raising
 from systems import needs_links
 
 from sk_mice import MiCEClustering
@@ -33,8 +34,7 @@ class Stop(Exception):
     """Kills a fit."""
 
 
-def killed(*args):
-    raise Stop
+killed = raising(Stop)
 
 
 def fit_of_another_seed(photos, out):
@@ -268,19 +268,14 @@ def test_a_result_stays_until_the_next_one_is_whole(
 
 
 def test_a_result_stays_if_the_next_fit_fails(fitted, result, other, monkeypatch):
-    def fail(*args):
-        raise ValueError("no")
-
-    monkeypatch.setattr(MiCEClustering, "fit", fail)
+    monkeypatch.setattr(MiCEClustering, "fit", raising(ValueError, "no"))
     assert run(*other, "--overwrite") == 1
     assert_same_files(result, fitted)
     assert not (result / "checkpoint").exists()
 
 
 def test_an_error_after_the_training_says_how_to_go_on(other, monkeypatch, capsys):
-    def full(*args, **options):
-        raise OSError(errno.ENOSPC, "No space left on device", "clusters.csv")
-
+    full = raising(OSError, errno.ENOSPC, "No space left on device", "clusters.csv")
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "write_atomically", full)
         assert run(*other, "--overwrite") == 1

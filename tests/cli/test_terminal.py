@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from shared import raising
 from systems import forks, needs_full_device
 from tqdm import std, tqdm
 
@@ -112,9 +113,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
 
 
 def test_a_reader_that_goes_away_on_windows(monkeypatch):
-    def invalid():
-        raise OSError(errno.EINVAL, "Invalid argument")
-
+    invalid = raising(OSError, errno.EINVAL, "Invalid argument")
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.setattr(sys.stdout, "flush", invalid)
     with pytest.raises(OSError, match="cannot be written: Invalid argument"):
@@ -159,10 +158,7 @@ def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys)
 
 def test_a_current_folder_that_is_gone_is_said(tmp_path, monkeypatch, capsys):
     path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
-
-    def getcwd():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-
+    getcwd = raising(FileNotFoundError, errno.ENOENT, os.strerror(errno.ENOENT))
     monkeypatch.setattr(os, "getcwd", getcwd)
     line = refused(capsys, 1, "sort", path, tmp_path, "--copy-to", "sorted")
     assert "The current folder is no longer there" in line
@@ -182,10 +178,7 @@ def test_a_current_folder_that_is_gone_is_said_before_torch_is_imported(tmp_path
 
 def test_a_limit_of_threads_is_said(tmp_path, monkeypatch, capsys):
     path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
-
-    def start(*args):
-        raise RuntimeError("can't start new thread")
-
+    start = raising(RuntimeError, "can't start new thread")
     monkeypatch.setattr(tables, "read_column", start)
     line = refused(capsys, 1, "score", path, path)
     assert "start no more threads: raise its limit" in line
@@ -206,11 +199,8 @@ def test_messages_that_cannot_be_written_end_no_work(target, tmp_path):
 
 
 def test_a_message_takes_no_lock_between_processes(capsys, monkeypatch):
-    def low(*args):
-        raise MemoryError
-
     monkeypatch.delattr(tqdm, "_lock", raising=False)
-    monkeypatch.setattr(std, "TqdmDefaultWriteLock", low)
+    monkeypatch.setattr(std, "TqdmDefaultWriteLock", raising(MemoryError))
     cli._say("Not enough memory")
     assert capsys.readouterr().err == "sk-mice: Not enough memory\n"
 
