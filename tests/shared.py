@@ -109,6 +109,18 @@ def raising(error, *args):
     return fail
 
 
+def recorded(monkeypatch, owner, name, what=lambda *args: args):
+    """A list of what a function is given in later calls, which it answers as before."""
+    calls, function = [], getattr(owner, name)
+
+    def record(*args, **options):
+        calls.append(what(*args))
+        return function(*args, **options)
+
+    monkeypatch.setattr(owner, name, record)
+    return calls
+
+
 no_space = raising(OSError, errno.ENOSPC, "No space left on device")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shared import recorded
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
@@ -195,17 +196,13 @@ def test_compare_on_vectors_with_umap_goes_on(benchmark, tmp_path, monkeypatch):
 
 def test_small_maps(benchmark, tmp_path, monkeypatch):
     small_maps = benchmark("small_maps")
-    made = []
 
     class Net(SmallResNet):
         def __init__(self, width=4, *, blocks=(1, 1), max_pool=False):
             super().__init__(width, blocks=blocks, max_pool=max_pool)
 
     monkeypatch.setattr(small_maps, "SmallResNet", Net)
-    judge = small_maps.judge
-    monkeypatch.setattr(
-        small_maps, "judge", lambda m, *args: made.append(m) or judge(m, *args)
-    )
+    made = recorded(monkeypatch, small_maps, "judge", lambda model, *_: model)
     options = tmp_path / "maps.json", "--n", "60", "--seeds", "0"
     kept = run(small_maps, *options)
     assert run(small_maps, *options)["results"] == kept["results"]

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from shared import recorded
 
 from sk_mice import ClassificationEM, NeighborMixture, _blas
 from sk_mice._blas import one_blas_thread
@@ -58,14 +59,7 @@ def test_few_rows_take_one_thread_and_a_fit_around_takes_none_away(blas):
 @pytest.mark.parametrize("estimator", [ClassificationEM(3), NeighborMixture(3)])
 def test_decompositions_take_one_thread(blas, monkeypatch, estimator):
     """They would wait for cores that are busy."""
-    seen = []
-
-    def eigh(*args):
-        seen.append(blas.n_threads)
-        return np_eigh(*args)
-
-    np_eigh = np.linalg.eigh
-    monkeypatch.setattr(np.linalg, "eigh", eigh)
+    seen = recorded(monkeypatch, np.linalg, "eigh", lambda *_: blas.n_threads)
     X = np.random.default_rng(0).standard_normal((200, 16))
     estimator.fit(X)
     assert set(seen) == {1}

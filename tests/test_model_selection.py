@@ -13,13 +13,12 @@ import pytest
 import torch
 from joblib import parallel_config
 from scipy.sparse import csr_array
-from shared import tiny
+from shared import recorded, tiny
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.datasets import load_digits, load_wine, make_blobs
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -79,13 +78,10 @@ class Refuses(KMeans):
 
 
 def test_stability_is_the_agreement_of_models_of_two_halves(blobs, monkeypatch):
-    seen = []
+    def size(first, second):
+        return len(first)
 
-    def agreement(first, second):
-        seen.append(len(first))
-        return adjusted_rand_score(first, second)
-
-    monkeypatch.setattr(sk_mice.model_selection, "adjusted_rand_score", agreement)
+    seen = recorded(monkeypatch, sk_mice.model_selection, "adjusted_rand_score", size)
     values = stability(KMeans(4, n_init=5), blobs[:-1], n_repeats=3, random_state=0)
     np.testing.assert_array_equal(values, np.ones(3))
     assert seen == [59, 60] * 3  # symmetric

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from image_files import NO_IMAGE, encoded, left_out, load_one, tiff, write
+from shared import recorded
 
 from sk_mice.datasets import _opening, load_image_folder
 
@@ -43,20 +44,13 @@ def in_tiff(payload):
 @pytest.fixture
 def started(tmp_path_factory, monkeypatch):
     """Programs that were started, and those that a `gs` on the PATH has noted."""
-    names = []
     folder = tmp_path_factory.mktemp("bin")
     for name in ("gs", "djpeg", "gswin64c"):
         program = folder / name
         program.write_text(f"#!/bin/sh\necho {name} >> {folder}/started\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    popen = subprocess.Popen
-
-    def spy(command, *args, **kwargs):
-        names.append(command)
-        return popen(command, *args, **kwargs)
-
-    monkeypatch.setattr(subprocess, "Popen", spy)
+    names = recorded(monkeypatch, subprocess, "Popen", lambda command, *_: command)
     monkeypatch.setattr(os, "system", names.append)
     # Pillow has looked for Ghostscript before; now it would find it.
     eps = pytest.importorskip("PIL.EpsImagePlugin")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from PIL import Image
+from shared import recorded
 from sklearn.cluster import KMeans
 
 from sk_mice._engine import format
-from sk_mice._engine.arrays import extremes
 from sk_mice._engine.format import infer_format
 from sk_mice.inspection import _thumbnails
 
@@ -26,13 +26,7 @@ def test_sheets_keep_to_their_budget(monkeypatch):
 
 
 def test_of_8_bits_no_image_is_read_for_the_format(monkeypatch):
-    read = []
-
-    def counted(X, **options):
-        read.append(len(X))
-        return extremes(X, **options)
-
-    monkeypatch.setattr(format, "extremes", counted)
+    read = recorded(monkeypatch, format, "extremes", len)
     X = np.zeros((50, 20, 24, 3), np.uint8)
     fmt = _thumbnails.pictures_of(KMeans(), X).fmt
     assert (fmt.shape, fmt.low, fmt.high) == ((3, 20, 24), 0, 255)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from shared import raising
+from shared import raising, recorded
 
 from sk_mice import load
 from sk_mice._cli import choosing, fitting, images
@@ -41,13 +41,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
     from sk_mice.features import PretrainedFeatures
 
     monkeypatch.setattr(fitting, "draw_page", draw_page)
-    calls, computing = [], PretrainedFeatures._computing
-
-    def counted(network, X, *args):
-        calls.append(X)
-        return computing(network, X, *args)
-
-    monkeypatch.setattr(PretrainedFeatures, "_computing", counted)
+    calls = recorded(monkeypatch, PretrainedFeatures, "_computing", lambda _, X, *__: X)
     short = ("--clusters", 2, "--out", out, "-q")
     cut_off(monkeypatch, "fit", photos, *NETWORK, *short)
     assert run("fit", photos, *NETWORK, *short, "--resume") == 0
@@ -93,13 +87,7 @@ def test_files_are_decoded_once_for_features_and_page(
     for i in range(12):  # those of 50 pixels are smaller than on the page
         image = Image.fromarray(rng.integers(0, 256, (50 + 40 * i, 700, 3), np.uint8))
         image.save(folder / f"{i:02}.jpg", exif=turned if i % 3 else Image.Exif())
-    decode, decoded = Decoder._decode, []
-
-    def counted(self, image, path, *args):
-        decoded.append(path)
-        return decode(self, image, path, *args)
-
-    monkeypatch.setattr(Decoder, "_decode", counted)
+    decoded = recorded(monkeypatch, Decoder, "_decode")
     fit = ("fit", folder, "--clusters", 2, "--features", "efficientnet-lite0")
     assert run(*fit, "--out", out, "-q") == 0
     assert len(decoded) == 2 * 12  # at first for X

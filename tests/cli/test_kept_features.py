@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
+from shared import recorded
 
 from sk_mice import load
 from sk_mice._cli import choosing, results
@@ -45,14 +46,10 @@ def computed(monkeypatch):
     """How many images each computation of features had."""
     from sk_mice.features import PretrainedFeatures
 
-    computing, numbers = PretrainedFeatures._computing, []
+    def number(network, X, *_):
+        return len(X)
 
-    def counted(network, X, *args):
-        numbers.append(len(X))
-        return computing(network, X, *args)
-
-    monkeypatch.setattr(PretrainedFeatures, "_computing", counted)
-    return numbers
+    return recorded(monkeypatch, PretrainedFeatures, "_computing", number)
 
 
 def test_the_file_has_a_row_for_each_row_of_the_table(photos, fitted):
@@ -83,13 +80,7 @@ def test_another_number_of_clusters_computes_no_features(
 def test_choose_k_reads_them_if_its_plot_lies_beside_them(
     photos, result, tmp_path, computed, monkeypatch
 ):
-    choose, given = choosing.choose_n_clusters, []
-
-    def noted(clusterer, samples, *args, **options):
-        given.append(samples)
-        return choose(clusterer, samples, *args, **options)
-
-    monkeypatch.setattr(choosing, "choose_n_clusters", noted)
+    given = recorded(monkeypatch, choosing, "choose_n_clusters", lambda _, X, *__: X)
     command = ("choose-k", photos, *CHOOSE, "--out")
     assert run(*command, result / "choose-k.png") == 0
     assert not computed

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from PIL import Image
+from shared import recorded
 from systems import needs_locks
 
 from sk_mice._cli import fitting, naming
@@ -39,13 +40,10 @@ def test_names_survive_json(photos, fitted, capsys):
 def test_clusters_views_and_posterior_are_asked_for_once(
     photos, fitted, monkeypatch, tmp_path
 ):
-    over, calls = Inference.over, []
+    def wanted(self, samples, views, *names):
+        return names
 
-    def counted(self, samples, views, *wanted):
-        calls.append(wanted)
-        return over(self, samples, views, *wanted)
-
-    monkeypatch.setattr(Inference, "over", counted)
+    calls = recorded(monkeypatch, Inference, "over", wanted)
     assert run("predict", fitted, photos, "-q", "--out", tmp_path / "new.csv") == 0
     assert calls == [*10 * [("label",)], ("joint", "gating")]
 
