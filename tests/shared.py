@@ -158,6 +158,14 @@ class Labels(BaseEstimator):
         return np.arange(len(X)) % 2 if self.labels is None else self.labels
 
 
+def callback(**methods):
+    """A callback of skorch with these methods, each a function of the net."""
+    bodies = {
+        name: lambda self, net, do=do, **kwargs: do(net) for name, do in methods.items()
+    }
+    return type("Own", (Callback,), bodies)()
+
+
 class RaiseAt(Callback):
     """Raises an error in the second batch of an epoch, counted over all stages."""
 

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from shared import RaiseAt, state_of
+from shared import RaiseAt, callback, state_of
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback
@@ -340,12 +340,9 @@ def test_em_takes_a_third_of_the_rate_after_a_first_stage_alone():
 
 
 def test_the_teachers_momentum():
+    seen = []
+    watch = callback(on_train_begin=lambda net: seen.append(net.teacher_momentum))
     for given, expected in ((None, 0.99), (0.5, 0.5)):
-        seen = []
-
-        class Watch(Callback):
-            def on_train_begin(self, net, seen=seen, **kwargs):
-                seen.append(net.teacher_momentum)
-
-        tiny(teacher_momentum=given, callbacks=[Watch()], max_epochs=1).fit(X)
+        seen.clear()
+        tiny(teacher_momentum=given, callbacks=[watch], max_epochs=1).fit(X)
         assert set(seen) == {expected}

@@ -7,8 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from shared import same_generators
-from skorch.callbacks import Callback
+from shared import callback, raising, same_generators
 
 from sk_mice import MoCo
 from sk_mice._engine import ambient
@@ -85,19 +84,15 @@ def test_an_error_gives_memory_back_as_well(calls):
     assert calls == ENTERED + LEFT
 
 
-class Fails(Callback):
-    def on_epoch_end(self, net, **kwargs):
-        raise RuntimeError("in the middle of a fit")
-
-
 def test_a_fit_keeps_memory_and_a_failed_fit_gives_it_back(calls):
     X = np.random.default_rng(0).normal(size=(40, 3))
     options = {"max_epochs": 1, "device": "cpu", "random_state": 0}
     MoCo(**options).fit(X)
     assert calls == ENTERED + LEFT
     calls.clear()
+    fails = callback(on_epoch_end=raising(RuntimeError, "in the middle of a fit"))
     with pytest.raises(RuntimeError, match="in the middle of a fit"):
-        MoCo(**options, callbacks=[Fails()]).fit(X)
+        MoCo(**options, callbacks=[fails]).fit(X)
     assert calls == ENTERED + LEFT
 
 
@@ -244,12 +239,8 @@ if __name__ == "__main__":
 def test_a_container_grants_fewer_threads(two_threads, monkeypatch):
     """A fit and predictions take as many as there are cores for, and give them back."""
     seen = []
-
-    class Threads(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            seen.append(torch.get_num_threads())
-
-    moco = MoCo(max_epochs=1, random_state=0, callbacks=[Threads()])
+    note = callback(on_epoch_end=lambda net: seen.append(torch.get_num_threads()))
+    moco = MoCo(max_epochs=1, random_state=0, callbacks=[note])
     X = np.random.default_rng(0).random((40, 8, 8))
     monkeypatch.setattr(ambient, "cpu_count", lambda: 1)
     monkeypatch.setattr(ambient.os, "environ", {})

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from PIL import Image
+from shared import callback
 
 from sk_mice._engine.distributed import Group, Processes, open_group
 
@@ -111,12 +112,8 @@ def test_ctrl_c_in_one_process_ends_all_after_the_same_epoch(two):
 def test_a_job_goes_on_in_a_single_process(two):
     assert two["stopped"] == [1, 1] or two["stopped"] == [2, 2]  # with a previous one
     epochs = []
-
-    class Count(job.Callback):
-        def on_epoch_begin(self, net, **kwargs):
-            epochs.append(len(net.history))
-
-    estimator = job.kept(two["folder"] / "checkpoint").set_params(callbacks=[Count()])
+    count = callback(on_epoch_begin=lambda net: epochs.append(len(net.history)))
+    estimator = job.kept(two["folder"] / "checkpoint").set_params(callbacks=[count])
     found = job.result(estimator.fit(job.IMAGES))
     assert 0 < len(epochs) < job.N_STEPS // 3
     assert_alike(found, job.result(job.mice(init="random").fit(job.IMAGES)))

@@ -9,7 +9,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from shared import RaiseAt, raising
+from shared import RaiseAt, callback, raising
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch.callbacks import Callback, Checkpoint, EarlyStopping
@@ -58,12 +58,9 @@ def assert_usable(estimator, n_epochs):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_error_before_training_is_not_covered_by_another(error):
-    class AtOnce(Callback):
-        def on_train_begin(self, net, **kwargs):
-            raise error
-
+    at_once = callback(on_train_begin=raising(error))
     with pytest.raises(error):
-        mice(callbacks=[AtOnce()]).fit(IMAGES)
+        mice(callbacks=[at_once]).fit(IMAGES)
 
 
 @pytest.mark.parametrize("epoch", [2, 4, 5, 6])  # of MoCo, of the first and second EM
@@ -263,11 +260,8 @@ def test_a_second_ctrl_c_ends_the_fit_at_once(monkeypatch, when, capsys):
 
 @pytest.mark.parametrize("moment", ["setup", "train begins"])
 def test_ctrl_c_before_training_is_a_keyboard_interrupt(moment):
-    class AtOnce(Callback):
-        def on_train_begin(self, net, **kwargs):
-            ctrl_c()
-
-    estimator = mice(callbacks=[AtOnce()] if moment == "train begins" else None)
+    at_once = callback(on_train_begin=lambda net: ctrl_c())
+    estimator = mice(callbacks=[at_once] if moment == "train begins" else None)
     if moment == "setup":
         estimator.set_params(backbone=lambda: [ctrl_c(), BACKBONE][1])
     with pytest.raises(KeyboardInterrupt):
@@ -291,11 +285,10 @@ def test_a_handler_of_ones_own_stays_and_is_called():
 def test_a_thread_that_fits_leaves_the_handler_alone():
     before, seen = signal.getsignal(signal.SIGINT), []
 
-    class Look(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            seen.append(signal.getsignal(signal.SIGINT))
+    def look(net):
+        seen.append(signal.getsignal(signal.SIGINT))
 
-    fit = partial(mice(callbacks=[Look()]).fit, IMAGES)
+    fit = partial(mice(callbacks=[callback(on_epoch_end=look)]).fit, IMAGES)
     thread = threading.Thread(target=fit)
     thread.start()
     thread.join()
@@ -336,12 +329,12 @@ def test_early_stopping_works_as_it_comes(monkeypatch):
 # skorch says where it loads to, as the net has no device of its own.
 @pytest.mark.filterwarnings("ignore::skorch.exceptions.DeviceWarning")
 def test_loading_the_best_epoch_leaves_the_history_whole(tmp_path):
-    class FirstIsBest(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            net.history.record("first_best", len(net.history) == 1)
+    def judge(net):
+        net.history.record("first_best", len(net.history) == 1)
 
     keep = Checkpoint(dirname=tmp_path, monitor="first_best", load_best=True)
-    moco = MoCo(max_epochs=4, callbacks=[FirstIsBest(), keep], **OPTIONS).fit(IMAGES)
+    callbacks = [callback(on_epoch_end=judge), keep]
+    moco = MoCo(max_epochs=4, callbacks=callbacks, **OPTIONS).fit(IMAGES)
     assert moco.n_iter_ == len(moco.history_) == 4
 
 

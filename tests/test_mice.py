@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from shared import Labels, assert_same_state, same_generators, state_of
+from shared import Labels, assert_same_state, callback, same_generators, state_of
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
@@ -348,12 +348,8 @@ def test_converged_says_whether_labels_still_change(fitted):
 
 def test_callbacks_and_progress_bar(capsys):
     epochs = []
-
-    class Count(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            epochs.append(net.history[-1, "elbo"])
-
-    estimator = tiny(callbacks=[Count()], verbose=1).fit(IMAGES)
+    count = callback(on_epoch_end=lambda net: epochs.append(net.history[-1, "elbo"]))
+    estimator = tiny(callbacks=[count], verbose=1).fit(IMAGES)
     assert epochs == [row["elbo"] for row in estimator.history_]
     shown = capsys.readouterr().err
     assert "4/4" in shown
@@ -369,13 +365,10 @@ def test_a_callback_reads_the_clusters_of_each_epoch():
     def acc(net, X, y=None):
         return clustering_accuracy_score(CLASSES, net.labels_)
 
-    class Watch(Callback):
-        def on_epoch_end(self, net, **kwargs):
-            seen.append(net.labels_)  # a copy, which the next epoch leaves alone
-
     scoring = EpochScoring(acc, on_train=True, use_caching=False)
-    callbacks = [scoring, Watch()]
-    mice = tiny(init="random", callbacks=callbacks).fit(IMAGES)
+    # Labels are a copy, which the next epoch leaves alone.
+    watch = callback(on_epoch_end=lambda net: seen.append(net.labels_))
+    mice = tiny(init="random", callbacks=[scoring, watch]).fit(IMAGES)
     assert len(seen) == 4
     for row, labels in zip(mice.history_, seen, strict=True):
         assert np.bincount(labels, minlength=4).tolist() == row["cluster_sizes"]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from shared import assert_same_state, raising, samples_of, state_of
+from shared import assert_same_state, callback, raising, samples_of, state_of
 from skorch.callbacks import Callback
 from torch import nn
 
@@ -192,14 +192,11 @@ def test_a_model_that_diverges_goes_back_to_the_last_whole_epoch(samples, sick):
 def test_networks_train_whatever_mode_they_come_in(samples):
     modes = []
 
-    class Watch(Callback):
-        def on_train_begin(self, net, **kwargs):
-            net.module_.eval()
+    def note(net):
+        modes.append(net.module_.training and net.module_.teacher.training)
 
-        def on_batch_end(self, net, **kwargs):
-            modes.append(net.module_.training and net.module_.teacher.training)
-
-    make_trainer(samples, callbacks=[Watch()]).begin(samples).train()
+    own = callback(on_train_begin=lambda net: net.module_.eval(), on_batch_end=note)
+    make_trainer(samples, callbacks=[own]).begin(samples).train()
     assert modes
     assert all(modes)
 

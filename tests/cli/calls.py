@@ -8,8 +8,7 @@ import sys
 import numpy as np
 from PIL import Image
 from safetensors.torch import load_file
-from shared import raising
-from skorch.callbacks import Callback
+from shared import callback, raising
 
 from sk_mice._cli import fitting, tables
 from sk_mice.cli import main
@@ -92,13 +91,7 @@ def cut_off(monkeypatch, *command, code=1, by=lambda *args: 1 / 0):
         assert run(*command) == code
 
 
-class PressCtrlC(Callback):
-    """Ctrl-C at the end of the first epoch."""
-
-    def on_epoch_end(self, net, **kwargs):
-        signal.raise_signal(signal.SIGINT)
-
-
 def interrupted(*args, estimator=fitting.estimator):
     """The estimator of a fit, which Ctrl-C ends after its first epoch."""
-    return estimator(*args).set_params(callbacks=[PressCtrlC()])
+    press = callback(on_epoch_end=lambda net: signal.raise_signal(signal.SIGINT))
+    return estimator(*args).set_params(callbacks=[press])
