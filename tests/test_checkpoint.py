@@ -11,6 +11,7 @@ import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -301,20 +302,19 @@ def test_equal_fits_in_threads_share_a_folder(tmp_path):
 # ------------------------------------------------------------------- what goes wrong
 
 
-def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path, monkeypatch):
+def test_a_damaged_file_is_passed_over_for_the_one_before(whole, tmp_path):
     estimator = mice(checkpoint=tmp_path)
     cut_off(estimator, 4)
     latest, _ = files(tmp_path)
     content = bytearray(latest.read_bytes())
     content[len(content) // 2] ^= 1
     latest.write_bytes(content)
-    with monkeypatch.context() as patch:  # the one before outlives a full disk, too
-        patch.setattr(os, "fsync", no_space)
-        with (
-            pytest.warns(UserWarning, match="Skipped"),
-            pytest.raises(OSError, match="No space"),
-        ):
-            clone(estimator).fit(IMAGES)
+    with (
+        patch.object(os, "fsync", no_space),  # the one before outlives this, too
+        pytest.warns(UserWarning, match="Skipped"),
+        pytest.raises(OSError, match="No space"),
+    ):
+        clone(estimator).fit(IMAGES)
     with pytest.warns(UserWarning, match=r"Skipped a checkpoint.*damaged"):
         assert_same(estimator.fit(IMAGES), whole("two stages"))
 

@@ -5,6 +5,7 @@ import os
 import threading
 import warnings
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_other_settings_are_other_images(folder, decoded, options):
     assert_as_decoded(X, folder, **options)
 
 
-def interrupt(folder, monkeypatch, after):
+def interrupt(folder, after):
     into, n = _decoding.Decoder.into, iter(range(N))
 
     def stops(self, row, path):
@@ -139,10 +140,11 @@ def interrupt(folder, monkeypatch, after):
             raise KeyboardInterrupt
         return into(self, row, path)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(_decoding.Decoder, "into", stops)
-        with pytest.raises(KeyboardInterrupt):
-            load(folder)
+    with (
+        patch.object(_decoding.Decoder, "into", stops),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        load(folder)
 
 
 def cut_journal(folder):
@@ -165,9 +167,9 @@ def cut_part(size, folder):
     ids=["nothing", "journal", "no part", "header", "values", "image"],
 )
 def test_only_what_is_whole_is_believed_after_an_interruption(
-    folder, decoded, monkeypatch, change, n
+    folder, decoded, change, n
 ):
-    interrupt(folder, monkeypatch, after=5)
+    interrupt(folder, after=5)
     assert listing(folder) == ["images.npy.files", "images.npy.part", "photos"]
     change(folder)
     decoded.clear()
@@ -307,14 +309,12 @@ def test_other_names_are_refused(folder, out, error, words):
         load_image_folder(folder, 9, out=folder.parent / out)
 
 
-def test_images_that_are_read_after_an_interruption_are_warned_of(
-    tmp_path, monkeypatch
-):
+def test_images_that_are_read_after_an_interruption_are_warned_of(tmp_path):
     folder = tmp_path / "folder"
     dark = np.full((8, 8), 300, np.uint16)
     folder.mkdir()
     for i in range(N):
         Image.fromarray(dark).save(folder / f"{i}.tif")
-    interrupt(folder, monkeypatch, after=2)
+    interrupt(folder, after=2)
     with pytest.warns(UserWarning, match="16 bits"):
         load(folder)

@@ -4,6 +4,7 @@ import csv
 import json
 import signal
 import sys
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
@@ -84,10 +85,9 @@ def write_image(path, rng):
 press_ctrl_c = raising(KeyboardInterrupt)
 
 
-def cut_off(monkeypatch, *command, code=1, by=lambda *args: 1 / 0):
+def cut_off(*command, code=1, by=lambda *args: 1 / 0):
     """Run a fit that ends once it has a model, before images are judged."""
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "judged", by)
+    with patch.object(fitting, "judged", by):
         assert run(*command) == code
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -38,9 +39,8 @@ def one_thread():
 @pytest.fixture(scope="module", autouse=True)
 def one_epoch_for_features():
     """Of the clusterer of features, whose 50 would take most of these tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        short = partial(NeighborMixture, max_epochs=1)
-        patch.setattr(fitting, "NeighborMixture", short)
+    short = partial(NeighborMixture, max_epochs=1)
+    with patch.object(fitting, "NeighborMixture", short):
         yield
 
 

@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import sys
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -213,12 +214,12 @@ def test_few_images_are_larger_on_the_page(fit, tmp_path, pages, monkeypatch):
         return judged(*args)
 
     def judged_as_memory_gets_short(*args):
-        patch.setattr(_decoding, "available_memory", lambda: 1000)
+        context.setattr(_decoding, "available_memory", lambda: 1000)
         return judged(*args)
 
     for changed in judged_as_one_goes, judged_as_memory_gets_short:
-        with monkeypatch.context() as patch:
-            patch.setattr(fitting, "judged", changed)
+        with monkeypatch.context() as context:
+            context.setattr(fitting, "judged", changed)
             assert run(*command, out) == 0
     monkeypatch.setattr(images, "FEW", 10)
     assert run(*command, out) == 0
@@ -232,8 +233,7 @@ def test_few_images_are_larger_on_the_page(fit, tmp_path, pages, monkeypatch):
 def test_minutes_become_epochs_that_hold(photos, tmp_path, monkeypatch, capsys, out):
     short = ["--clusters", "2", "--image-size", "8", "--out", out]
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "_write", lambda *args: 1 / 0)
+    with patch.object(fitting, "_write", lambda *args: 1 / 0):
         assert run("fit", photos, *short, "--minutes", 0.05) == 1
     assert "2 epochs fit into 0.05 min" in capsys.readouterr().err
     monkeypatch.setattr(fitting, "epochs_within", lambda *args: 0)

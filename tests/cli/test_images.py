@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def test_features_are_computed_once_and_kept_in_the_model(
     monkeypatch.setattr(fitting, "draw_page", draw_page)
     calls = recorded(monkeypatch, PretrainedFeatures, "_computing", lambda _, X, *__: X)
     short = ("--clusters", 2, "--out", out, "-q")
-    cut_off(monkeypatch, "fit", photos, *NETWORK, *short)
+    cut_off("fit", photos, *NETWORK, *short)
     assert run("fit", photos, *NETWORK, *short, "--resume") == 0
     (paths,) = calls
     known = run_of(out)
@@ -114,8 +115,7 @@ def in_the_second_batch(monkeypatch):
                     raise error
                 yield features
 
-        with monkeypatch.context() as patch:
-            patch.setattr(PretrainedFeatures, "_rows", few)
+        with patch.object(PretrainedFeatures, "_rows", few):
             yield n_seen
 
     return by
@@ -173,8 +173,8 @@ def test_a_part_of_the_features_of_other_images_is_of_no_use(
     assert n_rows == 18
 
 
-def test_features_of_other_weights_are_not_mixed(photos, monkeypatch, capsys, out):
-    cut_off(monkeypatch, "fit", photos, *FIT_FEATURES, "--out", out, "-q")
+def test_features_of_other_weights_are_not_mixed(photos, capsys, out):
+    cut_off("fit", photos, *FIT_FEATURES, "--out", out, "-q")
     started = out / "checkpoint" / "run.json"
     known = json.loads(started.read_text())
     known["features"]["weights"] = "0"  # as those of an earlier version of a package
@@ -186,10 +186,10 @@ def test_features_of_other_weights_are_not_mixed(photos, monkeypatch, capsys, ou
     assert run("fit", photos, *FIT_FEATURES, "--out", out, "--overwrite", "-q") == 0
 
 
-def test_a_file_of_features_has_one_row_an_image(photos, tmp_path, monkeypatch):
+def test_a_file_of_features_has_one_row_an_image(photos, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "result"
     assert run("fit", photos, *FIT_FEATURES, "--out", whole, "-q") == 0
-    cut_off(monkeypatch, "fit", photos, *FIT_FEATURES, "--out", out, "-q")
+    cut_off("fit", photos, *FIT_FEATURES, "--out", out, "-q")
     kept = out / "checkpoint" / "features.npy"
     size = kept.stat().st_size
     resume = ("fit", photos, "--out", out, "--resume", "-q")
@@ -236,9 +236,10 @@ def test_features_go_on_once_a_drive_is_there_again(
 
     monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 4 * 32**2})
     out = tmp_path / "result"
-    with monkeypatch.context() as patch:
-        patch.setattr("sk_mice.features.sizes", lambda paths, n_jobs: [(8, 8)])
-        patch.setattr(images.Images, "paths", unplugged)
+    with (
+        patch("sk_mice.features.sizes", lambda paths, n_jobs: [(8, 8)]),
+        patch.object(images.Images, "paths", unplugged),
+    ):
         assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
     error = capsys.readouterr().err
     assert "--resume goes on" in error
@@ -290,7 +291,7 @@ def test_features_of_kinds_of_unlike_sizes(photos, tmp_path, monkeypatch, capsys
 
     network = (*NETWORK, "--unequal")
     out = ("--out", tmp_path / "result", "-q")
-    cut_off(monkeypatch, "fit", photos, *network, *out, "--clusters", 2)
+    cut_off("fit", photos, *network, *out, "--clusters", 2)
     assert run("fit", photos, *out, "--resume", "--unequal") == 0
     assert not load(tmp_path / "result" / "model.safetensors")[-1].center
     monkeypatch.setattr(choosing, "choose_n_clusters", choose)

@@ -4,6 +4,7 @@ import json
 import shutil
 from contextlib import contextmanager
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -93,14 +94,13 @@ def test_choose_k_reads_them_if_its_plot_lies_beside_them(
 
 
 def test_a_fit_reads_those_that_choose_k_keeps_in_a_new_folder(
-    photos, fitted, tmp_path, computed, monkeypatch
+    photos, fitted, tmp_path, computed
 ):
     from sk_mice.features import PretrainedFeatures
 
     out = tmp_path / "new" / "result"
     command = ("choose-k", photos, *CHOOSE, "--out", out / "choose-k.png")
-    with monkeypatch.context() as patch:
-        patch.setattr(PretrainedFeatures, "_computing", press_ctrl_c)
+    with patch.object(PretrainedFeatures, "_computing", press_ctrl_c):
         assert run(*command) == 130
     assert not out.exists()
     assert run(*command) == 0
@@ -138,10 +138,10 @@ def test_choose_k_passes_over_files_of_other_programs(photos, tmp_path, computed
 
 
 def test_a_fit_that_was_cut_off_goes_on_with_the_features_of_the_last(
-    photos, result, monkeypatch, computed
+    photos, result, computed
 ):
     command = ("fit", photos, *THREE, "--out", result, *QUIETLY)
-    cut_off(monkeypatch, *command, code=130, by=press_ctrl_c)
+    cut_off(*command, code=130, by=press_ctrl_c)
     assert run("fit", photos, "--out", result, "--resume", "-q") == 0
     assert run_of(result)["parameters"]["clusters"] == 3
     assert not computed
@@ -156,11 +156,10 @@ WRITING = pytest.mark.parametrize(
 
 @WRITING
 def test_a_fit_that_ends_while_its_features_are_written_keeps_or_computes_them(
-    photos, fitted, tmp_path, monkeypatch, computed, function
+    photos, fitted, tmp_path, computed, function
 ):
     out = tmp_path / "result"
-    with monkeypatch.context() as patch:
-        patch.setattr(f"sk_mice._cli.results.{function}", press_ctrl_c)
+    with patch(f"sk_mice._cli.results.{function}", press_ctrl_c):
         assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 130
     assert run("predict", out, photos, "-q") == 0
     assert computed == [20, 20]
@@ -169,9 +168,7 @@ def test_a_fit_that_ends_while_its_features_are_written_keeps_or_computes_them(
     assert_same_result(out, fitted)
 
 
-def test_a_result_that_cannot_take_its_place_waits(
-    photos, result, tmp_path, monkeypatch
-):
+def test_a_result_that_cannot_take_its_place_waits(photos, result, tmp_path):
     move = results.move
 
     def refuses(source, target):
@@ -179,8 +176,7 @@ def test_a_result_that_cannot_take_its_place_waits(
             raise PermissionError
         move(source, target)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(results, "move", refuses)
+    with patch.object(results, "move", refuses):
         assert run("fit", photos, *THREE, "--out", result, *QUIETLY) == 1
     assert run("predict", result, photos, "-q", "--out", tmp_path / "new.csv") == 0
     assert run_of(result)["parameters"]["clusters"] == 3
@@ -366,16 +362,13 @@ def test_a_part_of_the_features_of_another_number_of_images_is_dropped(tmp_path)
 
 
 @WRITING
-def test_features_of_new_images_go_on(
-    photos, result, tmp_path, computed, monkeypatch, function
-):
+def test_features_of_new_images_go_on(photos, result, tmp_path, computed, function):
     own = shutil.copytree(photos, tmp_path / "photos")
     change_photos(own)
     command = ("fit", own, *THREE, "--out", result, *QUIETLY)
-    cut_off(monkeypatch, *command, code=130, by=press_ctrl_c)
+    cut_off(*command, code=130, by=press_ctrl_c)
     resume = ("fit", own, "--out", result, "--resume", "-q")
-    with monkeypatch.context() as patch:
-        patch.setattr(f"sk_mice._cli.results.{function}", press_ctrl_c)
+    with patch(f"sk_mice._cli.results.{function}", press_ctrl_c):
         assert run(*resume) == 130
     assert computed == [2]
     assert run(*resume) == 0

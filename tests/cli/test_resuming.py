@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 from contextlib import suppress
+from unittest.mock import patch
 
 import pytest
 from shared import raising
@@ -48,10 +49,9 @@ def other(photos, result):
 
 
 def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
-    photos, fitted, tmp_path, monkeypatch, capsys, out
+    photos, fitted, tmp_path, capsys, out
 ):
-    with monkeypatch.context() as patch:
-        patch.setattr(MiCEClustering, "_train", killed)  # after the first stage
+    with patch.object(MiCEClustering, "_train", killed):  # after the first stage
         assert run("fit", photos, *FIT, "--out", out, "-q") == 1
     assert [*(out / "checkpoint").iterdir()]
     assert not run_of(out / "checkpoint")["finished"]
@@ -71,11 +71,10 @@ def test_a_killed_fit_goes_on_and_ends_as_if_never_killed(
 
 
 def test_ctrl_c_leaves_clusters_and_a_fit_that_goes_on(
-    photos, fitted, tmp_path, monkeypatch, capsys, out
+    photos, fitted, tmp_path, capsys, out
 ):
     copies = tmp_path / "copies"
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "estimator", interrupted)
+    with patch.object(fitting, "estimator", interrupted):
         command = ["fit", photos, *FIT, "--out", out, "--copy-to", copies]
         assert run(*command, "--json") == 130
     stdout, stderr = capsys.readouterr()
@@ -118,11 +117,10 @@ def test_ctrl_c_within_imports_is_said(
 
 
 def test_a_folder_that_has_moved_goes_on_and_names_its_files(
-    photos, fitted, tmp_path, monkeypatch, capsys, out
+    photos, fitted, tmp_path, capsys, out
 ):
     moved = tmp_path / "moved"
-    with monkeypatch.context() as patch:
-        patch.setattr(MiCEClustering, "_train", press_ctrl_c)
+    with patch.object(MiCEClustering, "_train", press_ctrl_c):
         assert run("fit", photos, *FIT, "--out", out, "-q") == 130
     out.rename(moved)
     again = ["fit", photos, "--resume", "--json", "--out"]
@@ -253,10 +251,9 @@ GOES_ON = "The same command with --resume in place of --overwrite goes on."
     ids=["before an epoch", "after an epoch"],
 )
 def test_a_result_stays_until_the_next_one_is_whole(
-    photos, fitted, result, other, tmp_path, monkeypatch, capsys, place, press, said
+    photos, fitted, result, other, tmp_path, capsys, place, press, said
 ):
-    with monkeypatch.context() as patch:
-        patch.setattr(*place, press)
+    with patch.object(*place, press):
         assert run(*other, "--overwrite") == 130
     assert last_line(capsys) == f"{said} {GOES_ON}"
     assert_same_files(result, fitted)
@@ -274,10 +271,9 @@ def test_a_result_stays_if_the_next_fit_fails(fitted, result, other, monkeypatch
     assert not (result / "checkpoint").exists()
 
 
-def test_an_error_after_the_training_says_how_to_go_on(other, monkeypatch, capsys):
+def test_an_error_after_the_training_says_how_to_go_on(other, capsys):
     full = raising(OSError, errno.ENOSPC, "No space left on device", "clusters.csv")
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "write_atomically", full)
+    with patch.object(fitting, "write_atomically", full):
         assert run(*other, "--overwrite") == 1
     error = "sk-mice: error: 'clusters.csv': No space left on device."
     assert last_line(capsys) == f"{error} {GOES_ON}"
@@ -286,9 +282,7 @@ def test_an_error_after_the_training_says_how_to_go_on(other, monkeypatch, capsy
 
 @pytest.mark.parametrize("how", ["a kill", "an error"])
 @pytest.mark.parametrize("n", range(4))
-def test_a_result_is_replaced_as_a_whole(
-    photos, result, other, tmp_path, monkeypatch, how, n
-):
+def test_a_result_is_replaced_as_a_whole(photos, result, other, tmp_path, how, n):
     move, left = results.move, iter(range(4))
 
     def ends(*paths):
@@ -296,8 +290,7 @@ def test_a_result_is_replaced_as_a_whole(
             raise KeyboardInterrupt if how == "a kill" else PermissionError
         move(*paths)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(results, "move", ends)
+    with patch.object(results, "move", ends):
         assert run(*other, "--overwrite") == (130 if how == "a kill" else 1)
     fitted_next = shutil.copytree(result, tmp_path / "fitted next")
     assert run(*fit_of_another_seed(photos, fitted_next)) == 2  # it holds a result
@@ -390,14 +383,12 @@ def test_a_run_that_is_killed_as_it_begins_blocks_nothing(photos, tmp_path):
 
 
 def test_a_kill_as_files_of_an_unfinished_run_are_removed_blocks_nothing(
-    photos, tmp_path, monkeypatch
+    photos, tmp_path
 ):
     command = ["fit", photos, *FIT, "--out", tmp_path / "new", "-q"]
-    with monkeypatch.context() as patch:
-        patch.setattr(MiCEClustering, "_train", killed)
+    with patch.object(MiCEClustering, "_train", killed):
         assert run(*command) == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", killed)
+    with patch.object(shutil, "rmtree", killed):
         assert run(*command, "--overwrite") == 1
     assert run(*command, "--resume") == 0
 
@@ -412,11 +403,8 @@ def test_a_folder_that_windows_does_not_remove_is_used_again(
     assert not (result / "checkpoint" / "features.npy").exists()
 
 
-def test_a_result_stays_until_the_page_of_the_next_is_drawn(
-    fitted, result, other, monkeypatch
-):
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "draw_page", press_ctrl_c)
+def test_a_result_stays_until_the_page_of_the_next_is_drawn(fitted, result, other):
+    with patch.object(fitting, "draw_page", press_ctrl_c):
         assert run(*other, "--overwrite") == 130
     assert_same_files(result, fitted)
     assert run(*other, "--resume") == 0

@@ -7,6 +7,7 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import PureWindowsPath
+from unittest.mock import patch
 
 import pytest
 from systems import needs_links, needs_locks, needs_pipes
@@ -119,7 +120,7 @@ def test_a_table_to_sort_has_files_below_the_folder(photos, tmp_path, capsys, fi
 
 @needs_pipes
 @needs_links
-def test_what_has_no_end_is_not_copied(photos, tmp_path, capsys):
+def test_what_has_no_end_is_not_copied(tmp_path, capsys):
     own = tmp_path / "photos"
     own.mkdir()
     os.mkfifo(own / "pipe.png")
@@ -190,12 +191,9 @@ def test_a_sort_leaves_a_folder_alone_into_which_another_one_sorts(
     assert not folder.exists()
 
 
-def test_ctrl_c_in_a_sort_says_how_to_go_on(
-    photos, fitted, tmp_path, monkeypatch, capsys
-):
+def test_ctrl_c_in_a_sort_says_how_to_go_on(photos, fitted, tmp_path, capsys):
     sort = ["sort", fitted / "clusters.csv", photos, "--copy-to", tmp_path / "sorted"]
-    with monkeypatch.context() as patch:
-        patch.setattr(sorting, "_copy", press_ctrl_c)
+    with patch.object(sorting, "_copy", press_ctrl_c):
         assert run(*sort) == 130
     assert "The same command goes on." in capsys.readouterr().err
     assert run(*sort) == 0
@@ -248,7 +246,7 @@ def test_folders_of_clusters_are_in_the_order_of_their_numbers(photos, tmp_path)
     "option", ["--copy-to", pytest.param("--link-to", marks=needs_links)]
 )
 def test_a_sort_that_is_interrupted_goes_on(
-    photos, fitted, tmp_path, monkeypatch, capsys, option, out
+    photos, fitted, tmp_path, capsys, option, out
 ):
     into = tmp_path / "sorted"
     command = ["fit", photos, *FIT, "--out", out, option, into]
@@ -261,8 +259,7 @@ def test_a_sort_that_is_interrupted_goes_on(
             raise KeyboardInterrupt
         place(source, target)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(sorting, name, interrupted)
+    with patch.object(sorting, name, interrupted):
         assert run(*command) == 130
     stdout, stderr = capsys.readouterr()
     assert "20 images in 2 clusters" in stdout
@@ -389,10 +386,11 @@ def test_folders_that_lie_in_each_other_are_refused_before_the_fit(
     assert [path.name for path in tmp_path.iterdir()] == ["link-to-a"]
 
 
-def test_folders_of_windows_are_told_apart(monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "path", ntpath)
-        patch.setattr(results, "Path", PureWindowsPath)
+def test_folders_of_windows_are_told_apart():
+    with (
+        patch.object(os, "path", ntpath),
+        patch.object(results, "Path", PureWindowsPath),
+    ):
         assert not results.lies_in(r"D:\photos\result", r"C:\photos")
         assert not results.lies_in(r"C:\photos-result", r"C:\photos")
         assert results.lies_in(r"C:\Photos\result", r"C:\photos")
@@ -484,7 +482,7 @@ def test_a_photo_that_may_not_be_read_is_not_called_gone(
     assert "Permission denied" in line
 
 
-def test_a_full_disk_names_the_file(resume, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_names_the_file(resume, tmp_path, capsys):
     into = tmp_path / "sorted"
 
     def full(content, copy):
@@ -492,8 +490,7 @@ def test_a_full_disk_names_the_file(resume, tmp_path, monkeypatch, capsys):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     command = (*resume, "--copy-to", into)
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfileobj", full)
+    with patch.object(shutil, "copyfileobj", full):
         line = refused(capsys, 1, *command)
     assert repr(str(into))[:-1] in line
     assert "No space left on device" in line
@@ -501,15 +498,11 @@ def test_a_full_disk_names_the_file(resume, tmp_path, monkeypatch, capsys):
     assert run(*command) == 0
 
 
-def test_a_drive_that_keeps_no_times_takes_copies(
-    photos, result, resume, tmp_path, monkeypatch
-):
+def test_a_drive_that_keeps_no_times_takes_copies(photos, result, resume, tmp_path):
     def refuse(path, *args, **kwargs):
         raise PermissionError(errno.EPERM, "Operation not permitted", path)
 
     into = tmp_path / "sorted"
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "utime", refuse)
-        patch.setattr(os, "chmod", refuse)
+    with patch.object(os, "utime", refuse), patch.object(os, "chmod", refuse):
         assert run(*resume, "--copy-to", into) == 0
     assert_sorted(into, result, photos)

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from unittest.mock import patch
 
 import pytest
 from shared import raising
@@ -143,15 +144,13 @@ def test_letters_that_the_output_does_not_have_are_escaped(monkeypatch):
     assert stdout.buffer.getvalue().strip() == rb"caf\xe9 caf\udce9"
 
 
-def test_an_output_that_cannot_be_written_is_said(tmp_path, monkeypatch, capsys):
+def test_an_output_that_cannot_be_written_is_said(tmp_path, capsys):
     path = write_table(tmp_path / "clusters.csv", ["file", "cluster"], [["a", 0]])
-    with monkeypatch.context() as patch:  # as after `>&-`
-        patch.setattr(sys, "stdout", None)
+    with patch.object(sys, "stdout", None):  # as after `>&-`
         assert run("score", path, path) == 1
         assert run("score", path, tmp_path / "none.csv") == 2
     assert capsys.readouterr().err.splitlines()[0] == f"{UNWRITTEN}it is closed."
-    with monkeypatch.context() as patch:  # nor do errors go to stdout after `2>&-`
-        patch.setattr(sys, "stderr", None)
+    with patch.object(sys, "stderr", None):  # nor do errors go to stdout after `2>&-`
         assert run("score", path, tmp_path / "none.csv") == 2
     assert not capsys.readouterr().out
 
