@@ -83,6 +83,23 @@ def open_page(browser, page):
     assert browser.get_log("browser") == []
 
 
+@pytest.fixture
+def open_report(open_page, tmp_path):
+    """Write a report of a model and samples, and open it."""
+
+    def go(view, model, X, **options):
+        write_report(model, X, tmp_path / "report.html", **options)
+        return open_page(view, tmp_path / "report.html")
+
+    return go
+
+
+def fitted_to(images, n_clusters=1):
+    """A pipeline from images to clusters."""
+    steps = FunctionTransformer(flat), SphericalKMeans(n_clusters)
+    return make_pipeline(*steps).fit(images)
+
+
 def wait(condition, seconds=20):
     from selenium.common.exceptions import StaleElementReferenceException
 
@@ -225,12 +242,11 @@ def test_keys_select_a_cluster_on_the_map(open_page, page):
 
 
 @pytest.mark.parametrize("width", [1200, 500])
-def test_captions_of_the_map_are_apart(open_page, browser, tmp_path, width):
+def test_captions_of_the_map_are_apart(open_report, browser, width):
     X = np.random.default_rng(0).normal(size=(300, 8))
     model = SphericalKMeans(60, random_state=0).fit(X)
-    write_report(model, X, tmp_path / "report.html")
     browser.set_window_size(width, 900)
-    _, find = open_page("map", tmp_path / "report.html")
+    _, find = open_report("map", model, X)
     wait(lambda: find("#map-plot .annotation-text"))
     script = """return [...document.querySelectorAll(arguments[0])].map((node) => {
         const { left, top, right, bottom } = node.getBoundingClientRect();
@@ -248,11 +264,10 @@ def test_captions_of_the_map_are_apart(open_page, browser, tmp_path, width):
     assert (boxes[:, 2:] <= plot[2:]).all()
 
 
-def test_only_the_largest_of_many_clusters_have_captions(open_page, tmp_path):
+def test_only_the_largest_of_many_clusters_have_captions(open_report):
     X = np.random.default_rng(0).normal(size=(1000, 8))
     model = SphericalKMeans(500, n_init=1, random_state=0).fit(X)
-    write_report(model, X, tmp_path / "report.html")
-    _, find = open_page("map", tmp_path / "report.html")
+    _, find = open_report("map", model, X)
     wait(lambda: find("#map-plot .annotation-text"))
     captions = [node.get_attribute("textContent") for node in find(".annotation-text")]
     sizes = np.bincount(model.labels_)
@@ -299,12 +314,11 @@ def test_merged_and_renamed_clusters_are_in_the_csv(open_page, page, browser):
     assert not find("#edits")[0].is_displayed()
 
 
-def test_noise_is_a_cluster_with_a_name(open_page, browser, tmp_path):
+def test_noise_is_a_cluster_with_a_name(open_report):
     X = np.repeat(np.eye(3), [10, 10, 3], axis=0)
     dbscan = DBSCAN(min_samples=5).fit(X)
     assert sorted(dbscan.labels_)[:4] == [-1, -1, -1, 0]
-    write_report(dbscan, X, tmp_path / "report.html")
-    _, find = open_page("cluster/2", tmp_path / "report.html")
+    browser, find = open_report("cluster/2", dbscan, X)
     assert find("#cluster-title")[0].text == "Noise"
     browser.get(f"{browser.current_url.partition('#')[0]}#clusters")
     headline = "Of 3 clusters, 2 are steady and 1 noise"
@@ -321,11 +335,10 @@ def test_noise_is_a_cluster_with_a_name(open_page, browser, tmp_path):
     assert find("#rename")[0].get_attribute("value") == ""
 
 
-def test_texts_as_names_are_in_short_and_have_room(open_page, browser, tmp_path):
+def test_texts_as_names_are_in_short_and_have_room(open_report):
     skm = SphericalKMeans(1, random_state=0).fit(np.eye(9))
     texts = [f"{i}. {'This is a text, and not a name. ' * 9}" for i in range(9)]
-    write_report(skm, np.eye(9), tmp_path / "report.html", names=texts)
-    _, find = open_page("clusters", tmp_path / "report.html")
+    _, find = open_report("clusters", skm, np.eye(9), names=texts)
     (listed,) = find(".card .names")
     parts = listed.text.split(" · ")
     assert len(parts) == 6
@@ -440,23 +453,20 @@ def test_changes_that_cannot_be_read_count_as_none(open_page, between, kept):
     assert not find("#edits")[0].is_displayed()
 
 
-def test_many_clusters_fit_into_the_width(open_page, tmp_path):
+def test_many_clusters_fit_into_the_width(open_report):
     rows = np.eye(1500)
-    write_report(SphericalKMeans(1500).fit(rows), rows, tmp_path / "report.html")
-    browser, _ = open_page("clusters", tmp_path / "report.html")
+    browser, _ = open_report("clusters", SphericalKMeans(1500).fit(rows), rows)
     page = "document.documentElement"
     width = browser.execute_script(f"return {page}.scrollWidth - {page}.clientWidth")
     assert width == 0
 
 
-def test_one_and_two_clusters_in_words(open_page, tmp_path):
-    path = tmp_path / "report.html"
+def test_one_and_two_clusters_in_words(open_report):
     rows = np.repeat(np.eye(2), 6, axis=0)
-    write_report(SphericalKMeans(2, random_state=0).fit(rows), rows, path)
-    _, find = open_page("clusters", path)
+    two = SphericalKMeans(2, random_state=0).fit(rows)
+    _, find = open_report("clusters", two, rows)
     assert find("#headline")[0].text == "Both clusters are steady"
-    write_report(SphericalKMeans(1).fit(rows), rows[:1], path)
-    _, find = open_page("clusters", path)
+    _, find = open_report("clusters", SphericalKMeans(1).fit(rows), rows[:1])
     assert find("#headline")[0].text == "The cluster is of one sample"
     assert find("#title")[0].text == "1 sample in 1 cluster"
     card = find(".card")[0].text.splitlines()
@@ -465,14 +475,14 @@ def test_one_and_two_clusters_in_words(open_page, tmp_path):
 
 @pytest.mark.parametrize(("n_more", "mean"), [(0, "none"), (6, "100%")])
 def test_samples_that_are_alone_do_not_count_in_the_mean(
-    open_page, tmp_path, n_more, mean
+    open_report, tmp_path, n_more, mean
 ):
-    path = tmp_path / "report.html"
     rows = np.repeat(np.eye(3), [1, 1, 1 + n_more], axis=0)
-    write_report(SphericalKMeans(3, random_state=0).fit(rows), rows, path)
-    _, find = open_page("clusters", path)
+    model = SphericalKMeans(3, random_state=0).fit(rows)
+    _, find = open_report("clusters", model, rows)
     assert find("#mean")[0].text == mean
-    assert f'<dd id="mean">{mean}</dd>' in path.read_text(encoding="utf-8")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f'<dd id="mean">{mean}</dd>' in text
 
 
 def test_pairs_of_images_open_the_images(open_page, between):
@@ -494,24 +504,20 @@ def test_pairs_of_images_open_the_images(open_page, between):
     assert find("#detail-name")[0].text == name.replace("40", "42")
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders(open_page, tmp_path):
+def test_files_of_one_name_are_told_apart_by_their_folders(open_report):
     X = np.random.default_rng(0).integers(0, 256, (20, 8, 8), np.uint8)
     X[10:] = X[:10]
     names = [f"plate {i // 10}/{i % 10}.png" for i in range(20)]
-    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(2)).fit(X)
-    write_report(model, X, tmp_path / "report.html", names=names)
-    _, find = open_page("twice", tmp_path / "report.html")
+    _, find = open_report("twice", fitted_to(X, 2), X, names=names)
     assert find("[data-pair]")[0].text == "plate 0/0.png, plate 1/0.png"
 
 
-def test_copies_are_moved_at_once(open_page, tmp_path):
+def test_copies_are_moved_at_once(open_report):
     X = np.random.default_rng(0).integers(0, 256, (23, 8, 8), np.uint8)
     X[10:20], X[20:22] = X[:10], X[0]  # nine pairs, four of one, and one alone
     names = [f"{i}.png" for i in range(23)]
     names[5] = "15 (small).png"
-    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(2)).fit(X)
-    write_report(model, X, tmp_path / "report.html", names=names)
-    browser, find = open_page("clusters", tmp_path / "report.html")
+    browser, find = open_report("clusters", fitted_to(X, 2), X, names=names)
     (button,) = find("#copies")
 
     def shown():
@@ -604,13 +610,12 @@ def test_the_next_cluster_has_the_same_filter(open_page, between):
     wait(lambda: browser.current_url.endswith("#cluster/1/doubtful"))
 
 
-def test_a_search_writes_thousands_with_a_comma(open_page, monkeypatch, tmp_path):
+def test_a_search_writes_thousands_with_a_comma(open_report, monkeypatch):
     images = np.zeros((1200, 2, 2), np.uint8)
     rows = np.tile(np.eye(2), (600, 1))
     monkeypatch.setattr(_report, "MOST_SHOWN", 1100)
-    path, model = tmp_path / "report.html", SphericalKMeans(2).fit(rows)
-    write_report(model, rows, path, images=images, names=["a.png"] * 1200)
-    _, find = open_page("search/a", path)
+    options = {"images": images, "names": ["a.png"] * 1200}
+    _, find = open_report("search/a", SphericalKMeans(2).fit(rows), rows, **options)
     title = "1,200 images with “a” in the name, 1,100 of them shown"
     wait(lambda: find("#search-title")[0].text == title)
 
@@ -648,11 +653,17 @@ def test_images_without_a_thumbnail_have_an_empty_one(
     assert find("#shown-note")[0].text == f"{n} images shown"
 
 
-def test_a_gallery_that_grows_has_no_gaps(open_page, tmp_path):
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory):
+    """A page of 500 images."""
     X = np.random.default_rng(0).integers(0, 256, (500, 8, 8), np.uint8)
-    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(1)).fit(X)
-    write_report(model, X, tmp_path / "report.html")
-    browser, _ = open_page("cluster/0", tmp_path / "report.html")
+    path = tmp_path_factory.mktemp("one_cluster") / "report.html"
+    write_report(fitted_to(X), X, path)
+    return path
+
+
+def test_a_gallery_that_grows_has_no_gaps(open_page, one_cluster):
+    browser, _ = open_page("cluster/0", one_cluster)
     places = """
         scrollTo(0, 1e6);
         const boxes = [...document.querySelectorAll("#gallery .thumb")].map(
@@ -665,11 +676,8 @@ def test_a_gallery_that_grows_has_no_gaps(open_page, tmp_path):
     assert len(np.unique(tops.round(1))) == math.ceil(500 / n_columns)
 
 
-def test_a_cluster_is_printed_as_a_whole(open_page, tmp_path):
-    X = np.random.default_rng(0).integers(0, 256, (500, 8, 8), np.uint8)
-    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(1)).fit(X)
-    write_report(model, X, tmp_path / "report.html")
-    browser, find = open_page("cluster/0", tmp_path / "report.html")
+def test_a_cluster_is_printed_as_a_whole(open_page, one_cluster):
+    browser, find = open_page("cluster/0", one_cluster)
     wait(lambda: find("#gallery .thumb"))
     count_printed = """
         addEventListener("afterprint", () => {
@@ -996,10 +1004,8 @@ def test_changes_are_told(open_page, between):
     assert told.get_attribute("textContent") == "Undone"
 
 
-def test_changes_that_the_browser_does_not_keep_are_not_lost_silently(
-    open_page, browser, page
-):
-    _, find = open_page("cluster/0")
+def test_changes_that_the_browser_does_not_keep_are_not_lost_silently(open_page):
+    browser, find = open_page("cluster/0")
     browser.execute_script(
         "Storage.prototype.setItem = () => { throw new DOMException(); }"
     )
@@ -1077,11 +1083,10 @@ def test_two_tabs_keep_the_changes_of_both(open_page, between):
     browser.switch_to.window(first)
 
 
-def test_print_and_forced_colours_keep_pictures_and_marks(open_page, digits, tmp_path):
+def test_print_and_forced_colours_keep_pictures_and_marks(open_report, digits):
     mice, X, *_ = digits
     two_classes = np.arange(len(X)) % 2  # in each cluster
-    write_report(mice, X, tmp_path / "report.html", y=two_classes)
-    browser, find = open_page("cluster/1", tmp_path / "report.html")
+    browser, find = open_report("cluster/1", mice, X, y=two_classes)
     wait(lambda: find("#gallery .thumb"))
     pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {})["data"])
     assert len(re.findall(rb"/Subtype ?/Image", pdf)) >= len(find("#gallery .thumb"))
@@ -1102,18 +1107,14 @@ def test_print_and_forced_colours_keep_pictures_and_marks(open_page, digits, tmp
 
 
 @pytest.mark.parametrize("shape", [(100, 4), (4, 100)], ids=["tall", "wide"])
-def test_pictures_of_an_extreme_shape_can_be_seen_and_clicked_on(
-    open_page, tmp_path, shape
-):
+def test_pictures_of_an_extreme_shape_can_be_seen_and_clicked_on(open_report, shape):
     X = np.random.default_rng(0).integers(0, 256, (9, *shape), np.uint8)
-    model = make_pipeline(FunctionTransformer(flat), SphericalKMeans(1)).fit(X)
-    write_report(model, X, tmp_path / "report.html")
-    _, find = open_page("cluster/0", tmp_path / "report.html")
+    _, find = open_report("cluster/0", fitted_to(X), X)
     box = wait(lambda: find("#gallery .thumb"))[0].size
     assert 24 <= box["height"] <= 2 * box["width"] + 1
 
 
-def test_a_long_name_is_cut_on_the_map(open_page, page):
+def test_a_long_name_is_cut_on_the_map(open_page):
     browser, find = open_page("cluster/0")
     find("#rename")[0].send_keys(40 * "long " + "\ue007")
     browser.execute_script("location.hash = '#map'")
