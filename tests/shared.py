@@ -21,6 +21,9 @@ from sk_mice._engine.format import infer_format
 from sk_mice._engine.samples import Samples
 from sk_mice.backbones import SmallResNet
 
+# A mark: in fits of a few epochs, a cluster may well be empty.
+short_fits = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 
 def tiny(cls=MiCEClustering, **options):
     """An estimator that fits some small images in a moment."""

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from shared import RaiseAt, callback, state_of
+from shared import RaiseAt, callback, short_fits, state_of
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback
@@ -18,8 +18,7 @@ import sk_mice
 from sk_mice import MiCEClustering, MoCo, ablations
 from sk_mice.ablations import AblationTrainer, PaperMiCE, PaperMoCo, make_schedule
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 X = np.random.default_rng(0).standard_normal((40, 6))
 ABLATIONS = {
     "A3": {"kappa": math.inf},

@@ -21,6 +21,7 @@ from shared import (
     Labels,
     assert_same_state,
     same_generators,
+    short_fits,
     state_of,
 )
 from sklearn import config_context
@@ -765,7 +766,7 @@ def test_a_second_model_needs_room_only_in_two_stages(monkeypatch):
     ],
     ids=lambda X: f"{type(X).__name__}",
 )
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 def test_what_holds_plain_numbers_fits(X):
     estimator = MiCEClustering(2, max_epochs=1, random_state=0).fit(X)
     assert estimator.predict(X).shape == (12,)
@@ -784,7 +785,7 @@ def test_trying_a_module_leaves_it_and_the_generators_alone():
     assert all(weight.grad is None for weight in module.parameters())
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 def test_y_is_ignored():
     for y in (None, "anything", [1], object()):
         estimator = MiCEClustering(2, max_epochs=1, random_state=0).fit(VECTORS, y)

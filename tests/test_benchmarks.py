@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from shared import recorded
+from shared import recorded, short_fits
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
@@ -29,8 +29,7 @@ from sk_mice.metrics import clustering_accuracy_score
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SCORES = {"acc", "nmi", "ari"}
 
-# Two epochs are too few to keep every cluster in use.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from shared import BecomesArray, tiny
+from shared import BecomesArray, short_fits, tiny
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
@@ -15,8 +15,7 @@ from sklearn.pipeline import Pipeline
 from sk_mice import MiCEClustering
 from sk_mice._engine.arrays import as_array
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 RNG = np.random.default_rng(0)
 IMAGES = load_digits(n_class=4).images[:96]
 METHODS = ["predict", "predict_proba", "predict_log_proba", "transform"]

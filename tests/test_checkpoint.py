@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from joblib import parallel_config
-from shared import RaiseAt, assert_same_state, no_space, state_of, tiny
+from shared import RaiseAt, assert_same_state, no_space, short_fits, state_of, tiny
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
@@ -30,8 +30,7 @@ from sk_mice._engine.storage import write
 from sk_mice.ablations import PaperMiCE
 from sk_mice.backbones import SmallResNet
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 
 IMAGES = load_digits(n_class=4).images[:80]
 

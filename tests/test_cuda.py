@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from shared import plain_log_partition
+from shared import plain_log_partition, short_fits
 from sklearn.datasets import load_digits
 from skorch.callbacks import Callback
 from torch.nn import functional as F
@@ -21,8 +21,7 @@ from sk_mice.ablations import PaperMiCE
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    # Fits of a few epochs may leave clusters empty.
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    short_fits,
     # What torch says of its own means to find waits.
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
 ]

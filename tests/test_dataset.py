@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 import torch
 from PIL import Image
-from shared import tiny
+from shared import short_fits, tiny
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -63,7 +63,7 @@ def test_rows_are_the_samples(items):
             rows[outside]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 @pytest.mark.parametrize(
     "dataset",
     [
@@ -85,7 +85,7 @@ def test_a_dataset_is_searched(dataset):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 def test_halves_of_a_dataset_are_compared():
     mice = clone(MICE).set_params(init="random")
     found, plain = (

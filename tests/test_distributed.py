@@ -15,14 +15,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from PIL import Image
-from shared import callback
+from shared import callback, short_fits
 
 from sk_mice._engine.distributed import Group, Processes, open_group
 
 fcntl = pytest.importorskip("fcntl", reason="needs the locks and signals of POSIX")
 
-# The fits here are too short to keep every cluster in use.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 
 SAME_IN_RANKS = ["two_stage", "dropout", "unused_weights", "ctrl_c"]
 

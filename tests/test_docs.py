@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from shared import same_generators, tiny
+from shared import same_generators, short_fits, tiny
 from sklearn.exceptions import ConvergenceWarning
 
 import sk_mice
@@ -544,7 +544,7 @@ def test_parts_with_a_defect_are_odd_and_have_their_exit_code(
         exec(check, {})
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 def test_randaugment_of_the_guide_follows_random_state():
     block = next(b for b in python_of(text_of("user_guide/views.md")) if "v2" in b)
     names = {"MiCEClustering": MiCEClustering}
@@ -556,7 +556,7 @@ def test_randaugment_of_the_guide_follows_random_state():
     assert elbos[0] == elbos[1] != elbos[2]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 @pytest.mark.parametrize("start", ["random", "two-stage"])
 def test_the_gate_of_the_variant_in_the_guide_sees_plain_samples(start):
     names = {}

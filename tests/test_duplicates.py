@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from report_page import data_of
-from shared import tiny
+from shared import short_fits, tiny
 
 from sk_mice import SphericalKMeans
 from sk_mice._engine.format import infer_format
@@ -105,7 +105,7 @@ def test_the_original_is_the_first_of_its_group(tmp_path):
     assert data_of(path)["copies"] == [[0, 3], [1, 4], [2, 5]]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 def test_the_report_names_them(tmp_path, images, monkeypatch):
     images[7] = images[3]
     model = tiny(n_clusters=2).fit(images)

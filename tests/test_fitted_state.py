@@ -19,13 +19,12 @@ from saved_models import (
     outputs,
     parts_of,
 )
-from shared import KEEP, json_values, refused
+from shared import KEEP, json_values, refused, short_fits
 
 import sk_mice
 from sk_mice._engine import storage
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 
 
 @pytest.fixture

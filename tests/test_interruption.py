@@ -9,7 +9,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from shared import RaiseAt, callback, raising
+from shared import RaiseAt, callback, raising, short_fits
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from skorch.callbacks import Callback, Checkpoint, EarlyStopping
@@ -20,8 +20,7 @@ from sk_mice._interruption import ended_by_ctrl_c
 from sk_mice._words import count
 from sk_mice.backbones import SmallResNet
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 
 IMAGES = load_digits(n_class=4).images[:96]
 torch.manual_seed(0)

@@ -11,7 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from shared import Labels, assert_same_state, callback, same_generators, state_of
+from shared import (
+    Labels,
+    assert_same_state,
+    callback,
+    same_generators,
+    short_fits,
+    state_of,
+)
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_blobs
@@ -28,8 +35,7 @@ from sk_mice.ablations import PaperMiCE, PaperMoCo
 from sk_mice.backbones import SmallResNet
 from sk_mice.metrics import clustering_accuracy_score
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 RNG = np.random.default_rng(0)
 DIGITS = load_digits(n_class=4)
 IMAGES, CLASSES = DIGITS.images[:96], DIGITS.target[:96]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from joblib import parallel_config
 from scipy.sparse import csr_array
-from shared import recorded, tiny
+from shared import recorded, short_fits, tiny
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.datasets import load_digits, load_wine, make_blobs
@@ -236,8 +236,7 @@ def test_rule_is_the_largest_within_a_standard_error_of_the_best():
     assert choice.n_clusters == 4
 
 
-# An epoch is too short to fill every cluster.
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 def test_mice_on_images_shows_every_fit_and_the_time_left(capsys):
     X = load_digits(n_class=2).images[:64, ..., None]
     mice = tiny(max_epochs=1, batch_size=32)

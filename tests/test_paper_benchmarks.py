@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shared import raising
+from shared import raising, short_fits
 
 from sk_mice import MiCEClustering, MoCo
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
-# Three epochs are too few to keep every cluster in use.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 
 
 @pytest.fixture

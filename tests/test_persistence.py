@@ -33,7 +33,7 @@ from saved_models import (
     parts_of,
     tiny,
 )
-from shared import quoted, raising, refused, same_generators
+from shared import quoted, raising, refused, same_generators, short_fits
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -56,8 +56,7 @@ from sk_mice._engine import storage
 from sk_mice.backbones import MLP, Pretrained, SmallResNet
 from sk_mice.features import PretrainedFeatures
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = short_fits
 DATA = Path(__file__).parent / "data"
 
 

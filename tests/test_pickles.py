@@ -26,8 +26,7 @@ from sk_mice import (
     SphericalKMeans,
 )
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = shared.short_fits
 ROOT = Path(__file__).parents[1]
 IMAGES = load_digits(n_class=4).images[:160]
 ROWS = IMAGES.reshape(len(IMAGES), -1)

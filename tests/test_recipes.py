@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from shared import short_fits
 
 from sk_mice import MiCEClustering, MoCo, recipes
 from sk_mice._engine.samples import batches_per_epoch
@@ -96,7 +97,7 @@ def test_learning_rate_falls_where_the_paper_has_it():
                 np.testing.assert_allclose(rate(epoch / n_epochs), 0.1**i, err_msg=name)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 def test_a_fit_and_another_from_its_networks():
     X = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
     small = {"backbone": SmallResNet(4), "max_epochs": 1, "n_clusters": 3}

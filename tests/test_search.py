@@ -23,8 +23,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from sk_mice import MoCo, SphericalKMeans
 from sk_mice.metrics import SCORERS, silhouette_scorer
 
-# The fits here are too short to separate anything: a cluster may well be empty.
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+pytestmark = shared.short_fits
 DIGITS = load_digits(n_class=3)
 X, Y = DIGITS.images[:90, ..., None], DIGITS.target[:90]  # four-dimensional
 TEMPERATURES = {"tau": [0.5, 1.0], "kappa": [0.5, 1.0]}

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from shared import default_dtype, same_generators, tiny
+from shared import default_dtype, same_generators, short_fits, tiny
 from skorch.callbacks import Callback
 from systems import needs_proc
 
@@ -66,7 +66,7 @@ def digest(estimator, X):
 # -------------------------------------------------------------------------- at once
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 @pytest.mark.parametrize(
     ("make", "method", "X"),
     [
@@ -122,7 +122,7 @@ FITS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 @pytest.mark.parametrize("kind", FITS)
 def test_threads_fit_as_one_does(kind):
     X = ROWS if kind == "vectors" else IMAGES
@@ -137,7 +137,7 @@ def test_threads_fit_as_one_does(kind):
         assert set(pool.map(work, range(4))) == {expected}
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 def test_streams_of_random_numbers_are_independent():
     seeds = []
 
@@ -200,7 +200,7 @@ def plain():
     return {}
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
@@ -235,7 +235,7 @@ def model_and_more(request):
     return model, request.param, digest(more, IMAGES)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@short_fits
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_settings_of_the_process_change_no_copy(settings, model_and_more, tmp_path):
     model, own, expected = model_and_more
