@@ -32,7 +32,7 @@ def constant(progress):
     return 1.0
 
 
-def make_trainer(samples, cls=Trainer, **options):
+def make_trainer(cls=Trainer, **options):
     torch.manual_seed(0)
     model = ContrastiveMixture(
         MLP(16).build((F,)),
@@ -54,8 +54,13 @@ def make_trainer(samples, cls=Trainer, **options):
     )
 
 
+def trained(samples, *args, **options):
+    """The model after a training."""
+    return make_trainer(*args, **options).begin(samples).train().module_
+
+
 def test_history_says_what_an_epoch_did(samples):
-    trainer = make_trainer(samples, n_epochs=3)
+    trainer = make_trainer(n_epochs=3)
     trainer.begin(samples).train()
     rows = trainer.history_rows()
     assert [row["epoch"] for row in rows] == [1, 2, 3]
@@ -73,7 +78,7 @@ def test_history_says_what_an_epoch_did(samples):
 
 
 def test_the_best_loss_is_the_least_of_all_epochs(samples):
-    trainer = make_trainer(samples).begin(samples)
+    trainer = make_trainer().begin(samples)
     for elbo in (-3.0, -1.0, -2.0, -1.5, -1.0, -0.5):
         trainer.history.new_epoch()
         trainer._record({"elbo": elbo})
@@ -95,12 +100,12 @@ def test_prototypes_are_replaced_at_the_end_of_an_epoch_and_their_momentum_reset
             buffer = net.optimizer_.state[mu]["momentum_buffer"]
             seen.append(buffer.abs().sum().item())
 
-    make_trainer(samples, callbacks=[Watch()]).begin(samples).train()
+    trained(samples, callbacks=[Watch()])
     assert seen == [0.0, 0.0]
 
 
 def test_the_teacher_and_fixed_prototypes_do_not_learn_by_gradient(samples):
-    trainer = make_trainer(samples, teacher_momentum=1.0 - 1e-12)
+    trainer = make_trainer(teacher_momentum=1.0 - 1e-12)
     omega = trainer.module.gating_prototypes.clone()
     before = [p.clone() for p in trainer.module.teacher.parameters()]
     module = trainer.begin(samples).train().module_
@@ -121,13 +126,13 @@ def test_responsibilities_are_held_at_first(samples):
             return q
 
     options = {"held_labels": held, "held_epochs": 2, "n_epochs": 3}
-    make_trainer(samples, Watched, **options).begin(samples).train()
+    trained(samples, Watched, **options)
     assert used == [True] * 6 + [False] * 3
 
 
 def test_held_labels_are_those_that_the_first_epoch_changes(samples):
     held = torch.arange(N) % K
-    trainer = make_trainer(samples, held_labels=held, held_epochs=1, n_epochs=1)
+    trainer = make_trainer(held_labels=held, held_epochs=1, n_epochs=1)
     (row,) = trainer.begin(samples).train().history_rows()
     changed = (trainer.statistics_.labels != held).float().mean().item()
     assert row["changed"] == changed < 1
@@ -144,7 +149,7 @@ def test_learning_rate_follows_progress(samples):
         return 1 + progress
 
     options = {"lr": 1e-3, "schedule": rising, "callbacks": [Watch()]}
-    make_trainer(samples, **options).begin(samples).train()
+    trained(samples, **options)
     np.testing.assert_allclose(rates, [1e-3 * (1 + step / 6) for step in range(6)])
 
 
@@ -157,7 +162,7 @@ def test_steps_are_those_of_sgd_with_momentum_and_weight_decay(samples):
             steps.append((weight.detach().clone(), weight.grad.clone()))
 
     options = {"lr": 0.2, "weight_decay": 0.1, "callbacks": [Watch()]}
-    make_trainer(samples, **options).begin(samples).train()
+    trained(samples, **options)
     velocity = 0.0
     for (weight, gradient), (after, _) in pairwise(steps):
         velocity = 0.9 * velocity + gradient + 0.1 * weight
@@ -180,7 +185,7 @@ def test_a_model_that_diverges_goes_back_to_the_last_whole_epoch(samples, sick):
     def schedule(progress):
         return 1.0 if sick == "weight" or progress < 0.5 else 1e31
 
-    trainer = make_trainer(samples, n_epochs=4, schedule=schedule, callbacks=[Watch()])
+    trainer = make_trainer(n_epochs=4, schedule=schedule, callbacks=[Watch()])
     with pytest.raises(FloatingPointError, match="in epoch 3 of this stage"):
         trainer.begin(samples).train()
     trainer.rewind()
@@ -196,7 +201,7 @@ def test_networks_train_whatever_mode_they_come_in(samples):
         modes.append(net.module_.training and net.module_.teacher.training)
 
     own = callback(on_train_begin=lambda net: net.module_.eval(), on_batch_end=note)
-    make_trainer(samples, callbacks=[own]).begin(samples).train()
+    trained(samples, callbacks=[own])
     assert modes
     assert all(modes)
 
@@ -207,7 +212,7 @@ def test_queue_begins_with_embeddings_of_the_samples(samples):
             self.queue = net.module_.queue.clone()
 
     watch = Watch()
-    trainer = make_trainer(samples, fill_queue=True, callbacks=[watch])
+    trainer = make_trainer(fill_queue=True, callbacks=[watch])
     noise = trainer.module.queue.clone()
     untrained = trainer.module.teacher.experts.weight.clone()
     trainer.begin(samples).train()
@@ -219,10 +224,6 @@ def test_queue_begins_with_embeddings_of_the_samples(samples):
 
 
 # ------------------------------------------------------------------- CUDA graphs
-
-
-def trained(samples, **options):
-    return make_trainer(samples, **options).begin(samples).train().module_
 
 
 @pytest.fixture
@@ -271,7 +272,7 @@ def test_there_are_new_graphs_for_what_changes(samples, captured):
                 weight.data = weight.data.clone()
 
     options = {"batch_size": 20, "n_epochs": 5, "callbacks": [Changes()]}
-    make_trainer(samples, **options).begin(samples).train()
+    trained(samples, **options)
     assert captured == [(20, False, 1.0), *[(20, False, 0.5)] * 3]
 
 
@@ -300,7 +301,7 @@ def test_graphs_are_few(samples, captured):
             net.module_.tau *= 0.99
 
     options = {"batch_size": 8, "n_epochs": 3, "callbacks": [Cools()]}
-    trainer = make_trainer(samples, **options).begin(samples).train()
+    trainer = make_trainer(**options).begin(samples).train()
     assert len(captured) == MOST < trainer.n_steps_ * 3
 
 
