@@ -55,6 +55,12 @@ def assert_usable(estimator, n_epochs):
     assert np.isfinite(estimator.predict_proba(IMAGES)).all()
 
 
+@cache
+def whole():
+    """A fit that nothing ends, which no test changes."""
+    return mice().fit(IMAGES)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_an_error_before_training_is_not_covered_by_another(error):
     at_once = callback(on_train_begin=raising(error))
@@ -82,13 +88,13 @@ def test_ctrl_c_before_the_end_of_the_first_epoch_leaves_nothing():
 
 def test_an_interrupted_restart_does_not_displace_a_whole_one(monkeypatch):
     monkeypatch.setattr(_mice, "STEADY", 1)
-    whole = mice().fit(IMAGES)
+    steady = mice().fit(IMAGES)
     estimator = mice(n_init=3, callbacks=[RaiseAt(6 + 3)])
     with pytest.warns(ConvergenceWarning, match="6 whole epochs"):
         estimator.fit(IMAGES)
     assert_usable(estimator, 6)
-    np.testing.assert_array_equal(estimator.labels_, whole.labels_)
-    assert estimator.converged_ is whole.converged_ is True
+    np.testing.assert_array_equal(estimator.labels_, steady.labels_)
+    assert estimator.converged_ is steady.converged_ is True
     assert not hasattr(estimator, "stability_")
     with pytest.warns(ConvergenceWarning, match="5 whole epochs"):
         assert not mice(callbacks=[RaiseAt(6)]).fit(IMAGES).converged_
@@ -193,12 +199,7 @@ def test_ctrl_c_leaves_a_model_if_it_also_ends_the_reader(verbose, monkeypatch):
 
 def test_ctrl_c_after_the_last_epoch_changes_nothing():
     estimator = mice(callbacks=[PressAfter(6)]).fit(IMAGES)
-    np.testing.assert_array_equal(estimator.labels_, mice().fit(IMAGES).labels_)
-
-
-@cache
-def posterior_of_whole():
-    return mice().fit(IMAGES).predict_proba(IMAGES)
+    np.testing.assert_array_equal(estimator.labels_, whole().labels_)
 
 
 @pytest.mark.parametrize("press", [PressAfter(2), PressIn(3), PressAfter(5)])
@@ -207,16 +208,17 @@ def test_a_fit_that_ctrl_c_cut_off_goes_on_from_its_checkpoint(press, tmp_path):
         mice(checkpoint=tmp_path, callbacks=[press]).fit(IMAGES)
     estimator = mice(checkpoint=tmp_path).fit(IMAGES)
     assert_usable(estimator, 6)
-    np.testing.assert_array_equal(estimator.predict_proba(IMAGES), posterior_of_whole())
+    found, expected = (model.predict_proba(IMAGES) for model in (estimator, whole()))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_ctrl_c_while_the_start_is_computed_leaves_a_model_with_a_start(monkeypatch):
-    whole = mice().fit(IMAGES)
+    init_labels = whole().init_labels_
     before_the_partition(ctrl_c, monkeypatch)
     with pytest.warns(ConvergenceWarning, match="3 whole epochs"):
         estimator = mice().fit(IMAGES)
     assert_usable(estimator, 3)
-    np.testing.assert_array_equal(estimator.init_labels_, whole.init_labels_)
+    np.testing.assert_array_equal(estimator.init_labels_, init_labels)
     # The prototypes and the gate are those of the partition.
     assert (estimator.labels_ == estimator.init_labels_).mean() > 0.9
 

@@ -23,20 +23,24 @@ SIZES = {"embedding_dim": 16, "max_epochs": 3, "batch_size": 64}
 tiny = partial(shared.tiny, MoCo, backbone=BACKBONE, **SIZES)
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    return tiny().fit(IMAGES)
+
+
 @parametrize_with_checks([MoCo(backbone=MLP(16), freeze=-1, max_epochs=2)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
-def test_embeddings_are_unit_vectors():
-    moco = tiny().fit(IMAGES)
-    v = moco.transform(IMAGES)
+def test_embeddings_are_unit_vectors(fitted):
+    v = fitted.transform(IMAGES)
     assert v.shape == (160, 16)
     assert v.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(v, axis=1), 1, rtol=1e-5)
-    assert moco.n_iter_ == 3
-    assert {row["stage"] for row in moco.history_} == {"moco"}
-    assert list(moco.get_feature_names_out()[:2]) == ["moco0", "moco1"]
+    assert fitted.n_iter_ == 3
+    assert {row["stage"] for row in fitted.history_} == {"moco"}
+    assert list(fitted.get_feature_names_out()[:2]) == ["moco0", "moco1"]
 
 
 def test_its_loss_is_info_nce(monkeypatch):
@@ -79,11 +83,11 @@ def test_parts_of_the_model_need_a_fit(name):
         getattr(MoCo(), name)
 
 
-def test_warm_start_and_repeatability():
-    first, second = tiny().fit(IMAGES), tiny().fit(IMAGES)
-    np.testing.assert_array_equal(first.transform(IMAGES), second.transform(IMAGES))
+def test_warm_start_and_repeatability(fitted):
+    first, second = fitted.transform(IMAGES), tiny().fit(IMAGES)
+    np.testing.assert_array_equal(first, second.transform(IMAGES))
     second.set_params(warm_start=True, lr=0.01).fit(IMAGES)
-    assert not np.array_equal(first.transform(IMAGES), second.transform(IMAGES))
+    assert not np.array_equal(first, second.transform(IMAGES))
     with pytest.raises(ValueError, match=r"^`embedding_dim` must be as in .* got 8\.$"):
         second.set_params(embedding_dim=8).fit(IMAGES)
 
