@@ -1,93 +1,50 @@
-"""X in a file that is larger than memory: what a fit and predictions hold of it."""
+"""How much memory of the system is free, and in a job or a container."""
 
-import json
 import os
-import shutil
-import subprocess
-import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
-from systems import needs_proc
 
-# Rows of 48 KB; 250,000 of them are 12 GB.
-N_ROWS = int(os.environ.get("SK_MICE_ROWS", 250_000))
-SHAPE = (3, 64, 64)
-ALLOWED = 10**9  # bytes beside the file, of which torch takes some 350 MB
-CODE = """
-import json, sys, threading, time
-import numpy as np, torch
-from torch import nn
-from sk_mice import MiCEClustering
+from sk_mice import _memory
 
-def anonymous():
-    lines = open("/proc/self/status").read().splitlines()
-    return 1024 * int(next(l for l in lines if l.startswith("RssAnon")).split()[1])
 
-peak, done = 0, threading.Event()
-def watch():
-    global peak
-    while not done.wait(0.01):
-        peak = max(peak, anonymous())
-
-def measured(function, *args, **kwargs):
-    global peak
-    peak, start = 0, time.perf_counter()
-    function(*args, **kwargs)
-    report = {"peak": peak, "seconds": time.perf_counter() - start}
-    print(function.__name__, json.dumps(report), file=sys.stderr, flush=True)
-    return peak
-
-threading.Thread(target=watch, daemon=True).start()
-X = np.load(sys.argv[1], mmap_mode="r")
-network = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.LazyLinear(256), nn.ReLU())
-network(torch.zeros(2, *X.shape[1:]))
-mice = MiCEClustering(
-    10, backbone=network, embedding_dim=32, augmentation=None, max_epochs=2,
-    batch_size=256, lr=0.01, device="cpu", random_state=0, **json.loads(sys.argv[2]),
+@pytest.mark.parametrize(
+    ("answer", "bytes_"), [(-1, None), (OSError, None), (AttributeError, None), (7, 49)]
 )
-found = {
-    name: measured(getattr(mice, name), X, **options)
-    for name, options in {
-        "fit": {}, "predict": {}, "predict_proba": {"out": sys.argv[1] + ".out.npy"}
-    }.items()
-}
-done.set()
-print(json.dumps(found))
-"""
+def test_a_system_that_does_not_tell_its_memory(monkeypatch, answer, bytes_):
+    def sysconf(name):
+        if isinstance(answer, int):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(Path, "read_text", lambda self, **options: "")
+    monkeypatch.setattr(os, "sysconf", sysconf, raising=False)
+    assert _memory.available_memory() == bytes_
 
 
-def write_rows(path, n):
-    """A file of n rows with ten kinds of images, sorted by kind."""
-    X = np.lib.format.open_memmap(path, "w+", np.float32, (n, *SHAPE))
-    draw = np.random.default_rng(0)
-    kinds = draw.random((10, 3, 8, 8), np.float32).repeat(8, axis=2).repeat(8, axis=3)
-    noise = draw.random((256, *SHAPE), np.float32)
-    for start in range(0, n, 256):
-        rows = np.arange(start, min(start + 256, n))
-        X[rows] = (
-            0.7 * kinds[rows * 10 // n] + 0.3 * draw.permutation(noise)[: len(rows)]
-        )
-    X.flush()
+@pytest.mark.parametrize(
+    ("group", "limit"),
+    [
+        ("0::/jobs/job_7/step_0", "jobs/job_7/memory.max"),  # of a batch system
+        ("4:memory:/jobs/job_7", "memory/jobs/job_7/memory.limit_in_bytes"),
+        ("0::/../../hidden", "memory.max"),  # within a container
+        ("4:memory:/docker/hidden", "memory/memory.limit_in_bytes"),
+    ],
+)
+def test_the_limit_of_a_job_and_of_a_container_counts(monkeypatch, group, limit):
+    files = {"/proc/self/cgroup": group, f"/sys/fs/cgroup/{limit}": "1000"}
+    files["/proc/meminfo"] = "MemAvailable: 8 kB\nSwapFree: 0 kB"
+
+    def read_text(path, **options):
+        if str(path) not in files:
+            raise FileNotFoundError
+        return files[str(path)]
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert _memory.available_memory() == 1000
 
 
-@pytest.fixture
-def file(tmp_path):
-    needed = 4 * N_ROWS * int(np.prod(SHAPE))
-    if shutil.disk_usage(tmp_path).free < 1.2 * needed:
-        pytest.skip(f"the disk has no room for a file of {needed:,} bytes")
-    path = tmp_path / "X.npy"
-    write_rows(path, N_ROWS)
-    yield path
-    for made in tmp_path.iterdir():  # pytest keeps the folders of three runs
-        made.unlink()
-
-
-@pytest.mark.slow
-@needs_proc
-@pytest.mark.parametrize("options", [{}, {"n_neighbors": 5}], ids=str)
-def test_memory_does_not_grow_with_the_file(file, options):
-    command = [sys.executable, "-c", CODE, str(file), json.dumps(options)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    peaks = json.loads(done.stdout)
-    assert max(peaks.values()) < ALLOWED, peaks
+def test_no_free_memory_is_none_at_all(monkeypatch):
+    files = {"meminfo": "MemAvailable: 0 kB\nSwapFree: 0 kB", "memory.max": "max"}
+    monkeypatch.setattr(Path, "read_text", lambda self, **_: files.get(self.name, "9"))
+    assert _memory.available_memory() == 0
