@@ -232,10 +232,6 @@ def test_dropout_is_that_of_torch():
     assert torch.allclose(x.grad, mask / 0.7)
 
 
-if __name__ == "__main__":
-    use_and_give_back()
-
-
 def test_a_container_grants_fewer_threads(two_threads, monkeypatch):
     """A fit and predictions take as many as there are cores for, and give them back."""
     seen = []
@@ -256,3 +252,7 @@ def test_a_container_grants_fewer_threads(two_threads, monkeypatch):
     assert seen == [1, 2, 2]
     torch.set_num_threads(1)
     assert np.array_equal(moco.fit_transform(X), one)
+
+
+if __name__ == "__main__":
+    use_and_give_back()
