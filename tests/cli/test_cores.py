@@ -43,9 +43,8 @@ def test_a_number_that_is_set_stays(limits, monkeypatch):
     assert torch.get_num_threads() == 2
 
 
-def test_fit_leaves_busy_cores(limits, monkeypatch, photos, tmp_path, capsys):
+def test_fit_leaves_busy_cores(limits, monkeypatch, photos, out, capsys):
     monkeypatch.setattr(cores, "free_cores", lambda: 1.0)
-    out = tmp_path / "result"
     assert run("fit", photos, *FIT, "--out", out) == 0
     assert run_of(out)["results"]["threads"] == 1
     assert "as no more cores are free" in capsys.readouterr().err

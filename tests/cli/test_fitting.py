@@ -285,14 +285,14 @@ def test_the_probe_does_not_warn_of_its_own_clusters(recwarn):
         ),
     ],
 )
-def test_wrong_options_are_named(photos, tmp_path, capsys, arguments, words):
-    arguments = ["fit", photos, "--out", tmp_path / "result", *arguments]
+def test_wrong_options_are_named(photos, out, capsys, arguments, words):
+    arguments = ["fit", photos, "--out", out, *arguments]
     if "30" in arguments:  # comes after the images are read, which says more
         assert run(*arguments) == 2
         assert words in last_line(capsys)
     else:
         assert words in refused(capsys, 2, *arguments)
-    assert not (tmp_path / "result").exists()
+    assert not out.exists()
 
 
 def test_a_length_of_training_is_refused_where_nothing_trains(photos, tmp_path, capsys):
@@ -392,8 +392,8 @@ def test_a_run_of_something_else_is_left_alone(photos, capsys, content, out):
 
 @needs_locks
 @pytest.mark.parametrize("way", [[], ["--resume"], ["--overwrite"]])
-def test_one_run_at_a_time_writes_to_a_folder(photos, tmp_path, monkeypatch, way):
-    out, train, codes = tmp_path / "result", fitting._train, []
+def test_one_run_at_a_time_writes_to_a_folder(photos, out, monkeypatch, way):
+    train, codes = fitting._train, []
 
     def meanwhile(*args):
         codes.append(run("fit", photos, *FIT, "--out", out, "-q", *way))
@@ -439,12 +439,12 @@ def test_an_empty_folder_of_the_users_stays(photos, tmp_path, monkeypatch):
     ],
     ids=["python", "cpu", "gpu"],
 )
-def test_too_little_memory_is_no_bug(photos, tmp_path, monkeypatch, capsys, error):
+def test_too_little_memory_is_no_bug(photos, out, monkeypatch, capsys, error):
     def fail(*args):
         raise error
 
     monkeypatch.setattr(fitting, "read_images", fail)
-    said = refused(capsys, 1, "fit", photos, *FIT, "--out", tmp_path / "result")
+    said = refused(capsys, 1, "fit", photos, *FIT, "--out", out)
     assert said == f"sk-mice: error: Not enough memory. {error}".rstrip()
 
 
@@ -454,12 +454,10 @@ def test_images_that_are_too_many_are_refused(photos, out, monkeypatch, capsys):
     assert "Try fewer images, or without --features a smaller --image-size" in said
 
 
-def test_a_bug_is_one_line_too_unless_it_is_traced(
-    photos, tmp_path, monkeypatch, capsys
-):
+def test_a_bug_is_one_line_too_unless_it_is_traced(photos, out, monkeypatch, capsys):
     fail = raising(KeyError, "nobody\nknows")
     monkeypatch.setattr(fitting, "read_images", fail)
-    arguments = ["fit", photos, *FIT, "--out", tmp_path / "result"]
+    arguments = ["fit", photos, *FIT, "--out", out]
     assert "SK_MICE_TRACEBACK" in refused(capsys, 1, *arguments)
     monkeypatch.setenv("SK_MICE_TRACEBACK", "1")
     with pytest.raises(KeyError):

@@ -225,9 +225,7 @@ def test_images_that_vanish_during_the_features_are_named(
     assert f"have changed since they were read. {what_to_do} 1 of" in error
 
 
-def test_features_go_on_once_a_drive_is_there_again(
-    photos, tmp_path, monkeypatch, capsys
-):
+def test_features_go_on_once_a_drive_is_there_again(photos, out, monkeypatch, capsys):
     paths = images.Images.paths
 
     def unplugged(*args):
@@ -235,7 +233,6 @@ def test_features_go_on_once_a_drive_is_there_again(
         return [*there[:4], *(f"{path} of the drive" for path in there[4:])]
 
     monkeypatch.setattr("sk_mice.features.PIXELS", {"cpu": 4 * 32**2})
-    out = tmp_path / "result"
     with (
         patch("sk_mice.features.sizes", lambda paths, n_jobs: [(8, 8)]),
         patch.object(images.Images, "paths", unplugged),
@@ -269,7 +266,7 @@ def test_a_file_that_comes_while_images_are_read_is_not_left_out(
     assert "'late.png'" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_named_by_its_file(photos, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_is_named_by_its_file(photos, out, monkeypatch, capsys):
     class Full(io.FileIO):
         def write(self, data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -278,7 +275,7 @@ def test_a_full_disk_is_named_by_its_file(photos, tmp_path, monkeypatch, capsys)
         return io.BufferedRandom(Full(path, "a+"))
 
     monkeypatch.setattr(images, "open", open_full, raising=False)
-    assert run("fit", photos, *FIT_FEATURES, "--out", tmp_path / "result", "-q") == 1
+    assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 1
     assert "features.npy': No space left" in capsys.readouterr().err
 
 

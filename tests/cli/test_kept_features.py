@@ -111,13 +111,10 @@ def test_a_fit_reads_those_that_choose_k_keeps_in_a_new_folder(
     assert_same_result(out, fitted)
 
 
-def test_a_fit_without_features_leaves_those_of_choose_k(
-    photos, tmp_path, computed, capsys
-):
-    out = tmp_path / "result"
+def test_a_fit_without_features_leaves_those_of_choose_k(photos, out, computed, capsys):
     assert run("choose-k", photos, *CHOOSE, "--out", out / "choose-k.png") == 0
     assert run("fit", photos, *FIT, "--out", out, "--resume") == 0
-    assert "result' holds no run: this is a new fit" in capsys.readouterr().err
+    assert f"{str(out)!r} holds no run: this is a new fit" in capsys.readouterr().err
     assert (out / "features.npy").exists()
     assert run("fit", photos, *FIT_FEATURES, "--out", out, *QUIETLY) == 0
     assert computed == [20]
@@ -156,9 +153,8 @@ WRITING = pytest.mark.parametrize(
 
 @WRITING
 def test_a_fit_that_ends_while_its_features_are_written_keeps_or_computes_them(
-    photos, fitted, tmp_path, computed, function
+    photos, fitted, out, computed, function
 ):
-    out = tmp_path / "result"
     with patch(f"sk_mice._cli.results.{function}", press_ctrl_c):
         assert run("fit", photos, *FIT_FEATURES, "--out", out, "-q") == 130
     assert run("predict", out, photos, "-q") == 0

@@ -104,15 +104,13 @@ def test_ctrl_c_before_the_first_epoch_leaves_a_fit_to_begin(
 
 
 @pytest.mark.parametrize("swallowed", [(), KeyboardInterrupt])
-def test_ctrl_c_within_imports_is_said(
-    photos, tmp_path, monkeypatch, capsys, swallowed
-):
+def test_ctrl_c_within_imports_is_said(photos, out, monkeypatch, capsys, swallowed):
     def press(*args, **kwargs):
         with suppress(swallowed):  # as of C extensions
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(fitting, "Request", press)
-    assert run("fit", photos, *FIT, "--out", tmp_path / "result") == 130
+    assert run("fit", photos, *FIT, "--out", out) == 130
     assert capsys.readouterr().err == "sk-mice: stopped\n"
 
 
@@ -135,9 +133,9 @@ def test_a_folder_that_has_moved_goes_on_and_names_its_files(
     assert facts["report"] == str(out / "report.html")
 
 
-def test_resume_begins_where_there_is_nothing(photos, fitted, tmp_path):
-    assert run("fit", photos, *FIT, "--out", tmp_path / "new", "--resume", "-q") == 0
-    assert_same_result(tmp_path / "new", fitted)
+def test_resume_begins_where_there_is_nothing(photos, fitted, out):
+    assert run("fit", photos, *FIT, "--out", out, "--resume", "-q") == 0
+    assert_same_result(out, fitted)
 
 
 def test_resume_without_a_run_needs_the_number_of_clusters(photos, tmp_path, capsys):
@@ -368,8 +366,7 @@ def test_links_in_the_folder_of_a_result_are_not_written_through(
     assert run(*report) == 0
 
 
-def test_a_run_that_is_killed_as_it_begins_blocks_nothing(photos, tmp_path):
-    out = tmp_path / "new"
+def test_a_run_that_is_killed_as_it_begins_blocks_nothing(photos, out):
     checkpoint = out / "checkpoint"
     checkpoint.mkdir(parents=True)
     (checkpoint / ".sk_mice-0.tmp").touch()
@@ -382,10 +379,8 @@ def test_a_run_that_is_killed_as_it_begins_blocks_nothing(photos, tmp_path):
         shutil.rmtree(checkpoint)
 
 
-def test_a_kill_as_files_of_an_unfinished_run_are_removed_blocks_nothing(
-    photos, tmp_path
-):
-    command = ["fit", photos, *FIT, "--out", tmp_path / "new", "-q"]
+def test_a_kill_as_files_of_an_unfinished_run_are_removed_blocks_nothing(photos, out):
+    command = ["fit", photos, *FIT, "--out", out, "-q"]
     with patch.object(MiCEClustering, "_train", killed):
         assert run(*command) == 1
     with patch.object(shutil, "rmtree", killed):
