@@ -1,4 +1,4 @@
-"""What several test files use: small fits, samples, formulas, callbacks, files."""
+"""What test files share: small fits, samples, spies, callbacks, formulas, files."""
 
 import errno
 import pickle
@@ -112,6 +112,9 @@ def raising(error, *args):
     return fail
 
 
+no_space = raising(OSError, errno.ENOSPC, "No space left on device")
+
+
 def recorded(monkeypatch, owner, name, what=lambda *args: args):
     """A list of what a function is given in later calls, which it answers as before."""
     calls, function = [], getattr(owner, name)
@@ -122,9 +125,6 @@ def recorded(monkeypatch, owner, name, what=lambda *args: args):
 
     monkeypatch.setattr(owner, name, record)
     return calls
-
-
-no_space = raising(OSError, errno.ENOSPC, "No space left on device")
 
 
 class Forward(torch.nn.Module):
