@@ -40,7 +40,9 @@ def score(clusters, truth, as_json) -> None:
 def _warn_of_missing(here: dict, path, there: dict, other) -> None:
     missing = [name for name in here if name not in there]
     if missing:
-        warn_user(not_in(missing, path, other) + tables.if_not_utf8(missing))
+        others = [name for name in there if name not in here]
+        garbled = tables.if_garbled(missing, others)
+        warn_user(not_in(missing, path, other) + garbled)
 
 
 def _with_value(table: dict, path, what: str) -> dict:

@@ -26,7 +26,7 @@ from .results import (
     lies_in,
     nearest_there,
 )
-from .terminal import Progress, end_after_ctrl_c
+from .terminal import Progress, end_after_ctrl_c, not_in
 
 BLOCK = 2**20  # bytes
 LONGEST = 255  # bytes of the name of a folder, on most systems
@@ -38,9 +38,10 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
         raise BadParameter("one of them is required", param_hint="--copy-to, --link-to")
     check_folders(folders, photos)
     places = _read_places(table)
-    if not all(os.path.exists(os.path.join(photos, name)) for name in places):
-        found, _ = find_files(os.fspath(photos))
-        places = tables.as_named(places, ["/".join(parts) for parts in found])
+    found, _ = find_files(os.fspath(photos))
+    names = ["/".join(parts) for parts in found]
+    places = tables.as_named(places, names)
+    others = [name for name in names if name not in places]
     progress = Progress(quiet)
     try:
         missing = sort_all(folders, photos, places, progress)
@@ -51,9 +52,11 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
     if len(missing) == len(places):
         raise ValueError(
             f"{str(photos)!r} has none of the files of {str(table)!r}, such as "
-            f"{missing[0]!r}{tables.if_not_utf8(missing)}."
+            f"{missing[0]!r}{tables.if_garbled(missing, others)}."
         )
-    warn_of_missing(missing, photos)
+    warn_of_missing(missing, photos, others)
+    if others:
+        progress.say(f"Not sorted: {not_in(others, photos, table)}")
     sorted_into = [places[name] for name in places.keys() - {*missing}]
     images = count(len(sorted_into), "image")
     progress.say(f"{images} in {count(len(set(sorted_into)), 'folder')}")
@@ -207,14 +210,17 @@ def sort_all(folders: dict, photos, places: dict, progress: Progress) -> list[st
     return [*missing]
 
 
-def warn_of_missing(missing: list[str], photos) -> None:
-    """Name the files that cannot be sorted, if there are any."""
+def warn_of_missing(missing: list[str], photos, others=()) -> None:
+    """Name the files that cannot be sorted, if there are any.
+
+    `others` are the files that the table does not have.
+    """
     if missing:
         warn_user(
             f"{count(len(missing), 'image')} cannot be sorted, since "
             f"{str(photos)!r} no longer has {'it' if len(missing) == 1 else 'them'}: "
             f"{', '.join(shortened([*map(repr, missing)]))}"
-            f"{tables.if_not_utf8(missing)}"
+            f"{tables.if_garbled(missing, others)}"
         )
 
 

@@ -139,11 +139,18 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def if_not_utf8(names) -> str:
-    """A sentence on what to do about names of which some are not UTF-8."""
-    if all(map(is_utf8, names)):
+def if_garbled(names, others) -> str:
+    """A sentence on what to do if letters may make the difference.
+
+    `names` of a table have no file or row, and `others` are not in the table: a program
+    that takes UTF-8 for another encoding changes all letters but those of ASCII.
+    """
+    if all(map(str.isascii, names)) or all(map(str.isascii, others)):
         return ""
-    return ". If the table comes from a spreadsheet, save it there as CSV UTF-8"
+    return (
+        ". If the table comes from a spreadsheet, import it there as UTF-8, and save "
+        "it there as CSV UTF-8"
+    )
 
 
 def _column(path, header: list[str], names) -> str:

@@ -178,6 +178,36 @@ def test_a_table_that_is_not_utf8_says_what_to_do(
     assert words in capsys.readouterr().err
 
 
+def test_a_sort_names_the_files_that_the_table_lacks(photos, fitted, tmp_path, capsys):
+    table, more = fitted / "clusters.csv", tmp_path / "more"
+    shutil.copytree(photos, more)
+    (more / ".DS_Store").touch()
+    (more / "added.png").touch()
+    assert run("sort", table, more, "--copy-to", tmp_path / "sorted") == 0
+    *_, line, last = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"Not sorted: 3 files of {str(more)!r} are not in {str(table)!r}: "
+        "'added.png', 'broken.png', 'notes.txt'"
+    )
+    assert last == "20 images in 2 folders"
+
+
+@pytest.mark.parametrize("name", ["Fuß.png", "foot.png"])
+def test_letters_that_a_spreadsheet_has_changed_are_told(
+    photos, tmp_path, capsys, name
+):
+    own, table = tmp_path / "photos", tmp_path / "clusters.csv"
+    own.mkdir()
+    for file in (name, "a.png"):
+        shutil.copy(photos / NAMES[1], own / file)
+    changed = "Fuß.png".encode().decode("cp1252")  # as Excel opens it
+    write_names(table, [[changed, 0, "here"], ["a.png", 1, "there"]])
+    assert run("sort", table, own, "--copy-to", tmp_path / "sorted", "-q") == 0
+    warned = capsys.readouterr().err
+    assert "1 image cannot be sorted" in warned
+    assert ("import it there as UTF-8" in warned) == (name == "Fuß.png")
+
+
 @needs_locks
 def test_a_sort_leaves_a_folder_alone_into_which_another_one_sorts(
     photos, fitted, tmp_path, capsys
