@@ -1064,6 +1064,21 @@ def test_bars_cover_nothing(open_page, width):
     assert gallery <= edits
 
 
+def test_doubts_fit_into_a_narrow_window(open_page, between):
+    browser, find = open_page("cluster/0", between)
+    find("#rename")[0].send_keys(8 * "a long name " + "\ue007")
+    size = {"width": 320, "height": 600, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_script("location.hash = '#clusters'")
+    wait(lambda: find("#copies")[0].is_displayed())
+    page = "document.documentElement"
+    width = browser.execute_script(f"return {page}.scrollWidth - {page}.clientWidth")
+    button, chip = find("#copies")[0].rect, find("[data-pair]")[-1].rect
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert width == 0
+    assert button["y"] >= chip["y"] + chip["height"] + 8
+
+
 def test_two_tabs_keep_the_changes_of_both(open_page, between):
     browser, find = open_page("cluster/0", between)
     first = browser.current_window_handle
