@@ -1098,6 +1098,25 @@ def test_two_tabs_keep_the_changes_of_both(open_page, between):
     browser.switch_to.window(first)
 
 
+def test_plots_are_as_wide_as_the_paper(open_page, page):
+    browser, find = open_page("map")
+    wait(lambda: find("#map-plot .points path"))
+    script = """
+        const plot = document.querySelector("#map-plot");
+        plot.style.width = arguments[0];
+        dispatchEvent(new Event(arguments[1]));
+        const right = (node) => node.getBoundingClientRect().right;
+        const points = [...plot.querySelectorAll(".points path")];
+        return [Math.max(...points.map(right)), right(plot)];"""
+    on_screen, _ = browser.execute_script(script, "", "afterprint")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    last, edge = browser.execute_script(script, "300px", "beforeprint")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert last <= edge < on_screen
+    last, _ = browser.execute_script(script, "", "afterprint")
+    assert last == on_screen
+
+
 def test_print_and_forced_colours_keep_pictures_and_marks(open_report, digits):
     mice, X, *_ = digits
     two_classes = np.arange(len(X)) % 2  # in each cluster

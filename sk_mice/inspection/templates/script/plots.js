@@ -12,6 +12,13 @@ function withPlotly() {
   return plotting;
 }
 
+// Plots shrink to the width of the paper; on the screen, their pixels are those of the window.
+const drawn = () => document.querySelectorAll(".main-svg");
+addEventListener("beforeprint", () => {
+  for (const svg of drawn()) svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
+});
+addEventListener("afterprint", () => { for (const svg of drawn()) svg.removeAttribute("viewBox"); });
+
 const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const dark = matchMedia("(prefers-color-scheme: dark)");
 // Hues far from each other, at three levels of lightness: neighbours in number differ.
