@@ -82,7 +82,8 @@ Examples:
 
 For each repeat, the images are split into two random halves, and each number of
 clusters is fitted to both. Stability says how far the clusters of the two fits agree: 1
-if they are the same, 0 if they agree only by chance.
+if they are the same, 0 if they agree only by chance. The choice depends on it alone.
+The silhouette, from -1 to 1, says how dense the clusters are and how far apart.
 """
 
 app = typer.Typer(

@@ -198,7 +198,8 @@ def _warn_of_new_images(request: Request, run: dict, files) -> None:
     if new:
         warn_user(
             f"{not_in(new, request.photos, request.result.table)}. `sk-mice predict` "
-            "finds the clusters of new images, --overwrite clusters all of them anew."
+            "finds the clusters of new images, `sk-mice report` writes the page again "
+            "with them, and --overwrite clusters all images anew."
         )
 
 
