@@ -53,10 +53,17 @@ Examples:
   sk-mice predict result/ new-photos/ --out new.csv
   sk-mice predict result/ new-photos/ | head
   sk-mice predict result/ new-photos/ --out new.csv --names clusters.csv
+
+After a fit with --features, the agreement counts neighbours among the new images alone,
+and means little for a few images.
 """
 REPORT = """\b
 Example:
   sk-mice report result/ photos/
+
+The page replaces the earlier one. Images that were added to the folder are in the
+clusters of the fit. "Open corrected CSV" on the page brings back the changes of a table
+that an earlier page has saved.
 """
 SORT = """\b
 Example:
