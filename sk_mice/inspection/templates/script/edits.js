@@ -1,6 +1,6 @@
 // Clusters, and the changes that a reader makes to them.
 
-// {merge: k, into: m}, {move: samples, into: m, name?}, {rename: k, name}, or a table: {open: edits, file, n, others, odd}
+// {merge: k, into: m}, {move: samples, into: m, name?}, {rename: k, name}, or a table: {open: edits, file, n, others, hint}
 const edits = [];
 // Those since the table that was opened last, which replaces what was before.
 function steps() {
@@ -129,7 +129,7 @@ function refusal(k) {
 function showEdits() {
   const edit = edits.at(-1);
   $("edits").hidden = !edit;
-  $("edits-note").textContent = !edit ? "" : "open" in edit ? `Opened: ${edit.file}, with ${count(edit.n)} of this page${edit.others ? ` and ${count(edit.others, "other")}` : ""}${edit.odd ? NOT_UTF8 : ""}`
+  $("edits-note").textContent = !edit ? "" : "open" in edit ? `Opened: ${edit.file}, with ${count(edit.n)} of this page${edit.others ? ` and ${count(edit.others, "other")}` : ""}${edit.hint}`
     : "move" in edit ? `Moved: ${count(edit.move.length)} to ${clusterName(edit.into)}`
     : "merge" in edit ? `Merged: ${ownName(edit.merge)} into ${clusterName(edit.into)}`
     : `Renamed: ${ownName(edit.rename)} to ${clusterName(edit.rename)}${refusal(edit.rename)}`;

@@ -71,8 +71,10 @@ function cellsOf(bytes) {
   return rows.filter((row) => row.some(Boolean));
 }
 const NOT_UTF8 = ". Some names are not UTF-8: a spreadsheet must save them as CSV UTF-8";
+const GARBLED = ". If it comes from a spreadsheet, import it there as UTF-8, and save it there as CSV UTF-8";
+const hasLetters = (name) => /[^\x00-\x7f]/.test(name); // that another encoding changes
 // The cluster of each sample of the page in a table, null if it is not there, and the names of clusters.
-// Counts: rows of the page's samples, rows of others, and whether names of the others are not UTF-8.
+// Counts: rows of the page's samples, rows of others, and what to do if letters may make the difference.
 function clustersOf([header = [], ...rows]) {
   const columns = [FILE, "cluster", "name", "original_cluster"];
   const [atFile, atCluster, atName, atOriginal] = columns.map((name) => header.indexOf(name));
@@ -90,8 +92,10 @@ function clustersOf([header = [], ...rows]) {
     return found.get(file) ?? (plain(file).includes("\ufffd") ? undefined : alike.get(plain(file)));
   });
   const known = [...wanted.keys()].filter((i) => wanted[i]), taken = new Set(wanted), names = new Map();
-  const odd = [...found].some(([file, row]) => plain(file).includes("\ufffd") && !taken.has(row));
-  if (!known.length) throw new Error(`has none of the ${NOUN} of this page${odd ? NOT_UTF8 : ""}`);
+  const others = [...found].flatMap(([file, row]) => (taken.has(row) ? [] : [plain(file)]));
+  const isLacking = wanted.some((row, i) => !row && hasLetters(rawName(i))) && others.some(hasLetters);
+  const hint = others.some((file) => file.includes("\ufffd")) ? NOT_UTF8 : isLacking ? GARBLED : "";
+  if (!known.length) throw new Error(`has none of the ${NOUN} of this page${hint}`);
   const same = known.filter((i) => atOriginal < 0 || Number(wanted[i][atOriginal]) === data.labels[i]);
   if (same.length < data.limits.same * known.length) throw new Error("is of another fit, whose clusters have other numbers");
   for (const i of known) {
@@ -102,7 +106,7 @@ function clustersOf([header = [], ...rows]) {
     names.set(Number(k), name);
   }
   const clusters = wanted.map((row) => (row ? Number(row[atCluster]) : null));
-  return { clusters, names, n: known.length, others: found.size - known.length, odd };
+  return { clusters, names, n: known.length, others: others.length, hint };
 }
 // The moves, merges and names that make the clusters of a table from those of the model.
 function editsOf(clusters, names) {
