@@ -204,11 +204,12 @@ def _check_class(model, name: str) -> None:
             f"{name} must be a {', '.join(most)} or {last}, or a Pipeline of such; "
             f"got a {type(model).__name__}."
         )
-    if isinstance(getattr(model, "network", None), torch.nn.Module):
+    network = getattr(model, "_fitted_with", {}).get("network")
+    if isinstance(network, torch.nn.Module):
         raise TypeError(
             f"`network` of {name} must be a name, as a file without code cannot hold a "
-            f"module; got a {type(model.network).__name__}. Save the other steps only, "
-            "or use joblib."
+            f"module; got a {type(network).__name__}. Save the other steps only, or "
+            "use joblib."
         )
 
 
@@ -277,10 +278,10 @@ def _take_apart(model, tensors) -> dict[str, dict]:
     parts = {"parameters": _without_module(parameters), "attributes": attributes}
     parts |= {"format": fmt, "network": {}}
     if isinstance(model, PretrainedFeatures):
-        network, weights = attributes.pop("_source")
-        parts["parameters"]["network"] = network
-        if weights is not None:
-            parts["parameters"]["weights"] = os.fspath(weights)
+        own = attributes.pop("_fitted_with")
+        if own["weights"] is not None:
+            own = own | {"weights": os.fspath(own["weights"])}
+        parts["parameters"] |= own
         for name in _OF_THE_MACHINE:
             attributes.pop(name, None)
     if not isinstance(model, ContrastiveEstimator):
@@ -409,7 +410,7 @@ def _find_network_of(model: PretrainedFeatures) -> None:
         if device.type == "cuda" and not is_here(device):
             model.device = "cpu"
     expect(model._format.is_image, "format", "be that of images")
-    model._source = model.network, model.weights
+    model._keep_parameters()
     side = model.image_size_
     same = model._probe((side, side)) == model.n_features_out_
     expect(same, "`n_features_out_`", "be that of the network")

@@ -42,6 +42,8 @@ __all__ = ["PretrainedFeatures"]
 PIXELS = {"cpu": 8 * 160**2, "cuda": 256 * 224**2}
 # Files that are decoded while the network runs, for all cores of a large machine.
 AHEAD = 96
+# Parameters that features depend on, besides the size of images.
+OF_FEATURES = ("network", "weights", "resize", "background", "white", "precision")
 
 
 class PretrainedFeatures(
@@ -240,7 +242,7 @@ class PretrainedFeatures(
     def _fit(self, X):
         colour(self.background)  # refused here, before files are read
         source = find_network(self.network, self.weights)
-        self._source = self.network, self.weights  # of the fit, whatever is set later
+        self._keep_parameters()
         paths = as_paths(X)
         if paths is None:
             X = check_samples(self, X, least=1)
@@ -341,7 +343,7 @@ class PretrainedFeatures(
                 if isinstance(X, np.ndarray) and device.type == "cpu":
                     stored, load = torch.arange(n).split(size), samples.__getitem__
             # A module of the user's may draw, and not be made for several threads.
-            known = isinstance(self._source[0], str)
+            known = isinstance(self._fitted_with["network"], str)
             n_at_once = -(-n // size) if known and device.type == "cpu" else 0
 
             def features(batch):
@@ -358,6 +360,10 @@ class PretrainedFeatures(
     @property
     def _n_features_out(self):
         return self.n_features_out_
+
+    def _keep_parameters(self) -> None:
+        """Keep what the features depend on, whatever is set later."""
+        self._fitted_with = {name: getattr(self, name) for name in OF_FEATURES}
 
     # ------------------------------------------------------------------- the network
 
@@ -392,7 +398,8 @@ class PretrainedFeatures(
     def _settle(self, network: Network) -> None:
         """Put a network on the device, and keep what goes with it."""
         network, device = network.for_inference(), resolve_device(self.device)
-        self._dtype = resolve_precision(self.precision, device, self._format)
+        precision = self._fitted_with["precision"]
+        self._dtype = resolve_precision(precision, device, self._format)
         network.module.to(device, memory_format=torch.channels_last)
         network.module.requires_grad_(False)
         self._placed = network, device
@@ -402,13 +409,14 @@ class PretrainedFeatures(
         self.batch_size_ = most if self.batch_size == "auto" else self.batch_size
 
     def _name(self) -> str:
-        network, _ = self._source
+        network = self._fitted_with["network"]
         return network if isinstance(network, str) else type(network).__name__
 
     def _ready(self):
         """The network and its device; built anew if this object has been pickled."""
         if not hasattr(self, "_placed"):
-            source = find_network(*self._source)
+            own = self._fitted_with
+            source = find_network(own["network"], own["weights"])
             network = source.build(self.image_size_, progress=self._shows_download())
             found = checksum(network.module)
             if found != self.weights_sha256_:
@@ -428,9 +436,9 @@ class PretrainedFeatures(
 
     def _decoded(self, paths, network, pictures):
         """Batches of files as RGB images of 8 bits, decoded while the network runs."""
-        side, size = network.decoded_size, self.batch_size_
+        side, size, own = network.decoded_size, self.batch_size_, self._fitted_with
         seen = side
-        if self.resize == "stretch" and network.image_size is not None:
+        if own["resize"] == "stretch" and network.image_size is not None:
             # The preprocessing crops the centre, which gets the whole image.
             seen = network.image_size
         margin = round((side - seen) / 2)
@@ -438,9 +446,9 @@ class PretrainedFeatures(
         # Small images are enlarged as `Network.input` enlarges arrays.
         decoder = Decoder(
             seen,
-            resize=self.resize,
-            background=self.background,
-            white=self.white,
+            resize=own["resize"],
+            background=own["background"],
+            white=own["white"],
             smooth=True,
         )
         problems = []
@@ -477,7 +485,7 @@ class PretrainedFeatures(
                 raise ValueError(
                     f"`network`={self._name()!r} must return finite features; those "
                     f"of sample {start + odd[0].item()} are not, with "
-                    f"`precision`={self.precision!r}."
+                    f"`precision`={self._fitted_with['precision']!r}."
                 )
             start += len(features)
             bar.update(len(features))

@@ -26,7 +26,7 @@ from torch import nn
 from torchvision import models
 from torchvision.transforms import InterpolationMode, v2
 
-from sk_mice import _pretrained
+from sk_mice import _pretrained, load, save
 from sk_mice._pretrained import Square, Standardize
 from sk_mice.features import PretrainedFeatures
 
@@ -657,7 +657,19 @@ def test_data_frames_come_out(fitted):
     assert list(frame.columns) == list(fitted.get_feature_names_out())
 
 
-def test_parameters_for_the_next_fit_change_no_features(fitted):
+def test_parameters_for_the_next_fit_change_no_features(fitted, tmp_path):
     later = clone(fitted).fit(X).set_params(network="efficientnet-lite1")
     again = pickle.loads(pickle.dumps(later))
     assert np.array_equal(again.transform(X), fitted.transform(X))
+
+    file = tmp_path / "wide.png"
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 4), np.uint8)
+    Image.fromarray(pixels).save(file)
+    features = small().fit([file])
+    want = features.transform([file])
+    features.set_params(resize="stretch", background="black", precision="float32")
+    features.set_params(weights=tmp_path / "next.pth")
+    save(features, tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors")
+    for later in (features, pickle.loads(pickle.dumps(features)), loaded):
+        np.testing.assert_array_equal(later.transform([file]), want)
