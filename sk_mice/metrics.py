@@ -46,7 +46,7 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from ._check_rows import rows_in_memory
 from ._cosine_kmeans import rescaled
-from ._engine.arrays import stored_once
+from ._engine.arrays import plain_array, stored_once
 from ._engine.warn import warn_user
 from ._pipelines import last_step, last_with_input
 
@@ -209,7 +209,8 @@ def _is_none_or_nan(value):
 
 def _as_array(y):
     """An array that keeps each value's type: 1 and "1" stay two labels."""
-    array = np.asarray(y)
+    # A tensor may need its gradient, or have a type that NumPy lacks.
+    array = np.asarray(plain_array(y, "y") if hasattr(y, "requires_grad") else y)
     if np.ma.is_masked(y):
         array = array.astype(object)
         array[np.ma.getmaskarray(y)] = None

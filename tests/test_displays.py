@@ -376,6 +376,16 @@ def test_samples_without_a_class_are_grey_on_a_map(blobs):
     assert len(known) == len(display.ax_.texts) == 3
 
 
+def test_classes_may_be_a_column_of_a_table(blobs):
+    X, y = blobs
+    model, table = KMeans(3, n_init=1, random_state=0).fit(X), y[:, None]
+    confusion = MatchedConfusionDisplay.from_estimator(model, X, table)
+    want = MatchedConfusionDisplay.from_estimator(model, X, y)
+    assert np.array_equal(confusion.confusion_matrix, want.confusion_matrix)
+    display = EmbeddingDisplay.from_predictions(X, table, reducer=PCA(2))
+    assert np.array_equal(display.y_pred, y)
+
+
 def test_map_of_an_estimator_by_cluster_and_by_class(blobs):
     X, y = blobs
     names = np.array(["ape", "bee", "cat"])[y]

@@ -104,6 +104,7 @@ def letters(y):
         lambda y: [[1, "1"][label] for label in y],
         lambda y: [[1, "x"][label] for label in y],
         lambda y: np.array(letters(y), np.dtypes.StringDType()),
+        lambda y: torch.tensor(y, dtype=torch.bfloat16, requires_grad=True),
     ],
 )
 def test_label_types(convert):

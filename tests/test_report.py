@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import report_page
 import torch
@@ -148,6 +149,20 @@ def test_classes_of_some_samples_are_enough(digits, tmp_path):
     assert data["classes"] == ["a"]
     with pytest.raises(ValueError, match="y must have the class of at least one"):
         write_report(mice, X, tmp_path / "report.html", y=len(X) * [None])
+
+
+def test_classes_are_what_scores_take(digits, tmp_path):
+    mice, X, y, _ = digits
+    dates = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "M8[D]")
+    masked = np.ma.array(y, mask=np.arange(len(X)) % 2 == 0)
+    cases = [
+        (dates[y % 3], dates.astype(str)),
+        (pd.DataFrame({"class": dates.astype(str)[y % 3]}), dates.astype(str)),
+        (masked, np.unique(y[1::2]).astype(str)),
+    ]
+    for classes, names in cases:
+        data = data_of(write_report(mice, X, tmp_path / "report.html", y=classes))
+        assert data["classes"] == names.tolist()
 
 
 def assert_red_and_blue(path):
@@ -392,6 +407,16 @@ def test_reports_of_a_dataset_and_with_data_frames_as_output(digits, page, tmp_p
         assert ours[name] == others[name]
 
 
+def test_a_map_is_the_same_with_any_output(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    model, maps = SphericalKMeans(3, random_state=0).fit(X), []
+    for output in ("default", "polars"):
+        with config_context(transform_output=output):
+            path = write_report(model, X, tmp_path / "report.html")
+            maps.append(data_of(path)["map"])
+    assert maps[0] == maps[1]
+
+
 def test_a_pipeline_within_a_pipeline(tmp_path):
     X = load_digits()[0][:90].reshape(90, -1)
     inner = make_pipeline(StandardScaler(), SphericalKMeans(3, random_state=0))
@@ -419,6 +444,8 @@ def test_changes_are_kept_for_the_same_images_in_the_same_clusters(digits, tmp_p
     assert pages[0]["order"] != pages[1]["order"]  # of other random views
     assert pages[0]["key"] == pages[1]["key"]
     assert len({page["key"] for page in pages}) == 3
+    page = data_of(write_report(mice, X, path, names=np.array(names)))
+    assert page["key"] == pages[0]["key"]
 
 
 # ---------------------------------------------------------------------------- errors

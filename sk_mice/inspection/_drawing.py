@@ -79,6 +79,8 @@ def one_each(values, n, name):
     if values is None:
         return None
     values = _as_array(values)
+    if values.shape == (n, 1):  # a column of a table
+        values = values.ravel()
     if values.shape != (n,):
         raise ValueError(
             f"`{name}` must have a value for each of the {n} samples; got shape "

@@ -306,7 +306,8 @@ def _check_names(names, n_samples):
     for name in names:
         if not isinstance(name, str | bytes | os.PathLike):
             raise TypeError(f"`names` must hold strings or paths; got {name!r}.")
-    return [os.fsdecode(name) for name in names]
+    # Without NumPy's type of strings, as the page's key is made from their repr.
+    return [str(os.fsdecode(name)) for name in names]
 
 
 def _check_images(images, X, model):
@@ -340,8 +341,7 @@ def _check_classes(y, n_samples):
     """Names of the classes, and the code of each sample; None if there are none."""
     if y is None:
         return None
-    y = _as_array(y) if isinstance(y, list | tuple) else plain_array(y, "y")
-    y = column_or_1d(y)
+    y = column_or_1d(_as_array(y))
     _check_length(y, n_samples, "y", "a class")
     classes, codes = _encode_classes(y, "y")
     return _class_names(classes), codes
@@ -436,8 +436,9 @@ def _map(reading, shown, rng) -> dict:
 
 def _principal(rows, n):
     n_found = min(n, *rows.shape)
+    pca = PCA(n_found, random_state=0).set_output(transform="default")
     with np.errstate(invalid="ignore"):  # without variance, its shares are 0 / 0
-        found = PCA(n_found, random_state=0).fit_transform(rows)
+        found = pca.fit_transform(rows)
     return np.pad(found, ((0, 0), (0, n - n_found)))
 
 
