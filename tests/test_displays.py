@@ -376,6 +376,17 @@ def test_samples_without_a_class_are_grey_on_a_map(blobs):
     assert len(known) == len(display.ax_.texts) == 3
 
 
+def test_numbers_of_classes_are_written_alike_if_a_class_is_missing(blobs):
+    X, y = blobs
+    missing = np.where(np.arange(len(y)) == 5, np.nan, y)
+    for classes in (y, missing, missing.astype(np.float32)):
+        display = EmbeddingDisplay.from_predictions(X, y_true=classes, reducer=PCA(2))
+        assert {text.get_text() for text in display.ax_.texts} == {"0", "1", "2"}
+        display = MatchedConfusionDisplay.from_predictions(classes, y)
+        names = [text.get_text() for text in display.ax_.get_yticklabels()]
+        assert sorted(names) == ["0", "1", "2"]
+
+
 def test_classes_may_be_a_column_of_a_table(blobs):
     X, y = blobs
     model, table = KMeans(3, n_init=1, random_state=0).fit(X), y[:, None]

@@ -67,6 +67,9 @@ def room(ax):
 
 def in_short(name):
     """A name on one line, of which the ends are kept if it is long."""
+    # Integers are floats where a class is missing.
+    if isinstance(name, float | np.floating) and name.is_integer():
+        name = int(name)
     name = " ".join(str(name).split())
     if len(name) <= LONGEST_NAME:
         return name
