@@ -9,6 +9,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
+from posixpath import normpath
 from unicodedata import normalize
 
 
@@ -97,8 +98,8 @@ def _delimiter(text: str) -> str:
 def as_named(table: dict, names) -> dict:
     """The table, with its files named as in `names` where only the spelling differs.
 
-    A Mac may write é as e and an accent, which a spreadsheet does not, and paths of
-    Windows have backslashes.
+    A Mac may write é as e and an accent, which a spreadsheet does not, paths of Windows
+    have backslashes, and those of `find` begin with ``./``.
     """
     written = {_plain(name): name for name in names}
     known, named = {*names}, {}
@@ -109,7 +110,7 @@ def as_named(table: dict, names) -> dict:
 
 
 def _plain(name: str) -> str:
-    return normalize("NFC", name).replace("\\", "/")
+    return normpath(normalize("NFC", name).replace("\\", "/"))
 
 
 def conflicts(pairs) -> Iterator[tuple[str, str, str]]:

@@ -154,7 +154,7 @@ def test_score_leaves_out_rows_without_a_class(tmp_path, capsys):
 
 def test_score_takes_names_as_macs_windows_or_spreadsheets_write_them(tmp_path, capsys):
     rows = [["e\u0301", 9], ["\u00fc", 9], ["u\u0308", 10], ["a/b/n", 10]]
-    pairs = [["\u00e9", "a"], ["\u00fc", "a"], ["u\u0308", "b"], ["a\\b\\n", "b"]]
+    pairs = [["\u00e9", "a"], ["\u00fc", "a"], ["u\u0308", "b"], ["./a\\b\\n", "b"]]
     both = clusters_and_truth(tmp_path, rows, pairs)
     assert run("score", *both, "--json") == 0
     stdout, stderr = capsys.readouterr()

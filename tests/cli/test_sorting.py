@@ -148,15 +148,16 @@ def test_a_sort_says_what_it_needs(photos, fitted, tmp_path, capsys):
     assert "must have a row for each image to sort" in refused(capsys, 1, *sort)
 
 
-def test_files_may_be_written_as_a_mac_or_windows_does(photos, tmp_path, capsys):
+def test_files_may_be_written_as_a_mac_windows_or_find_does(photos, tmp_path, capsys):
     own, into = tmp_path / "photos", tmp_path / "sorted"
     (own / "below").mkdir(parents=True)
     for name in ("below/é.png", "a.png"):
         shutil.copy(photos / NAMES[1], own / name)
-    rows = [["below\\e\u0301.png", 0, "here"], ["a.png", 1, "there"]]
+    rows = [["below\\e\u0301.png", 0, "here"], ["./a.png", 1, "there"]]
     clusters = write_names(tmp_path / "clusters.csv", rows)
     assert run("sort", clusters, own, "--copy-to", into) == 0
-    assert capsys.readouterr().err.endswith("\n2 images in 2 folders\n")
+    said = f"Copying into {str(into)!r}\n2 images in 2 folders\n"
+    assert capsys.readouterr().err == said
     assert (into / "here" / "below" / "é.png").exists()
 
 
