@@ -105,7 +105,7 @@ def _write(file, entry):
 
 
 def _decode_rest(file, header, part, decoder, stamps, known, decode):
-    """Decode what `known` has not, or with a reason; returns what is then known."""
+    """Decode files that are not `known` or could not be read; returns what is known."""
     shape = decoder.shape(len(stamps))
     X = reopened(part, shape, np.uint8)
     if X is None:
