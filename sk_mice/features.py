@@ -53,7 +53,8 @@ class PretrainedFeatures(
 
     The network is used as it is: `fit` trains nothing, and only checks the parameters,
     the images and the network. Its classifier is taken off, and maps of features are
-    averaged over their pixels.
+    averaged over their pixels. Parameters that change the features count from the next
+    `fit` on.
 
     Parameters
     ----------

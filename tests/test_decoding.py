@@ -192,7 +192,7 @@ def test_images_of_few_of_16_bits_are_said_to_be_dark(tmp_path):
     features, files = PretrainedFeatures(image_size=32), [tmp_path / "one"]
     with pytest.warns(UserWarning, match=r"with 16 bits have no value above"):
         dark = features.fit_transform(files)
-    bright = features.set_params(white=4095).transform(files)
+    bright = features.set_params(white=4095).fit_transform(files)
     assert np.abs(bright - dark).max() > 0.1
     # Pictures to look at need no such parameter.
     assert pictures(files, 16).max() > 240
