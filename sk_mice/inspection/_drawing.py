@@ -65,12 +65,15 @@ def room(ax):
     return np.array([box.height, box.width]) * 72 / ax.figure.dpi
 
 
+def as_text(name) -> str:
+    """A name as text; integers are floats where a class is missing."""
+    is_whole = isinstance(name, float | np.floating) and name.is_integer()
+    return str(int(name) if is_whole else name)
+
+
 def in_short(name):
     """A name on one line, of which the ends are kept if it is long."""
-    # Integers are floats where a class is missing.
-    if isinstance(name, float | np.floating) and name.is_integer():
-        name = int(name)
-    name = " ".join(str(name).split())
+    name = " ".join(as_text(name).split())
     if len(name) <= LONGEST_NAME:
         return name
     half = LONGEST_NAME // 2

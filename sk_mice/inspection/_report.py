@@ -29,7 +29,7 @@ from .._words import count, duration
 from ..datasets._names import NO_FOLDER
 from ..metrics import _as_array, _encode_classes, _scores_in_words
 from ._doubts import LIMITS, doubt_of_duplicates, doubts
-from ._drawing import estimator_and_samples, fair_sample, paths_or_samples
+from ._drawing import as_text, estimator_and_samples, fair_sample, paths_or_samples
 from ._duplicates import largest_first, near_duplicates
 from ._reading import N_NEAREST, check_model, is_mice, read
 from ._thumbnails import draw_sheets, pictures_in, pictures_of
@@ -344,7 +344,7 @@ def _check_classes(y, n_samples):
     y = column_or_1d(_as_array(y))
     _check_length(y, n_samples, "y", "a class")
     classes, codes = _encode_classes(y, "y")
-    return _class_names(classes), codes
+    return [as_text(name) for name in classes.tolist()], codes
 
 
 def _check_confidence(confidence, n_samples):
@@ -397,13 +397,6 @@ def _others(shares) -> dict[int, list]:
     return found
 
 
-def _class_names(classes) -> list[str]:
-    """Classes as strings; integers are floats where a class is missing."""
-    if classes.dtype.kind == "f" and (classes == classes.round()).all():
-        return [f"{number:.0f}" for number in classes]
-    return [str(name) for name in classes.tolist()]
-
-
 def _rounded(values, digits) -> list:
     return np.round(values.astype(np.float64), digits).tolist()
 
@@ -427,8 +420,7 @@ def _map(reading, shown, rng) -> dict:
         # Starting positions of zeros, as of one point repeated, stay there.
         start = "pca" if np.ptp(few, axis=0)[:2].all() else "random"
         tsne = TSNE(init=start, max_iter=500, random_state=rng, perplexity=15)
-        # `set_output` may give a data frame.
-        places = np.asarray(tsne.fit_transform(few))
+        places = tsne.set_output(transform="default").fit_transform(few)
     low, extent = places.min(axis=0), np.ptp(places, axis=0).max() or 1.0
     places = _rounded((places - low) / extent * 1000, 1)
     return {"method": method, "rows": rows.tolist(), "places": places}
