@@ -85,7 +85,7 @@ function clustersOf([header = [], ...rows]) {
     if (found.has(file)) throw new Error(`has ${visible(asText(file))} twice`);
     found.set(file, row);
   }
-  const plain = (cell) => asText(cell).normalize("NFC").replaceAll("\\", "/"); // by a Mac, or by Windows
+  const plain = (cell) => asText(cell).normalize("NFC").replaceAll("\\", "/").replace(/^(\.\/)+/, ""); // by a Mac, by Windows, or by find
   const alike = new Map([...found].map(([file, row]) => [plain(file), row]));
   const wanted = data.labels.map((_, i) => {
     const file = bytesAsCharacters(rawName(i));
