@@ -66,8 +66,10 @@ clusters of the fit. "Open corrected CSV" on the page brings back the changes of
 that an earlier page has saved.
 """
 SORT = """\b
-Example:
+Examples:
   sk-mice sort clusters.csv photos/ --copy-to sorted/
+  sk-mice sort corrected.csv photos/ --copy-to sorted/ --update
+  sk-mice sort new.csv new-photos/ --copy-to sorted/ --update
 
 The report's table gives the folders the names of the clusters. Subfolders of the images
 are kept below the folder of a cluster. After Ctrl-C, the same command goes on.
@@ -400,12 +402,21 @@ def sort(
     photos: Photos,
     copy_to: CopyTo = None,
     link_to: LinkTo = None,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update",
+            help="The folder already has images: move those of the table to the folder "
+            "of their cluster, add new ones, and keep all others.",
+        ),
+    ] = False,
     quiet: Quiet = False,
 ):
     """Sort images into a folder for each cluster of a table."""
     from . import sorting
 
-    return partial(sorting.sort, clusters, photos, _given(copy_to, link_to), quiet)
+    folders = _given(copy_to, link_to)
+    return partial(sorting.sort, clusters, photos, folders, update, quiet)
 
 
 @app.command(epilog=SCORE)

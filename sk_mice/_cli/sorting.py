@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePath
 
@@ -32,7 +33,7 @@ BLOCK = 2**20  # bytes
 LONGEST = 255  # bytes of the name of a folder, on most systems
 
 
-def sort(table, photos, folders: dict, quiet: bool) -> None:
+def sort(table, photos, folders: dict, update: bool, quiet: bool) -> None:
     """Sort the images of a table, such as that of a report, into folders."""
     if not folders:
         raise BadParameter("one of them is required", param_hint="--copy-to, --link-to")
@@ -44,7 +45,7 @@ def sort(table, photos, folders: dict, quiet: bool) -> None:
     others = [name for name in names if name not in places]
     progress = Progress(quiet)
     try:
-        missing = sort_all(folders, photos, places, progress)
+        missing = sort_all(folders, photos, places, progress, update)
     except KeyboardInterrupt:
         end_after_ctrl_c(
             "Stopped before all images were sorted. The same command goes on."
@@ -198,13 +199,22 @@ def read_clusters(table, n_clusters: int) -> tuple[list[str], list[int]]:
     return [*found], [labels[label] for label in found.values()]
 
 
-def sort_all(folders: dict, photos, places: dict, progress: Progress) -> list[str]:
-    """Sort files into each folder; return those that are no longer among the photos."""
+def sort_all(
+    folders: dict, photos, places: dict, progress: Progress, update=False
+) -> list[str]:
+    """Sort files into each folder; return those that are no longer among the photos.
+
+    Unless `update`, a folder must hold nothing else than these files.
+    """
     missing: dict[str, None] = {}
     for option, folder in folders.items():
         doing = "Linking" if option == "--link-to" else "Copying"
         progress.say(f"{doing} into {str(folder)!r}")
         with held(folder, option):  # two sorts would add to one copy
+            if not update:
+                _check_made(folder, places, option)
+            elif moved := _move_made(folder, photos, places, option):
+                progress.say(f"Moved to another folder: {count(moved, 'image')}")
             gone = sort_into(folder, photos, places, option, progress.verbose)
         missing |= dict.fromkeys(gone)
     return [*missing]
@@ -230,13 +240,9 @@ def sort_into(folder, photos, places: dict, option: str, verbose=0) -> list[str]
     A sort that was interrupted goes on: what it has made stays. Returns the files that
     are no longer among the photos.
     """
-    sources = {
-        os.path.normpath(os.path.join(place, name)): name
-        for name, place in places.items()
-    }
-    _check_made(folder, sources, option)
     place = _link if option == "--link-to" else _copy
     missing = []
+    sources = _sources(places)
     for inner, name in tqdm(sources.items(), "sorting", unit="", disable=not verbose):
         source = os.path.join(os.path.realpath(photos), name)
         target = os.path.join(folder, inner)
@@ -255,53 +261,107 @@ def sort_into(folder, photos, places: dict, option: str, verbose=0) -> list[str]
     return missing
 
 
-def _check_made(folder, sources, option: str) -> None:
-    """Refuse a folder with a file that does not come from sorting these images."""
+def _sources(places: dict[str, str]) -> dict[str, str]:
+    """The file that gets each path in a folder."""
+    return {
+        os.path.normpath(os.path.join(place, name)): name
+        for name, place in places.items()
+    }
+
+
+def _others(folder, places: dict[str, str]) -> Iterator[str]:
+    """The paths of files in a folder that are not the places of any file."""
+    sources = _sources(places)
     for at, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_hidden(name)]
         links = [name for name in folders if os.path.islink(os.path.join(at, name))]
         for name in names + links:
             inner = os.path.relpath(os.path.join(at, name), folder)
             if inner not in sources and not is_hidden(name):
-                _refuse_filled(folder, option, f"; it holds {inner!r}")
+                yield inner
+
+
+def _check_made(folder, places: dict[str, str], option: str) -> None:
+    """Refuse a folder with a file that does not come from sorting these images."""
+    for inner in _others(folder, places):
+        _refuse_filled(
+            folder,
+            option,
+            f"; it holds {inner!r}. `sk-mice sort --update` moves images in it to the "
+            "folders of their clusters, and adds new ones",
+        )
+
+
+def _move_made(folder, photos, places: dict[str, str], option: str) -> int:
+    """Move images that were sorted into the folder of another cluster; count them.
+
+    Other files stay, also those that only have the name of an image.
+    """
+    is_made = _leads_to if option == "--link-to" else _is_begun
+    names = {os.path.normpath(name): name for name in places}
+    moved = 0
+    for inner in [*_others(folder, places)]:
+        _, _, rest = inner.partition(os.sep)
+        if rest not in names:
+            continue
+        made, target = Path(folder, inner), Path(folder, places[names[rest]], rest)
+        if not os.path.lexists(target) and is_made(made, Path(photos, rest)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made.rename(target)
+            moved += 1
+            _remove_empty(made.parent, folder)
+    return moved
+
+
+def _remove_empty(folder: Path, top) -> None:
+    """Remove folders below another as far as nothing is in them."""
+    with suppress(OSError):
+        while folder != Path(top):
+            folder.rmdir()
+            folder = folder.parent
 
 
 def _link(source, target) -> None:
     if not os.path.lexists(target):
         os.symlink(source, target)
-        return
-    # Where both lead is compared, as a link on Windows holds the full path.
-    is_same = os.path.realpath(target) == os.path.realpath(source)
-    if not (os.path.islink(target) and is_same):
+    elif not _leads_to(target, source):
         _refuse_other(target)
+
+
+def _leads_to(link, source) -> bool:
+    # Where both lead is compared, as a link on Windows holds the full path.
+    is_same = os.path.realpath(link) == os.path.realpath(source)
+    return os.path.islink(link) and is_same
 
 
 def _copy(source, target) -> None:
     """Copy a file, or what is missing of a copy."""
-    with open(source, "rb") as content:
-        if os.path.lexists(target):
-            _check_begun(content, target)
-        else:
-            Path(target).touch(exist_ok=False)
-        if os.path.getsize(target) < os.path.getsize(source):
-            try:
-                with open(target, "ab") as copy:
-                    shutil.copyfileobj(content, copy)
-            except BaseException:  # a half image would look like a whole one
-                os.unlink(target)
-                raise
+    if not os.path.lexists(target):
+        Path(target).touch(exist_ok=False)
+    elif not _is_begun(target, source):
+        _refuse_other(target)
+    begun = os.path.getsize(target)
+    if begun < os.path.getsize(source):
+        try:
+            with open(source, "rb") as content, open(target, "ab") as copy:
+                content.seek(begun)
+                shutil.copyfileobj(content, copy)
+        except BaseException:  # a half image would look like a whole one
+            os.unlink(target)
+            raise
     with suppress(OSError):  # drives of others, or in a network, may keep no times
         shutil.copystat(source, target)
 
 
-def _check_begun(content, target) -> None:
-    """Read as much of a file as its copy has; refuse a copy with other content."""
-    if os.path.islink(target):
-        _refuse_other(target)
-    with open(target, "rb") as copy:
-        while block := copy.read(BLOCK):
+def _is_begun(copy, source) -> bool:
+    """Whether a file is a copy of another, or the beginning of one."""
+    if os.path.islink(copy) or not os.path.isfile(copy) or not os.path.isfile(source):
+        return False
+    with open(copy, "rb") as begun, open(source, "rb") as content:
+        while block := begun.read(BLOCK):
             if content.read(len(block)) != block:
-                _refuse_other(target)
+                return False
+    return True
 
 
 def _refuse_other(target):

@@ -61,6 +61,71 @@ def test_a_table_of_the_report_gives_folders_their_names(photos, tmp_path, capsy
     assert sorted(os.listdir(tmp_path / "again")) == ["10", "7"]
 
 
+@pytest.mark.parametrize(
+    "option", ["--copy-to", pytest.param("--link-to", marks=needs_links)]
+)
+def test_an_update_moves_images_to_the_folders_of_a_corrected_table(
+    photos, fitted, tmp_path, capsys, option
+):
+    into = tmp_path / "sorted"
+    assert run("sort", fitted / "clusters.csv", photos, option, into, "-q") == 0
+    rows = table(fitted / "clusters.csv")
+    named = [[row["file"], row["cluster"], f"n{row['cluster']}"] for row in rows]
+    named[0][1:] = 2, "new"
+    corrected = write_names(tmp_path / "clusters.csv", named)
+    sort = ["sort", corrected, photos, option, into]
+    assert "--update" in refused(capsys, 2, *sort, "-q")
+    mine = into / "cluster-0" / "notes.txt"  # stays where it is
+    mine.write_text("mine")
+    assert run(*sort, "--update") == 0
+    _, err = capsys.readouterr()
+    assert "Moved to another folder: 20 images\n" in err
+    assert err.endswith("\n20 images in 3 folders\n")
+    for file, _, name in named:
+        assert (into / name / file).read_bytes() == (photos / file).read_bytes()
+        assert (into / name / file).is_symlink() == (option == "--link-to")
+    files = [path for path in into.rglob("*") if not path.is_dir()]
+    assert len(files) == 21
+    assert mine.read_text() == "mine"
+    assert sorted(os.listdir(into)) == ["cluster-0", "n0", "n1", "new"]  # none is empty
+    assert run(*sort, "--update") == 0  # there is nothing left to do
+    assert "Moved" not in capsys.readouterr().err
+
+
+def test_an_update_adds_the_images_of_another_folder(photos, tmp_path, capsys):
+    into, more = tmp_path / "sorted", tmp_path / "more"
+    named = [[NAMES[1], 0, "a"], [NAMES[2], 0, "a"]]
+    first = write_names(tmp_path / "first.csv", named)
+    assert run("sort", first, photos, "--copy-to", into, "-q") == 0
+    more.mkdir()
+    shutil.copy(photos / NAMES[1], more / "added.png")
+    shutil.copy(photos / NAMES[2], more / NAMES[1])  # another image of the same name
+    new = write_names(tmp_path / "new.csv", [["added.png", 0, "a"], [NAMES[1], 1, "b"]])
+    sort = ["sort", new, more, "--copy-to", into]
+    assert "--update" in refused(capsys, 2, *sort, "-q")
+    assert run(*sort, "--update") == 0
+    assert "Moved" not in capsys.readouterr().err
+    kept = {os.path.join("a", name): photos / name for name in NAMES[1:3]}
+    added = {os.path.join("a", "added.png"): more / "added.png"}
+    added[os.path.join("b", NAMES[1])] = more / NAMES[1]
+    sources = kept | added
+    made = [path for path in into.rglob("*") if not path.is_dir()]
+    assert sorted(os.path.relpath(path, into) for path in made) == sorted(sources)
+    for inner, source in sources.items():
+        assert (into / inner).read_bytes() == source.read_bytes()
+
+
+def test_an_update_of_what_was_killed_goes_on(photos, tmp_path):
+    into = tmp_path / "sorted"
+    clusters = write_names(tmp_path / "clusters.csv", [[NAMES[1], 0, "a"]])
+    assert run("sort", clusters, photos, "--copy-to", into) == 0
+    os.truncate(into / "a" / NAMES[1], 9)
+    write_names(clusters, [[NAMES[1], 1, "b"]])
+    assert run("sort", clusters, photos, "--copy-to", into, "--update") == 0
+    assert os.listdir(into) == ["b"]
+    assert (into / "b" / NAMES[1]).read_bytes() == (photos / NAMES[1]).read_bytes()
+
+
 def test_a_table_of_a_fit_is_sorted_by_numbers(photos, fitted, tmp_path, capsys):
     into = tmp_path / "sorted"
     assert run("sort", fitted / "clusters.csv", photos, "--copy-to", into) == 0
