@@ -21,7 +21,7 @@ Ours
     steps. `in_steps` sets a number of steps instead of epochs: about 3,000 from
     scratch, and 500 for features. Both leave `n_clusters` to you, and have no
     ``_MOCO``. On such features `NeighborMixture` and `ClassificationEM` are better and
-    faster than ``PHOTOS_QUICK``, but have neither embeddings nor an ELBO.
+    faster than ``PHOTOS_QUICK``, but have no embeddings.
 
     ``DIGITS_CPU``, ``FASHION_MNIST_CPU``: the defaults, with a number of epochs for
     minutes on a CPU.

@@ -115,7 +115,7 @@ def median_seconds(runs):
 
 def test_figures_of_other_tools_are_those_of_the_results():
     results = measured("compare_digits")
-    rows = list(table_rows("user_guide/comparison.md", "How they do"))
+    rows = list(table_rows("user_guide/comparison.md", "Scores on the same data"))
     assert len(rows) > 4
     for name, *cells in rows:
         runs = results[name]
@@ -138,7 +138,7 @@ def test_figures_of_other_tools_are_those_of_the_results():
 def test_figures_of_several_data_are_those_of_the_results(label, name):
     shown = {
         row[0]: row[1:]
-        for row in table_rows("user_guide/comparison.md", "How they do", 1)
+        for row in table_rows("user_guide/comparison.md", "Scores on the same data", 1)
     }
     results = measured(f"compare_{name}")
     umap = "UMAP, Gaussians, on pixels", "UMAP, HDBSCAN, on pixels"
@@ -267,7 +267,7 @@ def test_figures_of_tables_are_those_of_the_results():
 
 
 def test_figures_of_confidence_are_those_of_the_results():
-    rows = list(table_rows("user_guide/results.md", "Understanding the results", 1))
+    rows = list(table_rows("user_guide/results.md", "How sure the model is"))
     found = []
     for name in "digits_60", "fashion_mnist_24":
         results = measured(f"confidence_{name}")
@@ -542,6 +542,35 @@ def test_parts_with_a_defect_are_odd_and_have_their_exit_code(
     monkeypatch.setattr(sys, "argv", ["check.py", "empty"])
     with pytest.raises(ValueError, match="must hold images"):
         exec(check, {})
+
+
+class Pixels:
+    """Stands for a fitted pipeline, and for its steps that make features of files."""
+
+    def __getitem__(self, steps):
+        return self
+
+    def transform(self, files):
+        return [np.asarray(Image.open(file)).ravel() / 255 for file in files]
+
+
+def test_a_classifier_learns_from_all_images_of_the_table(tmp_path, monkeypatch):
+    table = "file,cluster,name,agreement,original_cluster\n"
+    for folder, values in (("photos", [0, 250, 10, 240]), ("new", [20, 230])):
+        (tmp_path / folder).mkdir()
+        for n, value in enumerate(values):
+            image = Image.fromarray(np.full((4, 4), value, np.uint8))
+            image.save(tmp_path / folder / f"{n}.png")
+            if folder == "photos":
+                name = "light" if value > 99 else "dark"
+                table += f"{n}.png,0,{name},1,0\n"
+    (tmp_path / "clusters.csv").write_text(table, encoding="utf-8")
+    monkeypatch.setattr(sk_mice, "load", lambda path: Pixels())
+    monkeypatch.chdir(tmp_path)
+    script, _ = scripts_of("tutorial", "6. Learning from the moved images")
+    exec(script, {})
+    found = Path("new.csv").read_text(encoding="utf-8").splitlines()
+    assert found == ["file,name", "0.png,dark", "1.png,light"]
 
 
 @short_fits
