@@ -16,19 +16,20 @@ import re
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 
-SAME, LABELS, OTHER, ABSENT = "same", "same labels", "other", "absent"
+from _commit import ROOT
 
 
-def kinds():
-    """The estimators and their samples, by what a reader knows the fits as."""
+def fits():
+    """Class, samples and parameters of each fit, by what a reader knows it as."""
     import numpy as np
     from sklearn.datasets import load_digits, load_sample_image, load_wine
     from sklearn.preprocessing import scale
 
-    import sk_mice
-    from sk_mice import ablations, recipes
+    from sk_mice import recipes
 
     digits = (load_digits().images[:600] / 16).astype(np.float32)
     photo = load_sample_image("china.jpg")[:416, :640].reshape(13, 32, 20, 32, 3)
@@ -36,43 +37,28 @@ def kinds():
     vectors = scale(load_wine().data).astype(np.float32)
     rows = np.random.RandomState(0).normal(size=(3000, 32)).astype(np.float32)
 
-    def mice(samples, n_clusters=10, cls=sk_mice.MiCEClustering, **parameters):
-        common = {"max_epochs": 3, "random_state": 0, "device": "cpu"}
-        return cls(n_clusters, **(common | parameters)), samples
-
-    paper = {"cls": ablations.PaperMiCE, "init": "random", "schedule": "step"}
-    moco = sk_mice.MoCo(max_epochs=3, random_state=0, device="cpu")
+    mice, paper = "MiCEClustering", "ablations.PaperMiCE"
+    short = {"max_epochs": 3, "device": "cpu"}
+    ten, three = short | {"n_clusters": 10}, short | {"n_clusters": 3}
+    of_paper = ten | {"init": "random", "schedule": "step"}
+    ablated = {"expert_prototypes": "gradient", "gating_prototypes": "uniform"}
+    resnet18 = {"backbone": "resnet18", "max_epochs": 1}
     return {
-        "MiCE, grey images": lambda: mice(digits),
-        "MiCE, random start": lambda: mice(digits, init="random"),
-        "MiCE, heads of their own": lambda: mice(digits, expert_heads="own"),
-        "MiCE, float32": lambda: mice(digits, precision="float32"),
-        "MiCE, more clusters": lambda: mice(digits, 40, batch_size=64),
-        "MiCE, colour images": lambda: mice(photos, 5),
-        "MiCE, ResNet-18": lambda: mice(
-            photos[:64], 3, backbone="resnet18", max_epochs=1
-        ),
-        "MiCE, vectors": lambda: mice(vectors, 3),
-        "MiCE, vectors with neighbours": lambda: mice(
-            vectors, 3, **(recipes.PHOTOS_QUICK | {"max_epochs": 3})
-        ),
-        "MiCE of the paper": lambda: mice(digits, **paper),
-        "MiCE of the paper, prototypes by gradients": lambda: mice(
-            digits, **paper, expert_prototypes="gradient", gating_prototypes="uniform"
-        ),
-        "MoCo": lambda: (moco, digits),
-        "spherical k-means": lambda: (
-            sk_mice.SphericalKMeans(10, random_state=0),
-            rows,
-        ),
-        "ClassificationEM": lambda: (
-            sk_mice.ClassificationEM(3, random_state=0),
-            vectors,
-        ),
-        "NeighborMixture": lambda: (
-            sk_mice.NeighborMixture(3, random_state=0),
-            vectors,
-        ),
+        "MiCE on grey images": (mice, digits, ten),
+        "MiCE on colour images": (mice, photos, three),
+        "MiCE on vectors": (mice, vectors, three),
+        "MiCE with neighbours": (mice, vectors, three | {**recipes.PHOTOS_QUICK}),
+        "MiCE from random weights": (mice, digits, ten | {"init": "random"}),
+        "MiCE with heads of their own": (mice, digits, ten | {"expert_heads": "own"}),
+        "MiCE in float32": (mice, digits, ten | {"precision": "float32"}),
+        "MiCE with small batches": (mice, digits, ten | {"batch_size": 64}),
+        "MiCE with ResNet-18": (mice, photos[:64], three | resnet18),
+        "MiCE of the paper": (paper, digits, of_paper),
+        "an ablation of the paper": (paper, digits, of_paper | ablated),
+        "MoCo": ("MoCo", digits, short),
+        "spherical k-means": ("SphericalKMeans", rows, {"n_clusters": 10}),
+        "ClassificationEM": ("ClassificationEM", vectors, {"n_clusters": 3}),
+        "NeighborMixture": ("NeighborMixture", vectors, {"n_clusters": 3}),
     }
 
 
@@ -82,12 +68,14 @@ def digests() -> dict:
 
     import numpy as np
 
+    import sk_mice
+    import sk_mice.ablations
+
     warnings.simplefilter("ignore")  # such short fits do not converge
     found = {}
-    for name, make in kinds().items():
+    for name, (cls, X, parameters) in fits().items():
         try:
-            estimator, X = make()
-            estimator.fit(X)
+            estimator = attrgetter(cls)(sk_mice)(**parameters, random_state=0).fit(X)
         except (AttributeError, TypeError, ValueError):
             found[name] = None
             continue
@@ -103,6 +91,19 @@ def digests() -> dict:
     return found
 
 
+@contextmanager
+def checked_out(commit: str):
+    """A folder with the files of a commit, for a while."""
+    tree = ["git", "-C", ROOT, "worktree"]
+    with tempfile.TemporaryDirectory() as folder:
+        add = [*tree, "add", "-qf", "--detach", folder, commit]
+        subprocess.run(add, check=True)
+        try:
+            yield folder
+        finally:
+            subprocess.run([*tree, "remove", "-f", folder], check=True)
+
+
 def digests_at(root) -> dict:
     """:func:`digests` with the package of a folder, on one thread."""
     own = {"PYTHONPATH": os.fspath(root), "OMP_NUM_THREADS": "1"}
@@ -116,13 +117,13 @@ def digests_at(root) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compared(earlier: dict | None, present: dict | None) -> str:
-    if earlier is None or present is None:
-        return ABSENT
-    if earlier == present:
-        return SAME
-    is_alike = "labels" in present and earlier.get("labels") == present["labels"]
-    return LABELS if is_alike else OTHER
+def compared(earlier: dict | None, present: dict) -> dict:
+    """1 for each output that has the same bits, else 0; none if a fit is missing."""
+    if earlier is None:
+        return {}
+    return {
+        what: float(earlier.get(what) == digest) for what, digest in present.items()
+    }
 
 
 def commits_of(results: Path) -> list[str]:
@@ -137,7 +138,6 @@ def commits_of(results: Path) -> list[str]:
 
 
 def main(argv=None):
-    from _commit import ROOT
     from _common import RESULTS, write_json
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -146,24 +146,20 @@ def main(argv=None):
     options = parser.parse_args(argv)
     present = digests_at(ROOT)
     if None in present.values():
-        sys.exit(f"{ROOT} must have all kinds of fits; got {present}")
+        sys.exit(f"{ROOT} must have all of the fits; got {present}")
     results = {}
     for commit in options.commits or commits_of(RESULTS):
-        with tempfile.TemporaryDirectory() as folder:
-            tree = ["git", "-C", ROOT, "worktree"]
-            subprocess.run(
-                [*tree, "add", "-qf", "--detach", folder, commit], check=True
-            )
-            try:
-                earlier = digests_at(folder)
-            finally:
-                subprocess.run([*tree, "remove", "-f", folder], check=True)
+        with checked_out(commit) as folder:
+            earlier = digests_at(folder)
         results[commit] = {
-            name: compared(earlier.get(name), digest)
-            for name, digest in present.items()
+            name: compared(earlier[name], digest) for name, digest in present.items()
         }
-        others = {name: how for name, how in results[commit].items() if how != SAME}
-        print(commit, others or SAME, flush=True)
+        others = {
+            name: same
+            for name, same in results[commit].items()
+            if not same or min(same.values()) < 1
+        }
+        print(commit, others or "the same", flush=True)
     write_json(options.json, __file__, argv, results)
 
 

@@ -1,6 +1,7 @@
 """The benchmarks run, here for two epochs on a few images."""
 
 import argparse
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -504,6 +505,51 @@ def test_neighbors_scale(benchmark, tmp_path):
     (row,) = written(module, path, "--n", "300")["results"]["search"]
     assert row["recall"] == 1.0
     assert row["peak_memory"] >= row["peak_memory_before"] > 0
+
+
+# -------------------------------------------------------------------- earlier commits
+
+
+def test_same_fits_compares_the_commits_that_results_name(
+    benchmark, tmp_path, monkeypatch, capsys
+):
+    module, path = benchmark("same_fits"), tmp_path / "same.json"
+    results = tmp_path / "results"
+    results.mkdir()
+    kept = {"commit": "aaaaaaa", "commits": {"MiCE": "bbbbbbb"}}
+    kept["note"] = "Seed 0: commit ccccccc."
+    (results / "compare.json").write_text(json.dumps(kept), encoding="utf-8")
+    monkeypatch.setattr(importlib.import_module("_common"), "RESULTS", results)
+    monkeypatch.setattr(module, "checked_out", contextlib.nullcontext)
+    present = {"MiCE": {"labels": "1", "transform": "2"}, "MoCo": {"transform": "3"}}
+    found = {
+        module.ROOT: present,
+        "aaaaaaa": present,
+        "bbbbbbb": {"MiCE": {"labels": "1", "transform": "0"}, "MoCo": None},
+        "ccccccc": {"MiCE": {"transform": "2"}, "MoCo": {"transform": "3"}},
+    }
+    monkeypatch.setattr(module, "digests_at", found.get)
+    assert written(module, path)["results"] == {
+        "aaaaaaa": {"MiCE": {"labels": 1, "transform": 1}, "MoCo": {"transform": 1}},
+        "bbbbbbb": {"MiCE": {"labels": 1, "transform": 0}, "MoCo": {}},
+        "ccccccc": {"MiCE": {"labels": 0, "transform": 1}, "MoCo": {"transform": 1}},
+    }
+    assert "aaaaaaa the same\n" in capsys.readouterr().out
+
+
+def test_same_fits_has_the_bits_of_each_fit(benchmark, monkeypatch):
+    module = benchmark("same_fits")
+    fits = module.fits()
+    kept = {name: fits[name] for name in ("MiCE on vectors", "spherical k-means")}
+    monkeypatch.setattr(module, "fits", lambda: kept | {"missing": ("No", [], {})})
+    found = module.digests()
+    assert found["missing"] is None
+    assert found["MiCE on vectors"].keys() == {"labels", "predict_proba", "transform"}
+    assert found["spherical k-means"].keys() == {"labels", "transform"}
+    assert module.digests() == found
+    _, X, _ = kept["spherical k-means"]
+    X[0] += 1
+    assert module.digests()["spherical k-means"] != found["spherical k-means"]
 
 
 # -------------------------------------------------------------------- frozen features
