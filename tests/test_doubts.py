@@ -51,6 +51,13 @@ def test_the_most_doubtful_clusters_come_first():
     assert [chip.cluster for chip in doubt.clusters] == [1, 0]
 
 
+def test_halves_are_rounded_up_as_on_the_page():
+    labels = np.repeat([0, 1], 20)
+    shares = np.repeat([0.625, 0.645], 20).astype(np.float32)
+    (doubt,) = _doubts.doubts(reading(labels, shares, 2))
+    assert [chip.detail for chip in doubt.clusters] == ["63%", "65%"]
+
+
 def test_a_mean_that_is_shown_as_the_limit_is_not_below_it():
     seven_of_ten = np.full(20, 0.7, np.float32)  # a little less than 0.7 in float64
     labels = np.repeat([0, 1], 10)

@@ -28,7 +28,7 @@ from .._show_versions import LIBRARIES, versions
 from .._words import count, duration
 from ..augmentation import ImageAugmentation
 from ..datasets._decoding import colour
-from ..inspection._reading import read
+from ..inspection._reading import as_shown, read
 from ..inspection._report import OF_IMAGES, check_libraries, draw_page, from_page
 from ..inspection._thumbnails import pictures_of
 from . import results, sorting, tables
@@ -492,7 +492,7 @@ def _facts(reading, clusterer, run: dict, images: Images) -> dict:
         "images": len(reading.labels),
         "left_out": images.left_out,
         "clusters": [
-            {"cluster": k, "images": n, "agreement": round(mean, 3) if n else None}
+            {"cluster": k, "images": n, "agreement": round(mean, 6) if n else None}
             for k, (n, mean) in enumerate(pairs)
         ],
         "epochs": run["max_epochs"] and clusterer.n_iter_,
@@ -522,7 +522,7 @@ def _show(request: Request, run: dict) -> None:
     )
     for row in facts["clusters"]:
         mean = row["agreement"]
-        agreement = "" if mean is None else f"{mean:.2f}"
+        agreement = "" if mean is None else f"{as_shown(mean):.2f}"
         put(f"{row['cluster']:7}{row['images']:9,}{agreement:>12}")
     put(
         f"\n{facts['report']}  (open it in a browser)\n{facts['table']}\n"

@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from .._words import count
 from ._drawing import places_in_groups
 from ._duplicates import SIDE
-from ._reading import GIVEN_SHARES, OF_VIEWS, Reading
+from ._reading import GIVEN_SHARES, OF_VIEWS, Reading, as_shown
 
 MOST_PAIRS = 100  # pairs of nearly equal images that are named
 MOST_COPIES = 10  # of one image: more are a series, such as parts of one kind
@@ -100,7 +100,7 @@ def _doubts_of_sizes(reading, noun):
 
 
 def _doubts_of_confidence(reading):
-    means = _as_shown(reading.means)
+    means = as_shown(reading.means)
     least = 2 if reading.is_of_neighbors else 1
     unsure = (reading.sizes >= least) & (means < LIMITS["unsure"])
     yield Doubt(
@@ -116,7 +116,7 @@ def _doubts_of_classes(reading, noun, codes):
     counts = np.zeros((reading.n_clusters, codes.max() + 1), np.int64)
     np.add.at(counts, (reading.labels[known], codes[known]), 1)
     sizes = counts.sum(axis=1)
-    most = _as_shown(counts.max(axis=1) / np.maximum(sizes, 1))
+    most = as_shown(counts.max(axis=1) / np.maximum(sizes, 1))
     several = (sizes > 0) & (most < LIMITS["pure"])
     yield Doubt(
         "classes",
@@ -180,11 +180,6 @@ def _connected(pairs):
     n = pairs.max() + 1
     graph = coo_array((np.ones(len(pairs), np.int8), pairs.T), shape=(n, n))
     return connected_components(graph, directed=False)[1]
-
-
-def _as_shown(shares):
-    """Shares in whole percents, so that limits agree with what is read."""
-    return np.round(shares, 2)
 
 
 def _sorted(mask, by) -> list[int]:

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import sys
 from unittest.mock import patch
 
@@ -17,6 +18,7 @@ from sk_mice import MiCEClustering, load
 from sk_mice._cli import commands, fitting, images
 from sk_mice._engine.distributed import Group
 from sk_mice.datasets import _decoding
+from sk_mice.inspection._reading import as_shown
 
 from .calls import (
     FILES,
@@ -65,8 +67,12 @@ def test_fit_writes_a_table_a_model_a_page_and_what_it_was(photos, capsys, pages
     assert known["parameters"]["seed"] == 3
     assert known["max_epochs"] == known["results"]["epochs"] == 2
     assert known["versions"].keys() >= {"sk_mice", "torch", "pillow"}
+    means = [row["agreement"] for row in known["results"]["clusters"]]
+    np.testing.assert_allclose(means, reading.means, atol=1e-6)
     stdout, stderr = capsys.readouterr()
     assert f"{len(rows)} images in 2 clusters (2 epochs" in stdout
+    for k, mean in enumerate(as_shown(reading.means)):
+        assert re.search(rf"^ +{k} .* {mean:.2f}$", stdout, re.MULTILINE)
     assert "2 left out" in stderr
     assert "'broken.png'" in stderr
     assert "'notes.txt'" in stderr
