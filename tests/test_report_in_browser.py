@@ -611,6 +611,28 @@ def test_the_next_cluster_has_the_same_filter(open_page, between):
     wait(lambda: browser.current_url.endswith("#cluster/1/doubtful"))
 
 
+def test_previous_does_not_come_to_where_next_was(open_page, between):
+    _, find = open_page("cluster/2", between)
+    place = find("#next")[0].rect["x"]
+    find("#next")[0].click()
+    wait(lambda: not find("#next")[0].is_displayed())
+    last = find("#previous")[0].rect
+    assert last["x"] + last["width"] <= place
+
+
+def test_what_is_said_to_be_outlined_is(open_report):
+    X = np.repeat(np.eye(2), 10, axis=0)
+    model = SphericalKMeans(2, random_state=0).fit(X)
+    k = model.labels_[0]
+    browser, find = open_report(f"cluster/{k}", model, X, y=[*9 * "a", "b", *10 * "c"])
+    assert find("#shown-note")[0].text == "10 samples; outlined: not a"
+    script = "return getComputedStyle(document.querySelector(arguments[0])).boxShadow"
+    assert browser.execute_script(script, "#gallery .thumb:not(.other)") == "none"
+    assert browser.execute_script(script, "#gallery .thumb.other") != "none"
+    browser.execute_script("location.hash = arguments[0]", f"cluster/{1 - k}")
+    wait(lambda: find("#shown-note")[0].text == "10 samples")
+
+
 def test_a_search_writes_thousands_with_a_comma(open_report, monkeypatch):
     images = np.zeros((1200, 2, 2), np.uint8)
     rows = np.tile(np.eye(2), (600, 1))
@@ -1084,6 +1106,30 @@ def test_doubts_fit_into_a_narrow_window(open_page, between):
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert width == 0
     assert button["y"] >= chip["y"] + chip["height"] + 8
+
+
+def test_long_names_leave_room_for_what_else_is_told(open_page, between):
+    browser, find = open_page("cluster/1", between)
+    find("#rename")[0].send_keys(8 * "a long name " + "\ue007")
+    script = """
+        return [...document.querySelectorAll(arguments[0])].map((chip) => {
+          const part = chip.lastElementChild.getBoundingClientRect();
+          return part.right <= chip.getBoundingClientRect().right;
+        });"""
+    browser.execute_script("location.hash = 'clusters'")
+    wait(lambda: find("#headline")[0].is_displayed())
+    assert all(browser.execute_script(script, ".chip[data-kind]"))
+    browser.execute_script("location.hash = 'cluster/0/between'")
+    wait(lambda: find("#seconds .chip"))
+    assert all(browser.execute_script(script, "#seconds .chip"))
+    find("#undo")[0].click()
+    browser.execute_script("location.hash = 'map'")
+    wait(lambda: find("#map-plot .annotation-text"))
+    find("#map-cluster option[value='1']")[0].click()
+    select = "document.querySelector('#selection-move select')"
+    width = browser.execute_script(f"return {select}.offsetWidth")
+    browser.execute_script(f"{select}.style.maxWidth = 'none'")
+    assert width == browser.execute_script(f"return {select}.offsetWidth")
 
 
 def test_two_tabs_keep_the_changes_of_both(open_page, between):

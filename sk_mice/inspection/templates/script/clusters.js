@@ -146,7 +146,7 @@ function showMembers(k, filter, pairedWith, most) {
       chips.push(make("li", {}, make("button", {
         type: "button", className: "chip", aria: { pressed: other === pairedWith }, dataset: { second: other },
         onclick: () => { location.hash = `#cluster/${k}/between${other === pairedWith ? "" : `/${other}`}`; },
-      }, clusterName(other), " ", make("span", { className: "soft" }, n.toLocaleString("en")))));
+      }, make("span", { dataset: { name: other } }, clusterName(other)), " ", make("span", { className: "soft" }, n.toLocaleString("en")))));
     }
     if (pairedWith !== null) rows = rows.filter((i) => second[i] === pairedWith);
     rows.sort((a, b) => marginOf(a) - marginOf(b) || rank[b] - rank[a]);
@@ -154,10 +154,11 @@ function showMembers(k, filter, pairedWith, most) {
   const pressed = document.activeElement.dataset.second;
   $("seconds").replaceChildren(...chips);
   $("seconds").querySelector(`[data-second="${pressed}"]`)?.focus();
-  const marked = most && filter !== "other" ? `; outlined: not ${classOf(most.y)}` : "";
+  const mark = (i) => filter !== "other" && isOther(i, most);
+  const marked = rows.some(mark) ? `; outlined: not ${classOf(most.y)}` : "";
   const shown = data.shown.length < N ? " shown" : ""; // the cluster may have more
   $("shown-note").textContent = rows.length ? count(rows.length) + shown + marked : `No ${NOUN}${shown}`;
   const caption = { doubtful: sureOf, between: (i) => `or ${clusterName(second[i]).replace(/^Cluster /, "")}`,
     other: (i) => classOf(data.y[i]) }[filter];
-  fillGallery($("gallery"), rows, { caption, mark: (i) => filter !== "other" && isOther(i, most) });
+  fillGallery($("gallery"), rows, { caption, mark });
 }
