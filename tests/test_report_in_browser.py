@@ -633,6 +633,23 @@ def test_what_is_said_to_be_outlined_is(open_report):
     wait(lambda: find("#shown-note")[0].text == "10 samples")
 
 
+def test_what_is_selected_differs_from_what_is_under_the_mouse(open_report):
+    X = np.repeat(np.eye(2), 10, axis=0)
+    model = SphericalKMeans(2, random_state=0).fit(X)
+    for images, marked in (None, ""), (np.zeros((20, 8, 8), np.uint8), " .pic"):
+        browser, find = open_report("cluster/0", model, X, images=images)
+        find("#pick")[0].click()
+        style = "const {outlineColor, outlineStyle} = getComputedStyle(document."
+        style += f"querySelector('#gallery .thumb{marked}')); "
+        style += "return outlineStyle + outlineColor"
+        find("#gallery .thumb")[0].click()
+        time.sleep(0.3)  # colours change gradually
+        selected = browser.execute_script(style)
+        find("#gallery .thumb")[0].click()
+        time.sleep(0.3)
+        assert selected != browser.execute_script(style)
+
+
 def test_a_search_writes_thousands_with_a_comma(open_report, monkeypatch):
     images = np.zeros((1200, 2, 2), np.uint8)
     rows = np.tile(np.eye(2), (600, 1))
