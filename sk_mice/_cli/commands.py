@@ -306,7 +306,7 @@ def fit(
         float | None,
         typer.Option(
             min=0.01,
-            max=1e6,
+            max=1_000_000,
             metavar="M",
             help="Train for as many epochs as fit into this time, instead of --epochs.",
         ),
