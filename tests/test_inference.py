@@ -3,11 +3,14 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from shared import assert_same_state, state_of
 from torch import nn
 
+from sk_mice._engine import inference
+from sk_mice._engine.format import infer_format
 from sk_mice._engine.inference import (
     SMALLEST_PIECE,
     Inference,
@@ -16,6 +19,8 @@ from sk_mice._engine.inference import (
     queue_moments,
 )
 from sk_mice._engine.model import ContrastiveMixture, gating_prototypes
+from sk_mice._engine.samples import Samples
+from sk_mice._engine.views import VectorViews
 from sk_mice.backbones import MLP, ResNet, SmallResNet
 
 
@@ -121,9 +126,9 @@ def test_bounds_decide_only_what_bfloat16_cannot_round_away(tau):
         model.queue.copy_(near_one_axis(*model.queue.shape))
         model.expert_prototypes.copy_(near_one_axis(8, 16))
         f, v, g = *(near_one_axis(3000, 8, 16) for _ in "fv"), near_one_axis(3000, 16)
-        inference = Inference(model)
-        labels = inference._labels(f, v, g, queue_moments(model.queue))
-        assert torch.equal(labels, inference._joint(f, v, g).argmax(dim=1))
+        ready = Inference(model)
+        labels = ready._labels(f, v, g, queue_moments(model.queue))
+        assert torch.equal(labels, ready._joint(f, v, g).argmax(dim=1))
 
 
 def test_one_expert_has_all_samples():
@@ -146,6 +151,26 @@ def test_bounds_spare_most_samples_the_queue(monkeypatch):
     x = torch.randn(1000, 5, generator=torch.Generator().manual_seed(1))
     Inference(model)(x, "label", moments=queue_moments(model.queue))
     assert sum(summed) < 100
+
+
+def test_labels_one_by_one_spare_the_queue_as_well(monkeypatch):
+    def counted(queue):
+        made.append(queue_moments(queue))
+        return made[-1]
+
+    monkeypatch.setattr(inference, "queue_moments", counted)
+    X = np.random.default_rng(1).standard_normal((100, 5))
+    fmt, views = infer_format(X), VectorViews((5,), None)
+    ready, made = Inference(mixture(4, 1.0, 0.05)), []
+
+    def over(x, wanted):
+        return ready.over(Samples(x, fmt, torch.device("cpu")), views, wanted)[0]
+
+    labels = over(X, "joint").argmax(axis=1)
+    found = [over(x, "label") for x in np.split(X, 100)]
+    np.testing.assert_array_equal(np.concatenate(found), labels)
+    assert len(set(labels)) == 4
+    assert len(made) == 1
 
 
 def test_what_is_not_finite_has_no_label():

@@ -42,6 +42,8 @@ class Inference:
             folded(encoder.backbone) if model.is_ours else encoder.features
             for encoder in (model.student, model.teacher)
         )
+        self._moments: tuple[Tensor, Tensor] | None = None
+        self._n_labelled = 0
 
     def over(self, samples, views, *wanted: str, group=ALONE) -> list[np.ndarray]:
         """Infer the quantities `wanted` (see :meth:`__call__`) of all samples.
@@ -56,12 +58,23 @@ class Inference:
 
     def batches(self, samples, views, *wanted: str, rows=slice(None)):
         """Yield quantities of all samples, or of some rows, batch by batch."""
-        model, moments = self.model, None
-        long = len(samples) > model.embedding_dim  # else the moments cost more
-        if "label" in wanted and long and not self._is_one_product:
-            moments = queue_moments(model.queue)
+        moments = None
+        if "label" in wanted and not self._is_one_product:
+            moments = self._moments_for(len(samples))
         for batch in samples.in_order(self.batch_size(samples, views), rows):
             yield self(views.plain(batch), *wanted, moments=moments)
+
+    def _moments_for(self, n: int):
+        """Moments of the queue for n more labels; None while few have been asked for.
+
+        Computing them takes as long as so many exact labels. They are kept, as a
+        service asks for one label at a time.
+        """
+        if self._moments is None:
+            self._n_labelled += n
+            if self._n_labelled > self.model.embedding_dim:
+                self._moments = queue_moments(self.model.queue)
+        return self._moments
 
     @property
     def _is_one_product(self) -> bool:
