@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from shared import callback, raising, same_generators
+from systems import child, forks
 
 from sk_mice import MoCo
 from sk_mice._busy_cores import BusyCores
@@ -94,6 +95,21 @@ def test_a_fit_keeps_memory_and_a_failed_fit_gives_it_back(calls):
     fails = callback(on_epoch_end=raising(RuntimeError, "in the middle of a fit"))
     with pytest.raises(RuntimeError, match="in the middle of a fit"):
         MoCo(**options, callbacks=[fails]).fit(X)
+    assert calls == ENTERED + LEFT
+
+
+@forks
+def test_the_child_of_a_fork_gives_memory_back(calls):
+    def work():
+        with kept_memory(CPU):
+            pass
+        sys.exit(calls != ENTERED + LEFT + ENTERED + LEFT)
+
+    with kept_memory(CPU):
+        with ambient._lock:  # as of a thread that the child does not have
+            process = child(work)
+        process.join(60)
+    assert process.exitcode == 0
     assert calls == ENTERED + LEFT
 
 

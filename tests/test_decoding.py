@@ -31,7 +31,7 @@ from image_files import (
 )
 from PIL import Image, PngImagePlugin
 from shared import quoted, recorded
-from systems import needs_proc
+from systems import child, forks, needs_proc
 
 from sk_mice.datasets import _decoding, load_image_folder
 from sk_mice.datasets._decoding import Decoder
@@ -607,6 +607,16 @@ def test_what_needs_more_than_all_threads_may_take_is_decoded_alone(
     (free,) = {*left}  # the same each time, so there was no other
     assert free < 0
     assert memory.free == 1000
+
+
+@forks
+def test_the_child_of_a_fork_does_not_wait_for_what_the_parent_decodes():
+    memory = _decoding.DECODING
+    memory.take(memory.most)
+    process = child(lambda: memory.take(memory.most))
+    process.join(30)
+    memory.give_back(memory.most)
+    assert process.exitcode == 0
 
 
 def test_tiff_files_that_are_not_compressed_need_less_memory(tmp_path, monkeypatch):

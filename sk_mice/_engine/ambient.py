@@ -15,10 +15,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
-# OpenMP in the child of a fork would wait forever for threads that only the parent has.
-# The child starts with one thread, and may set another number.
+
+def _begin_child():
+    """Let go, in the child of a fork, of what only threads of the parent would end."""
+    global _lock, _n_users
+    # OpenMP would wait forever for the parent's threads. The child may set another
+    # number.
+    torch.set_num_threads(1)
+    _lock = threading.Lock()
+    if _n_users:
+        _n_users = 0
+        _give_back(ctypes.CDLL(None))
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
+    os.register_at_fork(after_in_child=_begin_child)
 
 
 @contextmanager
@@ -215,12 +226,16 @@ def kept_memory(device: torch.device):
         yield
     finally:
         with _lock:
-            _n_users -= 1
+            _n_users = max(0, _n_users - 1)  # 0 in a child that was forked inside
             if _n_users == 0:
-                libc.mallopt(M_MMAP_MAX, MMAP_MAX)
-                libc.mallopt(M_MMAP_THRESHOLD, THRESHOLD)
-                libc.mallopt(M_TRIM_THRESHOLD, 2 * THRESHOLD)
-                libc.malloc_trim(0)
+                _give_back(libc)
+
+
+def _give_back(libc):
+    libc.mallopt(M_MMAP_MAX, MMAP_MAX)
+    libc.mallopt(M_MMAP_THRESHOLD, THRESHOLD)
+    libc.mallopt(M_TRIM_THRESHOLD, 2 * THRESHOLD)
+    libc.malloc_trim(0)
 
 
 def _glibc():

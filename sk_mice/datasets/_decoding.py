@@ -428,9 +428,14 @@ class _Memory:
     """
 
     def __init__(self, total, most):
-        self.total = self.free = total
-        self.most = most
-        self.changed = Condition()
+        self.total, self.most = total, most
+        self._begin()
+        # In the child of a fork, nobody gives back what threads of the parent have.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self):
+        self.free, self.changed = self.total, Condition()
 
     def take(self, needed):
         if needed > self.most:
