@@ -3,6 +3,7 @@
 Scores of results that are older than a release are those of the release if it does.
 Short fits of each kind are made at each commit of the results, each in a process of its
 own, and their labels, posteriors and embeddings are compared. No scores are computed.
+Results are written after each commit, and a run that was cut off goes on.
 
     python benchmarks/same_fits.py
     python benchmarks/same_fits.py --commits 02a0bbe ff9e08d
@@ -10,6 +11,7 @@ own, and their labels, posteriors and embeddings are compared. No scores are com
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -17,10 +19,10 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
-from operator import attrgetter
 from pathlib import Path
 
 from _commit import ROOT
+from _commit import commit as this_commit
 
 
 def fits():
@@ -29,25 +31,25 @@ def fits():
     from sklearn.datasets import load_digits, load_sample_image, load_wine
     from sklearn.preprocessing import scale
 
-    from sk_mice import recipes
-
     digits = (load_digits().images[:600] / 16).astype(np.float32)
     photo = load_sample_image("china.jpg")[:416, :640].reshape(13, 32, 20, 32, 3)
     photos = photo.swapaxes(1, 2).reshape(-1, 32, 32, 3)
     vectors = scale(load_wine().data).astype(np.float32)
     rows = np.random.RandomState(0).normal(size=(3000, 32)).astype(np.float32)
 
-    mice, paper = "MiCEClustering", "ablations.PaperMiCE"
+    mice, paper = "sk_mice.MiCEClustering", "sk_mice.ablations.PaperMiCE"
     short = {"max_epochs": 3, "device": "cpu"}
     ten, three = short | {"n_clusters": 10}, short | {"n_clusters": 3}
     of_paper = ten | {"init": "random", "schedule": "step"}
     ablated = {"expert_prototypes": "gradient", "gating_prototypes": "uniform"}
     resnet18 = {"backbone": "resnet18", "max_epochs": 1}
+    neighbours = {"n_neighbors": 10, "augmentation": None, "batch_size": 64}
+    neighbours["max_epochs"] = 20
     return {
         "MiCE on grey images": (mice, digits, ten),
         "MiCE on colour images": (mice, photos, three),
         "MiCE on vectors": (mice, vectors, three),
-        "MiCE with neighbours": (mice, vectors, three | {**recipes.PHOTOS_QUICK}),
+        "MiCE with neighbours": (mice, vectors, three | neighbours),
         "MiCE from random weights": (mice, digits, ten | {"init": "random"}),
         "MiCE with heads of their own": (mice, digits, ten | {"expert_heads": "own"}),
         "MiCE in float32": (mice, digits, ten | {"precision": "float32"}),
@@ -55,10 +57,10 @@ def fits():
         "MiCE with ResNet-18": (mice, photos[:64], three | resnet18),
         "MiCE of the paper": (paper, digits, of_paper),
         "an ablation of the paper": (paper, digits, of_paper | ablated),
-        "MoCo": ("MoCo", digits, short),
-        "spherical k-means": ("SphericalKMeans", rows, {"n_clusters": 10}),
-        "ClassificationEM": ("ClassificationEM", vectors, {"n_clusters": 3}),
-        "NeighborMixture": ("NeighborMixture", vectors, {"n_clusters": 3}),
+        "MoCo": ("sk_mice.MoCo", digits, short),
+        "spherical k-means": ("sk_mice.SphericalKMeans", rows, {"n_clusters": 10}),
+        "ClassificationEM": ("sk_mice.ClassificationEM", vectors, {"n_clusters": 3}),
+        "NeighborMixture": ("sk_mice.NeighborMixture", vectors, {"n_clusters": 3}),
     }
 
 
@@ -68,15 +70,14 @@ def digests() -> dict:
 
     import numpy as np
 
-    import sk_mice
-    import sk_mice.ablations
-
     warnings.simplefilter("ignore")  # such short fits do not converge
     found = {}
     for name, (cls, X, parameters) in fits().items():
         try:
-            estimator = attrgetter(cls)(sk_mice)(**parameters, random_state=0).fit(X)
-        except (AttributeError, TypeError, ValueError):
+            module, _, name_there = cls.rpartition(".")
+            make = getattr(importlib.import_module(module), name_there)
+            estimator = make(**parameters, random_state=0).fit(X)
+        except (ImportError, AttributeError, TypeError, ValueError):
             found[name] = None
             continue
         outputs = {"labels": getattr(estimator, "labels_", None)}
@@ -110,7 +111,7 @@ def digests_at(root) -> dict:
     done = subprocess.run(
         [sys.executable, __file__, "--digests"],
         env=os.environ | own,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
@@ -138,7 +139,7 @@ def commits_of(results: Path) -> list[str]:
 
 
 def main(argv=None):
-    from _common import RESULTS, write_json
+    from _common import RESULTS, read_json, write_json
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--commits", nargs="+", help="[default: all of the results]")
@@ -147,8 +148,11 @@ def main(argv=None):
     present = digests_at(ROOT)
     if None in present.values():
         sys.exit(f"{ROOT} must have all of the fits; got {present}")
-    results = {}
+    kept = read_json(options.json)
+    results = kept["results"] if kept.get("commit") == this_commit() else {}
     for commit in options.commits or commits_of(RESULTS):
+        if commit in results:
+            continue
         with checked_out(commit) as folder:
             earlier = digests_at(folder)
         results[commit] = {
@@ -160,7 +164,7 @@ def main(argv=None):
             if not same or min(same.values()) < 1
         }
         print(commit, others or "the same", flush=True)
-    write_json(options.json, __file__, argv, results)
+        write_json(options.json, __file__, argv, results)
 
 
 if __name__ == "__main__":

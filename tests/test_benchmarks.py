@@ -535,13 +535,18 @@ def test_same_fits_compares_the_commits_that_results_name(
         "ccccccc": {"MiCE": {"labels": 0, "transform": 1}, "MoCo": {"transform": 1}},
     }
     assert "aaaaaaa the same\n" in capsys.readouterr().out
+    found["aaaaaaa"] = found["bbbbbbb"]  # is not compared again
+    assert len(written(module, path, "--commits", "aaaaaaa")["results"]) == 3
+    assert not capsys.readouterr().out
 
 
 def test_same_fits_has_the_bits_of_each_fit(benchmark, monkeypatch):
     module = benchmark("same_fits")
     fits = module.fits()
     kept = {name: fits[name] for name in ("MiCE on vectors", "spherical k-means")}
-    monkeypatch.setattr(module, "fits", lambda: kept | {"missing": ("No", [], {})})
+    monkeypatch.setattr(
+        module, "fits", lambda: kept | {"missing": ("sk_mice.No", [], {})}
+    )
     found = module.digests()
     assert found["missing"] is None
     assert found["MiCE on vectors"].keys() == {"labels", "predict_proba", "transform"}
