@@ -208,7 +208,7 @@ def _end(request: Request, run: dict, files, labels) -> None:
     request.result.end()
     try:
         try:
-            places = sorting.places_of(files, labels)
+            places = sorting.places_of(files, labels, {})
             missing = sorting.sort_all(
                 request.sort_into, request.photos, places, request.progress
             )

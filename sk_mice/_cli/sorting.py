@@ -38,7 +38,7 @@ def sort(table, photos, folders: dict, update: bool, quiet: bool) -> None:
     if not folders:
         raise BadParameter("one of them is required", param_hint="--copy-to, --link-to")
     check_folders(folders, photos)
-    places = _read_places(table)
+    places = _read_places(table, _numbered(folders) if update else {})
     found, _ = find_files(os.fspath(photos))
     names = ["/".join(parts) for parts in found]
     places = tables.as_named(places, names)
@@ -63,8 +63,11 @@ def sort(table, photos, folders: dict, update: bool, quiet: bool) -> None:
     progress.say(f"{images} in {count(len(set(sorted_into)), 'folder')}")
 
 
-def _read_places(table) -> dict[str, str]:
-    """The files of a table, and the folder of each: the name of its cluster."""
+def _read_places(table, numbered: dict[int, str]) -> dict[str, str]:
+    """The files of a table, and the folder of each: the name of its cluster.
+
+    Clusters without names go into the folders of their numbers, where those are there.
+    """
     rows, (column, _) = tables.read_columns(
         table, ["name", "cluster"], ["cluster", "name"]
     )
@@ -96,7 +99,7 @@ def _read_places(table) -> dict[str, str]:
         )
         break  # one tells enough
     if column == "cluster" and all(map(str.isdecimal, found.values())):
-        return places_of(found, map(int, found.values()))
+        return places_of(found, map(int, found.values()), numbered)
     return found
 
 
@@ -105,12 +108,20 @@ def _refuse_no_rows(table, rows) -> None:
         raise ValueError(f"{str(table)!r} must have a row for each image to sort.")
 
 
-def places_of(files, labels) -> dict[str, str]:
-    """The folder of each file: that of its cluster's number."""
+def _numbered(folders: dict) -> dict[int, str]:
+    """The folders of clusters that are there, by the number that names them."""
+    there = [folder for folder in folders.values() if os.path.exists(folder)]
+    names = [name for folder in there for name in os.listdir(folder)]
+    found = [re.fullmatch("cluster-([0-9]+)", name) for name in names]
+    return {int(match[1]): match[0] for match in found if match}
+
+
+def places_of(files, labels, numbered: dict[int, str]) -> dict[str, str]:
+    """The folder of each file: one there by its cluster's number, or a new one."""
     labels = list(labels)
-    width = len(str(max(labels, default=0)))
+    width = len(str(max([*labels, *numbered], default=0)))
     return {
-        name: f"cluster-{label:0{width}}"
+        name: numbered.get(label, f"cluster-{label:0{width}}")
         for name, label in zip(files, labels, strict=True)
     }
 
@@ -119,6 +130,11 @@ def check_folders(folders: dict, photos) -> None:
     """Refuse folders, by their options, in which nothing can be sorted."""
     for option, folder in folders.items():
         check_outside(folder, photos, option)
+        if lies_in(photos, folder):
+            raise BadParameter(
+                f"{str(folder)!r} must not hold the folder of images, {str(photos)!r}",
+                param_hint=option,
+            )
         check_folder(folder, option)
     if "--link-to" in folders:
         _check_links(folders["--link-to"])
@@ -365,5 +381,5 @@ def _is_begun(copy, source) -> bool:
 
 
 def _refuse_other(target):
-    why = "exists and belongs to another image: remove it, or name a new folder"
+    why = "exists and belongs to another image: rename or remove it, or name a new folder"
     raise FileExistsError(errno.EEXIST, why, target)

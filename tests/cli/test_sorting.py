@@ -115,6 +115,23 @@ def test_an_update_adds_the_images_of_another_folder(photos, tmp_path, capsys):
         assert (into / inner).read_bytes() == source.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("clusters", "added", "folders"),
+    [
+        ([3, 10], [3, 4], ["cluster-03", "cluster-04", "cluster-10"]),
+        ([3, 9], [3, 10], ["cluster-10", "cluster-3", "cluster-9"]),
+    ],
+)
+def test_an_update_adds_to_the_folders_of_the_same_numbers(
+    photos, tmp_path, clusters, added, folders
+):
+    path, into = tmp_path / "clusters.csv", tmp_path / "sorted"
+    for files, numbers in ((NAMES[1:3], clusters), (NAMES[3:5], added)):
+        write_table(path, ["file", "cluster"], zip(files, numbers, strict=True))
+        assert run("sort", path, photos, "--copy-to", into, "--update") == 0
+    assert sorted(os.listdir(into)) == folders
+
+
 def test_an_update_of_what_was_killed_goes_on(photos, tmp_path):
     into = tmp_path / "sorted"
     clusters = write_names(tmp_path / "clusters.csv", [[NAMES[1], 0, "a"]])
@@ -203,6 +220,9 @@ def test_a_sort_says_what_it_needs(photos, fitted, tmp_path, capsys):
     assert "one of them is required" in refused(capsys, 2, "sort", of_fit, photos)
     among = ("--copy-to", photos / "sorted")
     assert "lies in the folder" in refused(capsys, 2, "sort", of_fit, photos, *among)
+    around = ("--copy-to", photos.parent, "--update")
+    line = refused(capsys, 2, "sort", of_fit, photos, *around)
+    assert "must not hold the folder of images" in line
     (tmp_path / "other").mkdir()
     sort = ["sort", of_fit, tmp_path / "other", "-q", "--copy-to", tmp_path / "sorted"]
     line = refused(capsys, 1, *sort)
@@ -333,7 +353,7 @@ def test_images_may_be_sorted_into_the_folder_of_the_result(photos, out):
 
 
 def test_folders_of_clusters_are_in_the_order_of_their_numbers(photos, tmp_path):
-    places = sorting.places_of(NAMES[1:3], [2, 10])
+    places = sorting.places_of(NAMES[1:3], [2, 10], {})
     sorting.sort_into(tmp_path, photos, places, "--copy-to")
     assert sorted(os.listdir(tmp_path)) == ["cluster-02", "cluster-10"]
 
