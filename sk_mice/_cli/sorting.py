@@ -381,5 +381,5 @@ def _is_begun(copy, source) -> bool:
 
 
 def _refuse_other(target):
-    why = "exists and belongs to another image: rename or remove it, or name a new folder"
+    why = "exists and belongs to another image: move it elsewhere, or name a new folder"
     raise FileExistsError(errno.EEXIST, why, target)

@@ -405,7 +405,7 @@ def test_a_sort_that_goes_on_overwrites_no_other_file(
         made.write_bytes(content)
         line = refused(capsys, 1, *command)
         assert repr(str(made)) in line
-        assert "remove it" in line
+        assert "move it elsewhere" in line
         assert made.read_bytes() == content
     made.unlink()
     made.symlink_to(photos / row["file"])
