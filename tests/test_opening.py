@@ -3,10 +3,12 @@
 import os
 import struct
 import subprocess
+from functools import partial
 
 import pytest
 from image_files import NO_IMAGE, encoded, left_out, load_one, tiff, write
 from shared import recorded
+from systems import child, forks
 
 from sk_mice.datasets import _opening, load_image_folder
 
@@ -106,3 +108,20 @@ def test_a_file_that_cannot_be_closed_leaves_large_headers_to_others(
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.close()
     assert not _opening.LARGE_HEADER.locked()
+
+
+@forks
+def test_the_child_of_a_fork_reads_large_headers_while_the_parent_does(
+    tmp_path, monkeypatch
+):
+    def read(path):
+        with _opening.File(path) as file:
+            file.read(16)
+
+    monkeypatch.setattr(_opening, "SMALL_HEADER", 0)
+    write(tmp_path, {"x.png": encoded()})
+    with _opening.File(tmp_path / "x.png") as file:
+        file.read(16)
+        process = child(partial(read, tmp_path / "x.png"))
+        process.join(30)
+    assert process.exitcode == 0

@@ -30,9 +30,19 @@ FORMATS += ["HEIF", "JPEG2000", "PPM", "TGA"]
 ORIENTATION, BITS, PLANES = 0x0112, 258, 284  # tags of TIFF
 HEADER_BYTES = 2**26  # most bytes before the pixels of a file
 SMALL_HEADER = 2**22
-LARGE_HEADER = Lock()  # held by the one open file with such a header
 MOST_SCANS = 500  # of a JPEG file: usual files have some ten
 SCAN = re.compile(rb"\xff\xda\0[\x08\x0a\x0c\x0e]")  # mark and length of its header
+
+
+def _begin():
+    global LARGE_HEADER
+    LARGE_HEADER = Lock()  # held by the one open file with such a header
+
+
+_begin()
+# In the child of a fork, no thread of the parent closes such a file.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin)
 
 
 class ImageError(Exception):
