@@ -7,6 +7,7 @@ import numpy as np
 from .. import metrics
 from .._engine.warn import warn_user
 from .._words import count
+from ..inspection._reading import as_shown
 from . import tables
 from .terminal import not_in, put, put_json, visible
 
@@ -116,4 +117,4 @@ def _in_words(row: dict) -> tuple[str, str, str, str, str]:
     else:
         mark = f"with {visible(row['class'])}" if row["matched"] else "no"
     cluster, most = visible(row["cluster"]), visible(row["most_frequent_class"])
-    return cluster, f"{row['files']:,}", f"{row['share']:.0%}", most, mark
+    return cluster, f"{row['files']:,}", f"{as_shown(row['share']):.0%}", most, mark

@@ -125,6 +125,11 @@ def test_score_names_a_match_with_another_class_than_the_most_frequent(
     ]
 
 
+def test_half_a_percent_is_rounded_up_as_on_the_page(tmp_path, capsys):
+    (_, line), _ = score_of(tmp_path, capsys, "aaaaabbb")
+    assert "63%" in line
+
+
 def test_a_match_that_no_file_has_is_none(tmp_path, capsys):
     shown, rows = score_of(tmp_path, capsys, "aaa", "aa", "abc")
     assert [line.split()[-1] for line in shown[1:4]] == ["yes", "no", "yes"]
