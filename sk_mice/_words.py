@@ -1,4 +1,4 @@
-"""Numbers, durations and long lists in words."""
+"""Numbers, shares, durations and long lists in words."""
 
 LISTED = 20
 
@@ -15,6 +15,15 @@ def duration(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def as_shown(shares):
+    """Shares in whole percents, so that limits agree with what is read.
+
+    A half is rounded up, as on the page of a report, and also if a sum of float32 is a
+    little less.
+    """
+    return (100 * shares + 0.50005) // 1 / 100
 
 
 def shortened(items: list[str]) -> list[str]:

@@ -129,8 +129,7 @@ IMPORTS = {
     "datasets datasets._paths features inspection._thumbnails",
     "_cli.naming": "_cli.results _cli.tables inspection._doubts inspection._reading",
     "_cli.results": "_engine.files _engine.maps datasets._names",
-    "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn "
-    "inspection._reading metrics",
+    "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
     "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.files "
     "_engine.warn _progress_bar _words datasets",
     "_cli.tables": "",

@@ -25,10 +25,10 @@ from .._engine.warn import warn_user
 from .._interruption import ended_by_ctrl_c
 from .._pretrained import find_network
 from .._show_versions import LIBRARIES, versions
-from .._words import count, duration
+from .._words import as_shown, count, duration
 from ..augmentation import ImageAugmentation
 from ..datasets._decoding import colour
-from ..inspection._reading import as_shown, read
+from ..inspection._reading import read
 from ..inspection._report import OF_IMAGES, check_libraries, draw_page, from_page
 from ..inspection._thumbnails import pictures_of
 from . import results, sorting, tables

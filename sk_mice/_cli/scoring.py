@@ -6,8 +6,7 @@ import numpy as np
 
 from .. import metrics
 from .._engine.warn import warn_user
-from .._words import count
-from ..inspection._reading import as_shown
+from .._words import as_shown, count
 from . import tables
 from .terminal import not_in, put, put_json, visible
 

@@ -7,10 +7,10 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .._words import count
+from .._words import as_shown, count
 from ._drawing import places_in_groups
 from ._duplicates import SIDE
-from ._reading import GIVEN_SHARES, OF_VIEWS, Reading, as_shown
+from ._reading import GIVEN_SHARES, OF_VIEWS, Reading
 
 MOST_PAIRS = 100  # pairs of nearly equal images that are named
 MOST_COPIES = 10  # of one image: more are a series, such as parts of one kind

@@ -79,14 +79,6 @@ class Reading:
         return sums / np.maximum(self.sizes, 1)
 
 
-def as_shown(shares):
-    """Shares in whole percents, so that limits agree with what is read.
-
-    A half is rounded up, as on the page, and also if a sum of float32 is a little less.
-    """
-    return np.floor(np.round(100 * shares, 4) + 0.5) / 100
-
-
 def check_model(model) -> None:
     """Refuse a model whose last step is not a fitted clusterer."""
     last, _ = last_step(model)

@@ -17,8 +17,8 @@ from systems import needs_locks
 from sk_mice import MiCEClustering, load
 from sk_mice._cli import commands, fitting, images
 from sk_mice._engine.distributed import Group
+from sk_mice._words import as_shown
 from sk_mice.datasets import _decoding
-from sk_mice.inspection._reading import as_shown
 
 from .calls import (
     FILES,

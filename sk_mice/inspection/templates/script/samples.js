@@ -5,7 +5,7 @@ const data = JSON.parse($("data").textContent);
 const N = data.labels.length, K = data.n_clusters, thumbs = data.thumbs;
 const NOUN = data.noun, ONE = NOUN === "images" ? "image" : "sample";
 const PART = 240; // thumbnails added at a time; it makes full rows of 1 to 6, 12, 15 or 16
-const inPercent = (share) => Math.round(Number((100 * share).toFixed(4))); // without the rounding errors of sums
+const inPercent = (share) => Math.floor(100 * share + 0.50005); // halves up, also if a sum is a little less
 const asShown = (share) => inPercent(share) / 100; // so that limits agree with what is read
 const percent = (share) => `${inPercent(share)}%`;
 const count = (n, one = ONE) => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
