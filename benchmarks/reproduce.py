@@ -231,6 +231,7 @@ ROWS = (
     Row("busy.json", "benchmarks/busy.py", 3),
     Row("distributed.json", "benchmarks/distributed.py", 2),
     Row("spherical_kmeans.json", "benchmarks/spherical_kmeans.py", 5),
+    Row("same_fits.json", "benchmarks/same_fits.py", 30),
     # These share fits: whichever comes first has the time of them.
     paper("table1", "digits", 21),
     paper("table1", "fashion-mnist", 24),

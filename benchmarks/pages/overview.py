@@ -2,7 +2,7 @@
 
 from itertools import accumulate
 
-from .files import commit, labelled, of_seeds
+from .files import command, commit, labelled, of_seeds, read
 from .speed import speed
 from .tables import DATA, METRICS, by_set, compared, line_on_all, over_seeds, table
 
@@ -69,6 +69,27 @@ def after_hours():
     return table((*head, "seeds", "commits"), *rows)
 
 
+def same_fits():
+    """What the fits of earlier commits have in common with the present ones."""
+    kept = read("same_fits")
+    others = {}
+    for name, fits in kept["results"].items():
+        for fit, outputs in fits.items():
+            if not outputs or min(outputs.values()) < 1:
+                how = ", with the same labels" if outputs.get("labels") == 1 else ""
+                others.setdefault(fit + how, []).append(name)
+    n_fits = len(next(iter(kept["results"].values())))
+    text = (
+        "Rows of older commits hold for the present code, too: short fits of "
+        f"{n_fits} kinds on a CPU give the same bits at commit {commit(kept)} as at "
+        f"each of the {len(kept['results'])} commits of these pages"
+    )
+    if others:
+        named = (f"{fit} ({', '.join(at)})" for fit, at in others.items())
+        text += f", except for {'; '.join(named)}"
+    return f"{text}. {command(kept)}"
+
+
 def page():
     parts = [
         "# Results",
@@ -85,11 +106,10 @@ def page():
         "`python benchmarks/results_page.py` writes these pages from the JSON files of "
         "this folder. `python benchmarks/reproduce.py` runs every row again, except "
         "for those of a GPU (`benchmarks/gpu.py`). The last column is the commit that "
-        "was measured, or, up to c420039, the one that added the row. Older rows were "
-        "measured with older code and partly with other defaults.",
+        f"was measured. {same_fits()}",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
-        "the titles give. Up to commit c420039 each expert had a head of its own. MoCo "
+        "the titles give. MoCo "
         "trains for as many epochs as fit into the same time, and its features are "
         'clustered in several ways. "MiCE\'s start" is the one with which MiCE starts '
         "EM: `ClassificationEM`. UMAP has 20 neighbours and K components, and a "
