@@ -128,10 +128,11 @@ IMPORTS = {
     "_cli.images": "_words _cli.cores _cli.terminal _engine.files _engine.maps "
     "datasets datasets._paths features inspection._thumbnails",
     "_cli.naming": "_cli.results _cli.tables inspection._doubts inspection._reading",
+    "_cli.placing": "_engine.files _progress_bar datasets._names",
     "_cli.results": "_engine.files _engine.maps datasets._names",
     "_cli.scoring": "_cli.tables _cli.terminal _words _engine.warn metrics",
-    "_cli.sorting": "_cli.results _cli.tables _cli.terminal _engine.files "
-    "_engine.warn _progress_bar _words datasets",
+    "_cli.sorting": "_cli.placing _cli.results _cli.tables _cli.terminal _engine.warn "
+    "_words datasets datasets._names",
     "_cli.tables": "",
     "_cli.terminal": "_words",
     "_cli.together": "_engine.distributed",

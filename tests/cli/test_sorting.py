@@ -13,7 +13,7 @@ import pytest
 from systems import needs_links, needs_locks, needs_pipes
 
 from sk_mice import MiCEClustering
-from sk_mice._cli import results, sorting
+from sk_mice._cli import placing, results, sorting
 
 from .calls import (
     FIT,
@@ -309,7 +309,7 @@ def test_a_sort_leaves_a_folder_alone_into_which_another_one_sorts(
 
 def test_ctrl_c_in_a_sort_says_how_to_go_on(photos, fitted, tmp_path, capsys):
     sort = ["sort", fitted / "clusters.csv", photos, "--copy-to", tmp_path / "sorted"]
-    with patch.object(sorting, "_copy", press_ctrl_c):
+    with patch.object(placing, "_copy", press_ctrl_c):
         assert run(*sort) == 130
     assert "The same command goes on." in capsys.readouterr().err
     assert run(*sort) == 0
@@ -354,7 +354,7 @@ def test_images_may_be_sorted_into_the_folder_of_the_result(photos, out):
 
 def test_folders_of_clusters_are_in_the_order_of_their_numbers(photos, tmp_path):
     places = sorting.places_of(NAMES[1:3], [2, 10], {})
-    sorting.sort_into(tmp_path, photos, places, "--copy-to")
+    placing.sort_into(tmp_path, photos, places, "--copy-to")
     assert sorted(os.listdir(tmp_path)) == ["cluster-02", "cluster-10"]
 
 
@@ -367,7 +367,7 @@ def test_a_sort_that_is_interrupted_goes_on(
     into = tmp_path / "sorted"
     command = ["fit", photos, *FIT, "--out", out, option, into]
     name = "_link" if option == "--link-to" else "_copy"
-    place, placed = getattr(sorting, name), []
+    place, placed = getattr(placing, name), []
 
     def interrupted(source, target):
         placed.append(target)
@@ -375,7 +375,7 @@ def test_a_sort_that_is_interrupted_goes_on(
             raise KeyboardInterrupt
         place(source, target)
 
-    with patch.object(sorting, name, interrupted):
+    with patch.object(placing, name, interrupted):
         assert run(*command) == 130
     stdout, stderr = capsys.readouterr()
     assert "20 images in 2 clusters" in stdout
@@ -593,7 +593,7 @@ def test_a_photo_that_may_not_be_read_is_not_called_gone(
     def forbid(source, target):
         raise PermissionError(errno.EACCES, "Permission denied", source)
 
-    monkeypatch.setattr(sorting, "_copy", forbid)
+    monkeypatch.setattr(placing, "_copy", forbid)
     line = refused(capsys, 1, *resume, "--copy-to", tmp_path / "sorted")
     assert "Permission denied" in line
 
