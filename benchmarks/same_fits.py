@@ -11,26 +11,26 @@ Results are written after each commit, and a run that was cut off goes on.
 
 import argparse
 import hashlib
-import importlib
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import resolve_name
 
+import numpy as np
 from _commit import ROOT
 from _commit import commit as this_commit
+from sklearn.datasets import load_digits, load_sample_image, load_wine
+from sklearn.preprocessing import scale
 
 
 def fits():
     """Class, samples and parameters of each fit, by what a reader knows it as."""
-    import numpy as np
-    from sklearn.datasets import load_digits, load_sample_image, load_wine
-    from sklearn.preprocessing import scale
-
     digits = (load_digits().images[:600] / 16).astype(np.float32)
     photo = load_sample_image("china.jpg")[:416, :640].reshape(13, 32, 20, 32, 3)
     photos = photo.swapaxes(1, 2).reshape(-1, 32, 32, 3)
@@ -43,13 +43,13 @@ def fits():
     of_paper = ten | {"init": "random", "schedule": "step"}
     ablated = {"expert_prototypes": "gradient", "gating_prototypes": "uniform"}
     resnet18 = {"backbone": "resnet18", "max_epochs": 1}
-    neighbours = {"n_neighbors": 10, "augmentation": None, "batch_size": 64}
-    neighbours["max_epochs"] = 20
+    longer = three | {"max_epochs": 20, "batch_size": 64}
+    neighbours = longer | {"n_neighbors": 10, "augmentation": None}
     return {
         "MiCE on grey images": (mice, digits, ten),
         "MiCE on colour images": (mice, photos, three),
         "MiCE on vectors": (mice, vectors, three),
-        "MiCE with neighbours": (mice, vectors, three | neighbours),
+        "MiCE with neighbours": (mice, vectors, neighbours),
         "MiCE from random weights": (mice, digits, ten | {"init": "random"}),
         "MiCE with heads of their own": (mice, digits, ten | {"expert_heads": "own"}),
         "MiCE in float32": (mice, digits, ten | {"precision": "float32"}),
@@ -66,17 +66,11 @@ def fits():
 
 def digests() -> dict:
     """Of the labels and of all outputs of each fit; None if the commit lacks it."""
-    import warnings
-
-    import numpy as np
-
     warnings.simplefilter("ignore")  # such short fits do not converge
     found = {}
     for name, (cls, X, parameters) in fits().items():
         try:
-            module, _, name_there = cls.rpartition(".")
-            make = getattr(importlib.import_module(module), name_there)
-            estimator = make(**parameters, random_state=0).fit(X)
+            estimator = resolve_name(cls)(**parameters, random_state=0).fit(X)
         except (ImportError, AttributeError, TypeError, ValueError):
             found[name] = None
             continue

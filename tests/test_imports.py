@@ -82,9 +82,10 @@ IMPORTS = {
     # beside them
     "datasets": "torchvision _constraints _engine.warn _progress_bar _words "
     "datasets._decoding datasets._file datasets._names datasets._paths",
-    "datasets._decoding": "_constraints _engine.warn _memory _words datasets._opening",
+    "datasets._decoding": "_constraints _engine.forks _engine.warn _memory _words "
+    "datasets._opening",
     "datasets._names": "",
-    "datasets._opening": "",
+    "datasets._opening": "_engine.forks",
     "datasets._paths": "_words datasets._decoding",
     "datasets._file": "_engine.files _engine.maps",
     "features": "torch _fitting _check_input _constraints _device "
@@ -141,11 +142,12 @@ IMPORTS = {
     # the engine
     "_engine": "",
     "_engine.distributed": "torch",
-    "_engine.ambient": "torch",
+    "_engine.ambient": "torch _engine.forks",
     "_engine.arrays": "_engine.warn",
     "_engine.attention": "torch",
     "_engine.batches": "torch _engine.distributed _engine.samples",
     "_engine.colours": "torch",
+    "_engine.forks": "",
     "_engine.format": "torch _engine.arrays",
     "_engine.geometry": "torch",
     "_engine.graphs": "torch",

@@ -131,7 +131,7 @@ def test_what_files_of_the_paper_say_of_themselves_is_on_their_page():
             assert sentence in page
 
 
-def test_fits_are_compared_with_those_of_every_commit(monkeypatch, module):
+def test_fits_are_compared_with_those_of_every_commit(module):
     same_fits = importlib.import_module("same_fits")
     commits = same_fits.commits_of(module.files.RESULTS)
     assert module.files.read("same_fits")["results"].keys() >= {*commits}

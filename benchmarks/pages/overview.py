@@ -109,9 +109,9 @@ def page():
         f"was measured. {same_fits()}",
         "## Clusterings at equal time",
         "MiCE has the default parameters of its commit, apart from `max_epochs`, which "
-        "the titles give. MoCo "
-        "trains for as many epochs as fit into the same time, and its features are "
-        'clustered in several ways. "MiCE\'s start" is the one with which MiCE starts '
+        "the titles give. MoCo trains for as many epochs as fit into the same time, "
+        "and its features are clustered in several ways. "
+        '"MiCE\'s start" is the one with which MiCE starts '
         "EM: `ClassificationEM`. UMAP has 20 neighbours and K components, and a "
         "mixture of Gaussians or HDBSCAN clusters its map; the noise of HDBSCAN is one "
         "more cluster. Where the smallest class is a tenth of the largest, only the "

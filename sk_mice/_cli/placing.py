@@ -69,7 +69,7 @@ def move_made(folder, photos, places: dict[str, str], option: str) -> int:
     is_made = _leads_to if option == "--link-to" else _is_begun
     names = {os.path.normpath(name): name for name in places}
     moved = 0
-    for inner in [*others(folder, places)]:
+    for inner in [*others(folder, places)]:  # all are found before one moves
         _, _, rest = inner.partition(os.sep)
         if rest not in names:
             continue
@@ -105,12 +105,13 @@ def _leads_to(link, source) -> bool:
 
 def _copy(source, target) -> None:
     """Copy a file, or what is missing of a copy."""
+    size = os.path.getsize(source)  # before a copy of what is gone is begun
     if not os.path.lexists(target):
         Path(target).touch(exist_ok=False)
     elif not _is_begun(target, source):
         _refuse_other(target)
     begun = os.path.getsize(target)
-    if begun < os.path.getsize(source):
+    if begun < size:
         try:
             with open(source, "rb") as content, open(target, "ab") as copy:
                 content.seek(begun)

@@ -13,6 +13,8 @@ import torch
 from joblib import cpu_count
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .forks import in_each_child
+
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
@@ -28,8 +30,7 @@ def _begin_child():
         _give_back(ctypes.CDLL(None))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_child)
+in_each_child(_begin_child)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image, ImageColor, ImageOps, UnidentifiedImageError
 
 from .._constraints import Count
+from .._engine.forks import in_each_child
 from .._engine.warn import warn_user
 from .._memory import available_memory
 from .._words import count
@@ -429,12 +430,10 @@ class _Memory:
 
     def __init__(self, total, most):
         self.total, self.most = total, most
-        self._begin()
-        # In the child of a fork, nobody gives back what threads of the parent have.
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin)
+        self.begin()
 
-    def _begin(self):
+    def begin(self):
+        """Forget what has been taken."""
         self.free, self.changed = self.total, Condition()
 
     def take(self, needed):
@@ -456,6 +455,7 @@ class _Memory:
 
 
 DECODING = _Memory(2**30, 2**31)  # all threads of this process share it
+in_each_child(DECODING.begin)  # where nobody gives back what the parent's have
 LARGE = 2**26
 
 

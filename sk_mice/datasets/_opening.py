@@ -24,6 +24,8 @@ from PIL import (
     UnidentifiedImageError,
 )
 
+from .._engine.forks import in_each_child
+
 # TGA comes last, as it has no signature.
 FORMATS = ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "AVIF"]
 FORMATS += ["HEIF", "JPEG2000", "PPM", "TGA"]
@@ -41,8 +43,7 @@ def _begin():
 
 _begin()
 # In the child of a fork, no thread of the parent closes such a file.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin)
+in_each_child(_begin)
 
 
 class ImageError(Exception):
